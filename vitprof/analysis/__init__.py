@@ -1,0 +1,1 @@
+"""Arrays in, dataclasses out: no torch, no drawing, no files."""

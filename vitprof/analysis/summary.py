@@ -1,0 +1,160 @@
+"""The figures of a run from its steps, telemetry and phases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.records import Phase, RunConfig, RunSummary
+
+Series = Mapping[str, NDArray[np.float64]]
+Floats = NDArray[np.float64]
+
+BOOTSTRAP_BLOCKS = 20
+BOOTSTRAP_RESAMPLES = 1000
+MIN_BLOCKS = 4
+"""With fewer blocks a bootstrap interval is narrower than the truth; none is given then."""
+
+
+def first_of_epoch(steps: Series) -> NDArray[np.bool_]:
+    """Which steps begin an epoch, the very first included. (n,) bool."""
+    epoch = steps["epoch"]
+    return np.concatenate([np.ones(min(1, len(epoch)), dtype=bool), np.diff(epoch) > 0])
+
+
+def steady_state(steps: Series) -> NDArray[np.bool_]:
+    """Which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
+
+    Where every step is the first of its epoch (a batch as large as the set) only the warm-up is left out.
+    """
+    past_warmup = steps["warmup"] == 0
+    steady = past_warmup & ~first_of_epoch(steps)
+    return steady if steady.any() else past_warmup
+
+
+def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
+    """95% interval of sum(samples) / sum(seconds) by a moving-block style bootstrap over up to 20 runs of steps.
+
+    Blocks, because neighbouring steps are not independent (Kuensch 1989). NaN with fewer than four steps.
+    """
+    blocks = min(BOOTSTRAP_BLOCKS, len(seconds))
+    if blocks < MIN_BLOCKS:
+        return math.nan, math.nan
+    edges = np.linspace(0, len(seconds), blocks + 1).astype(int)[:-1]
+    per_block = np.stack([np.add.reduceat(samples, edges), np.add.reduceat(seconds, edges)])
+    drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
+    totals = per_block[:, drawn].sum(axis=2)
+    low, high = np.percentile(totals[0] / totals[1], [2.5, 97.5])
+    return float(low), float(high)
+
+
+def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[float, int]:
+    """Training time of an epoch, and how many whole epochs it rests on (0: extrapolated from `samples_per_s`).
+
+    The median over whole epochs; the first one, which carries start-up and warm-up, only where there is no other.
+    """
+    epoch = steps["epoch"].astype(int)
+    if len(epoch):
+        whole = np.bincount(epoch, weights=steps["samples"]) == n_train
+        seconds = np.bincount(epoch, weights=steps["step_s"])[whole]
+        if len(seconds):
+            counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
+            return float(np.median(counted)), len(counted)
+    return (n_train / samples_per_s if samples_per_s > 0 else math.nan), 0
+
+
+def summarise(
+    config: RunConfig,
+    steps: Series,
+    telemetry: Series,
+    phases: Sequence[Phase],
+    facts: Mapping[str, Any],
+    *,
+    t_origin_s: float,
+    t_end_s: float,
+) -> RunSummary:
+    """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock."""
+    steady = {name: values[steady_state(steps)] for name, values in steps.items()}
+    time = float(steady["step_s"].sum())
+    samples_per_s = float(steady["samples"].sum()) / time if time > 0 else math.nan
+    low, high = throughput_interval(steady["samples"], steady["step_s"])
+    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s)
+    firsts = steps["data_wait_s"][first_of_epoch(steps)]
+    trained = not config.loader_only
+
+    def share(name: str) -> float:
+        return float(steady[name].sum()) / time if time > 0 else math.nan
+
+    def spent(phase: str) -> float:
+        took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
+        return math.fsum(took) if took else math.nan
+
+    def fact(name: str) -> float:
+        value = facts.get(name)
+        return math.nan if value is None else float(value)
+
+    prepare_s = spent("prepare")
+    cpu_samples = fact("cpu_samples")
+    return RunSummary(
+        n_steps=len(steps["step"]),
+        n_steady_steps=len(steady["step"]),
+        n_samples=int(steps["samples"].sum()),
+        samples_per_s=samples_per_s,
+        samples_per_s_low=low,
+        samples_per_s_high=high,
+        epoch_s=epoch_s,
+        n_epochs_measured=n_epochs,
+        step_ms_median=_percentile(steady["step_s"], 50) * 1e3,
+        step_ms_p95=_percentile(steady["step_s"], 95) * 1e3,
+        data_wait_frac=share("data_wait_s"),
+        h2d_frac=share("h2d_s"),
+        compute_frac=share("compute_s") if trained else math.nan,
+        exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
+        device_idle_frac=share("gap_s") if trained else math.nan,
+        gpu_util_pct_mean=_mean(telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases)]),
+        gpu_mem_peak_bytes=_max(telemetry["gpu_mem_job_bytes"], fact("gpu_mem_peak_bytes")),
+        rss_peak_bytes=_max(telemetry["job_rss_bytes"]),
+        cpu_s_per_sample=(
+            fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
+        ),
+        prepare_s=prepare_s,
+        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s if len(steps["step"]) else math.nan,
+        first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
+        epoch_restart_s=_percentile(firsts[1:], 50),
+        evaluate_s=spent("evaluate"),
+        shutdown_s=spent("shutdown"),
+        wall_s=t_end_s - t_origin_s,
+        loss_first=float(steps["loss"][0]) if len(steps["step"]) else math.nan,
+        loss_last=float(steps["loss"][-1]) if len(steps["step"]) else math.nan,
+        test_loss=fact("test_loss"),
+        test_accuracy=fact("test_accuracy"),
+    )
+
+
+def _while_training(t: Floats, steps: Series, phases: Sequence[Phase]) -> NDArray[np.bool_]:
+    """Which moments lie between the first and the last step and in no evaluation. (n,) bool."""
+    if not len(steps["step"]):
+        return np.zeros(len(t), dtype=bool)
+    inside = (t >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])
+    for phase in phases:
+        if phase.name == "evaluate":
+            inside &= (t < phase.t_start_s) | (t > phase.t_end_s)
+    return inside
+
+
+def _percentile(values: Floats, q: float) -> float:
+    return float(np.percentile(values, q)) if len(values) else math.nan
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _max(values: Floats, otherwise: float = math.nan) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else otherwise

@@ -1,0 +1,63 @@
+"""Facts about the machine and the software that a run is recorded with, and the CPU time of a job's processes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from typing import Any
+
+import psutil
+import torch
+import torchvision
+
+import vitprof
+
+
+def describe() -> dict[str, Any]:
+    """What the job runs on; the device adds its own facts."""
+    return {
+        "vitprof": vitprof.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "hostname": socket.gethostname(),
+        "cpu_count": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def process_tree_cpu_s() -> float:
+    """CPU seconds that this process and its living descendants have used, user and system."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # a worker that ended since the list was made
+            continue
+        total += times.user + times.system
+    return total
+
+
+class CpuMeter:
+    """CPU seconds of this process and its workers over the steady part of training, and the samples they made."""
+
+    def __init__(self) -> None:
+        self.cpu_s = 0.0
+        self.samples = 0
+        self._since: float | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._since is not None
+
+    def start(self) -> None:
+        self._since = process_tree_cpu_s()
+
+    def pause(self) -> None:
+        if self._since is not None:
+            self.cpu_s += process_tree_cpu_s() - self._since
+            self._since = None

@@ -1,0 +1,51 @@
+"""The errors vitprof raises on purpose. Each message is one line: what is wrong, where, what to do.
+
+Anything that is not a `VitprofError` is a defect, and is shown as one.
+"""
+
+
+class VitprofError(Exception):
+    """Base of every error that a person can act on; `str(error)` is the line to show."""
+
+
+class ConfigError(VitprofError):
+    """A setting that cannot be used. Carries the field so that each front end can name it its own way."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {value!r} is not possible; {allowed}")
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+class DataError(VitprofError):
+    """A data set that is missing, damaged, or cannot be made here."""
+
+
+class StoreError(VitprofError):
+    """The run store cannot be opened, read or written, or holds no such run."""
+
+
+class JobError(VitprofError):
+    """A job that could not be started or ended in a way that its own exception does not explain."""
+
+
+class JobStopped(VitprofError):
+    """Raised inside a job when it has been asked to stop; what was measured until then is kept."""
+
+
+class DeviceError(VitprofError):
+    """A device that is not here, or not usable by this PyTorch."""
+
+
+def one_line(error: BaseException) -> str:
+    """What to show for `error`: the message of ours, or the type and the last line of somebody else's.
+
+    The last line, because PyTorch re-raises a worker's exception with the worker's whole traceback in front.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, VitprofError):
+        return " ".join(lines)
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if len(lines) > 1 and ": " in lines[-1] else f"{type(error).__name__}: {lines[-1]}"

@@ -1,0 +1,27 @@
+"""What a job reports while it runs. The job's own process sends it over a pipe; a thread hands it on directly."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Row = tuple[float, ...]
+"""One step in the order of `vitprof.records.STEP_COLUMNS`."""
+
+
+class Events(Protocol):
+    """Where a job reports to. Every method returns at once."""
+
+    def environment(self, facts: dict[str, Any]) -> None:
+        """What the job runs on."""
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None:
+        """What the job is doing now and how far it is, 0..1 (NaN: no telling)."""
+
+    def step(self, row: Row) -> None:
+        """One finished step, in the order of `STEP_COLUMNS`."""
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
+        """A stretch of the run that is not a step has ended."""
+
+    def facts(self, values: dict[str, Any]) -> None:
+        """Figures that belong to the run as a whole; later values replace earlier ones."""

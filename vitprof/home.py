@@ -1,0 +1,47 @@
+"""Where vitprof keeps its files: data sets, the run store, logs.
+
+`VITPROF_HOME` if set, else the user data directory as platformdirs knows it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from vitprof.errors import VitprofError
+
+
+def home() -> Path:
+    """The directory for everything vitprof writes. Not created here."""
+    named = os.environ.get("VITPROF_HOME")
+    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
+
+
+def ensure_dir(path: Path) -> Path:
+    """Create `path` with its parents and check that it can be written to.
+
+    Raises `VitprofError` with one line that names the directory where that fails (read-only file system,
+    no permission, a file in the way, disk full).
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".write-test-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise VitprofError(
+            f"cannot write to {path}: {error.strerror or error}; set VITPROF_HOME to a directory that can be written to"
+        ) from error
+    return path
+
+
+def data_dir() -> Path:
+    """`<home>/data`: one directory for each data set."""
+    return home() / "data"
+
+
+def log_dir() -> Path:
+    """`<home>/logs`: standard output and error of each job's process."""
+    return home() / "logs"

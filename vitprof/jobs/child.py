@@ -1,0 +1,98 @@
+"""A job in a process of its own: `python -m vitprof.jobs.child`.
+
+The config comes as one line of JSON on standard input, which then stays open: its end means stop. So a child never
+outlives the program that started it, even one that was killed. Messages go out on the descriptor that was standard
+output; prints of libraries go to standard error instead, which the parent keeps as a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from typing import BinaryIO
+
+from vitprof.errors import JobStopped, VitprofError, one_line
+from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, write_message
+from vitprof.records import RunConfig
+
+ORPHAN_GRACE_S = 5.0
+"""How long a child that has been told to stop may take before it ends itself. A living parent kills it sooner."""
+
+
+class Sender:
+    """A thread that writes what is in the buffer to the pipe, so that a full pipe never blocks the training loop."""
+
+    def __init__(self, buffer: EventBuffer, stream: BinaryIO) -> None:
+        self._buffer = buffer
+        self._stream = stream
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.wait(SEND_EVERY_S):
+            self._send()
+
+    def _send(self) -> None:
+        messages = self._buffer.drain()
+        try:
+            for message in messages:
+                write_message(self._stream, message)
+            if messages:
+                self._stream.flush()
+        except OSError:  # nobody reads any more: the parent is gone, and standard input's end says so too
+            self._closing.set()
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._closing.set()
+        self._thread.join()
+        self._send()
+
+
+def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
+    """Set `stop` when standard input ends; end the process if the job then does not."""
+    while os.read(0, 4096):
+        pass
+    stop.set()
+    if not finished.wait(ORPHAN_GRACE_S):
+        os._exit(1)
+
+
+def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> None:
+    """Train and put the job's last message into `buffer`, whatever happens."""
+    from vitprof.train import train
+
+    try:
+        completed = train(config, buffer, stop.is_set)
+        buffer.end("done" if completed else "stopped")
+    except JobStopped:
+        buffer.end("stopped")
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, VitprofError):
+            traceback.print_exc()
+        buffer.end("failed", one_line(error))
+
+
+def main() -> None:
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (part := os.read(0, 1)):
+            sys.exit("vitprof.jobs.child is started by vitprof itself; use python -m vitprof run")
+        line += part
+    stop, finished = threading.Event(), threading.Event()
+    threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
+    buffer = EventBuffer()
+    sender = Sender(buffer, channel)
+    run_job(RunConfig.from_dict(json.loads(line)), buffer, stop)
+    finished.set()
+    sender.close()
+
+
+if __name__ == "__main__":
+    main()

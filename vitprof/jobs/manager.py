@@ -1,0 +1,245 @@
+"""The job manager: a queue and a worker thread for each device, and everything that happens around a job.
+
+One manager serves a whole process: the dashboard's sessions share one, the command line makes its own. What it knows
+about a run it writes to the store, so that readers need only the store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vitprof.analysis.summary import summarise
+from vitprof.errors import JobError, StoreError, VitprofError, one_line
+from vitprof.home import ensure_dir, log_dir
+from vitprof.jobs.protocol import Message, Note
+from vitprof.jobs.runners import Runner, start_runner
+from vitprof.records import Phase, RunConfig, Status
+from vitprof.store import RunStore
+from vitprof.strategies import resolve
+from vitprof.telemetry import Telemetry, list_gpus
+
+FLUSH_EVERY_S = 0.5
+STOP_GRACE_S = 1.2
+"""How long a job may take to stop by itself. Stop is promised within 2 s, and ending a process takes a moment too."""
+STOP = None
+"""What ends a worker thread's queue."""
+
+
+def resolve_device(name: str) -> str:
+    """ "auto" becomes the first GPU that NVML reports, else the CPU."""
+    if name != "auto":
+        return name
+    return "cuda:0" if list_gpus() else "cpu"
+
+
+class JobManager:
+    """Takes configs, runs them one after another on each device, and records them in `store`."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self._lock = threading.Lock()
+        self._queues: dict[str, queue.Queue[int | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._stops: dict[int, threading.Event] = {}
+        self._ended: dict[int, threading.Event] = {}
+        self._closed = False
+        store.mark_interrupted()
+
+    def submit(self, config: RunConfig) -> int:
+        """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work."""
+        config = resolve(dataclasses.replace(config, device=resolve_device(config.device)))
+        with self._lock:
+            if self._closed:
+                raise JobError("vitprof is shutting down; no job was started")
+            run_id = self.store.create_run(config)
+            self._stops[run_id] = threading.Event()
+            self._ended[run_id] = threading.Event()
+            if config.device not in self._queues:
+                self._start_worker(config.device)
+            self._queues[config.device].put(run_id)
+        return run_id
+
+    def _start_worker(self, device: str) -> None:
+        jobs: queue.Queue[int | None] = queue.Queue()
+        thread = threading.Thread(target=self._work, args=(jobs,), name=f"vitprof-worker-{device}", daemon=True)
+        self._queues[device] = jobs
+        self._threads.append(thread)
+        thread.start()
+
+    def owns(self, run_id: int) -> bool:
+        """Whether the run was submitted here and has not ended, so that `stop` works on it."""
+        return run_id in self._ended and not self._ended[run_id].is_set()
+
+    def stop(self, run_id: int) -> None:
+        """Ask a run, queued or running, to stop. Returns at once; `wait` tells when it has."""
+        if run_id not in self._stops:
+            raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
+        self._stops[run_id].set()
+
+    def wait(self, run_id: int, timeout: float | None = None) -> bool:
+        """Wait until the run has ended; whether it has."""
+        return self._ended[run_id].wait(timeout)
+
+    def shutdown(self) -> None:
+        """Stop every job, keep what was measured, end every thread. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            for stop in self._stops.values():
+                stop.set()
+            for jobs in self._queues.values():
+                jobs.put(STOP)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, jobs: queue.Queue[int | None]) -> None:
+        while (run_id := jobs.get()) is not STOP:
+            try:
+                JobRecorder(self.store, run_id, self._stops[run_id]).run()
+            except Exception as error:  # whatever it is, the next job in the queue must get its turn
+                if not isinstance(error, VitprofError):
+                    traceback.print_exc()
+                self._give_up(run_id, error)
+            finally:
+                self._ended[run_id].set()
+
+    def _give_up(self, run_id: int, error: Exception) -> None:
+        """The last try to leave a word: the store itself may be what failed."""
+        try:
+            self.store.update_run(run_id, status="failed", stage="", error=one_line(error))
+        except StoreError as second:
+            print(f"vitprof: run {run_id}: {one_line(error)}; {one_line(second)}", file=sys.stderr)  # noqa: T201
+
+
+class JobRecorder:
+    """Runs one job to its end and records it."""
+
+    def __init__(
+        self, store: RunStore, run_id: int, stop: threading.Event, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
+        self._config = store.run(run_id).config
+        self._facts: dict[str, Any] = {}
+        self._phases: list[Phase] = []
+        self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+        self._changes: dict[str, Any] = {}
+        self._samples = 0
+        self._telemetry: Telemetry | None = None
+        self._end: tuple[Status, str] | None = None
+
+    def run(self) -> None:
+        """The whole life of the job. Raises `VitprofError` if it could not even be started."""
+        if self._stop.is_set():
+            self._store.update_run(self._run_id, status="stopped", stage="", error="stopped before it began")
+            return
+        origin = self._clock()
+        self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
+        runner = start_runner(self._config, ensure_dir(log_dir()) / f"run-{self._run_id}.log")
+        try:
+            self._follow(runner)
+        finally:
+            runner.kill()
+            why = runner.close()
+            if self._telemetry is not None:
+                self._telemetry.stop()
+        self._flush()
+        self._finish(origin, why)
+
+    def _follow(self, runner: Runner) -> None:
+        """Take the job's messages until it ends; pass on a wish to stop, and enforce it."""
+        flushed = self._clock()
+        kill_at: float | None = None
+        for message in runner.messages():
+            if message is not None:
+                self._take(message, runner)
+            now = self._clock()
+            if now - flushed >= FLUSH_EVERY_S:
+                self._flush()
+                flushed = now
+            if self._end is not None:
+                continue
+            if self._stop.is_set() and kill_at is None:
+                runner.ask_stop()
+                self._changes["stage"] = "stopping"
+                kill_at = now + STOP_GRACE_S
+            elif kill_at is not None and now >= kill_at:
+                runner.kill()
+                kill_at = now + STOP_GRACE_S
+
+    def _take(self, message: Message, runner: Runner) -> None:
+        if not isinstance(message, Note):
+            self._rows.append(message)
+            return
+        values = message.values
+        match message.kind:
+            case "stage":
+                self._changes |= {
+                    "stage": values["name"],
+                    "progress": values["fraction"],
+                    "message": values["message"],
+                }
+                if values["name"] == "training" and values["fraction"] == 0:
+                    self._changes["training_since_s"] = self._clock()
+            case "phase":
+                self._phases.append(Phase(**values))
+                self._changes["phases"] = self._phases
+            case "facts":
+                self._facts |= values
+                self._changes["facts"] = self._facts
+            case "environment":
+                self._changes["environment"] = values
+                self._start_telemetry(runner.pid, values)
+            case "end":
+                self._end = values["status"], values["error"]
+
+    def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
+        self._telemetry = Telemetry(
+            pid=pid,
+            device=self._config.device,
+            gpu_uuid=environment.get("gpu_uuid"),
+            hz=self._config.telemetry_hz,
+            sink=self._store_samples,
+            clock=self._clock,
+        )
+        self._telemetry.start()
+
+    def _store_samples(self, rows: list[tuple[float, ...]]) -> None:
+        self._store.append_telemetry(self._run_id, self._samples, rows)
+        self._samples += len(rows)
+
+    def _flush(self) -> None:
+        """Write what has come in since the last time: at least twice a second, so that a kill loses little."""
+        if self._rows:
+            self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
+            self._rows.clear()
+        if self._telemetry is not None and self._telemetry.notices:
+            self._changes["notices"] = list(self._telemetry.notices)
+        if self._changes:
+            self._store.update_run(self._run_id, **self._changes)
+            self._changes.clear()
+
+    def _finish(self, origin: float, why: str) -> None:
+        """Settle status and summary."""
+        if self._end is None:
+            self._end = ("stopped", "") if self._stop.is_set() else ("failed", why)
+        status, error = self._end
+        summary = summarise(
+            self._config,
+            self._store.steps(self._run_id),
+            self._store.telemetry(self._run_id),
+            self._phases,
+            self._facts,
+            t_origin_s=origin,
+            t_end_s=self._clock(),
+        )
+        self._store.update_run(
+            self._run_id, status=status, stage="", progress=None, message="", error=error, summary=summary
+        )

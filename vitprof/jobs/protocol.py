@@ -1,0 +1,104 @@
+"""The messages from a job to whoever runs it, and how they cross a pipe.
+
+A job reports many small things a second; they are collected and handed on about ten times a second. Over a pipe each
+message is a frame: one byte for its kind, four for its length (little endian), then the payload: JSON in UTF-8 for
+notes, a C-ordered float64 matrix with `len(STEP_COLUMNS)` columns for steps.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.events import Row
+from vitprof.records import STEP_COLUMNS, json_number
+
+NOTE, STEPS = b"N", b"S"
+HEADER = struct.Struct("<cI")
+MAX_PAYLOAD_BYTES = 64 << 20
+SEND_EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Note:
+    """Anything but a step. `kind` is environment, stage, phase, facts or end; `values` are JSON values."""
+
+    kind: str
+    values: dict[str, Any]
+
+
+Steps = NDArray[np.float64]
+"""(n, len(STEP_COLUMNS)) float64: finished steps in the order they were made."""
+Message = Note | Steps
+
+
+class EventBuffer:
+    """Takes a job's events from the training thread and gives them to another one, without a lock between them.
+
+    `deque.append` and `popleft` are atomic, so a step costs the training loop one append.
+    """
+
+    def __init__(self) -> None:
+        self._rows: deque[Row] = deque()
+        self._notes: deque[Note] = deque()
+        self.step = self._rows.append
+
+    def environment(self, facts: dict[str, Any]) -> None:
+        self._notes.append(Note("environment", facts))
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None:
+        self._notes.append(Note("stage", {"name": name, "fraction": json_number(fraction), "message": message}))
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
+        self._notes.append(Note("phase", {"name": name, "t_start_s": t_start_s, "t_end_s": t_end_s}))
+
+    def facts(self, values: dict[str, Any]) -> None:
+        self._notes.append(Note("facts", {k: json_number(v) for k, v in values.items()}))
+
+    def end(self, status: str, error: str = "") -> None:
+        """The last message of a job: done, stopped or failed."""
+        self._notes.append(Note("end", {"status": status, "error": error}))
+
+    def drain(self) -> list[Message]:
+        """Everything reported since the last call: steps first, then notes, in order."""
+        messages: list[Message] = []
+        notes = [self._notes.popleft() for _ in range(len(self._notes))]
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if rows:
+            messages.append(np.array(rows, dtype=np.float64))
+        return messages + list(notes)
+
+
+def write_message(stream: BinaryIO, message: Message) -> None:
+    """Write one frame; the caller flushes."""
+    if isinstance(message, Note):
+        kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
+    else:
+        kind, payload = STEPS, message.tobytes()
+    stream.write(HEADER.pack(kind, len(payload)) + payload)
+
+
+def read_messages(stream: BinaryIO) -> Iterator[Message]:
+    """The frames of `stream` until it ends. A frame cut short by the writer's death ends it too.
+
+    Raises `ValueError` on bytes that are no frame.
+    """
+    while len(header := stream.read(HEADER.size)) == HEADER.size:
+        kind, length = HEADER.unpack(header)
+        if kind not in (NOTE, STEPS) or length > MAX_PAYLOAD_BYTES:
+            raise ValueError(f"not a frame of this protocol: {header!r}")
+        payload = stream.read(length)
+        if len(payload) < length:
+            return
+        if kind == NOTE:
+            name, values = json.loads(payload)
+            yield Note(name, values)
+        else:
+            yield np.frombuffer(payload, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))

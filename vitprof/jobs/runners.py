@@ -1,0 +1,164 @@
+"""The two ways to run a job: in a child process, or in a thread of this one. Both hand over the same messages."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from vitprof.errors import JobError, JobStopped
+from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, Message, read_messages
+from vitprof.records import RunConfig
+
+PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
+
+
+class Runner(Protocol):
+    """A job under way."""
+
+    pid: int
+    """The process whose tree is the job."""
+
+    def messages(self) -> Iterator[Message | None]:
+        """What the job reports until it has ended; None at least every 0.1 s when there is nothing."""
+
+    def ask_stop(self) -> None:
+        """Ask the job to stop after its current step."""
+
+    def kill(self) -> None:
+        """End the job now, whatever it is doing."""
+
+    def close(self) -> str:
+        """Clean up after the last message. What is known about an end without a last message, in one line."""
+
+
+class ProcessRunner:
+    """A job in a process group of its own, so that its workers can be ended with it."""
+
+    def __init__(self, config: RunConfig, log: Path) -> None:
+        self._log = log
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        package_root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
+        with log.open("wb") as log_file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "vitprof.jobs.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        self.pid = self._process.pid
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if sys.platform == "linux":
+            import fcntl
+
+            with contextlib.suppress(OSError):  # over the user's pipe quota: the default size works too
+                fcntl.fcntl(self._process.stdout, F_SETPIPE_SZ, PIPE_BYTES)
+        self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
+        self._reader.start()
+        with contextlib.suppress(BrokenPipeError):  # it died at once: close() tells why
+            self._process.stdin.write(json.dumps(config.to_dict()).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for message in read_messages(self._process.stdout):
+            self._inbox.put(message)
+
+    def messages(self) -> Iterator[Message | None]:
+        while self._process.poll() is None or self._reader.is_alive():
+            if self._process.poll() is not None:
+                self.kill()  # a worker that outlived the child would hold the pipe open
+            try:
+                yield self._inbox.get(timeout=SEND_EVERY_S)
+            except queue.Empty:
+                yield None
+        while not self._inbox.empty():
+            yield self._inbox.get_nowait()
+
+    def ask_stop(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> str:
+        self.ask_stop()
+        code = self._process.wait()
+        self.kill()  # workers that outlived the child
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        if code < 0:
+            name = signal.Signals(-code).name
+            hint = " (the system may have run out of memory)" if -code == signal.SIGKILL else ""
+            return f"the job's process was ended by {name}{hint}; its log is {self._log}"
+        last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
+        return (
+            f"the job's process ended with exit status {code}{': ' + last[0] if last else ''}; its log is {self._log}"
+        )
+
+
+class ThreadRunner:
+    """A job in a thread of this process. It stops after its current step at the earliest."""
+
+    def __init__(self, config: RunConfig) -> None:
+        from vitprof.jobs.child import run_job
+
+        self.pid = os.getpid()
+        self._buffer = EventBuffer()
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+
+        def work() -> None:
+            try:
+                run_job(config, self._buffer, self._stop)
+            finally:
+                self._ended.set()
+
+        self._thread = threading.Thread(target=work, name="vitprof-job", daemon=True)
+        self._thread.start()
+
+    def messages(self) -> Iterator[Message | None]:
+        while not self._ended.wait(SEND_EVERY_S):
+            messages = self._buffer.drain()
+            yield from messages or [None]
+        yield from self._buffer.drain()
+
+    def ask_stop(self) -> None:
+        self._stop.set()
+
+    def kill(self) -> None:
+        """Raise `JobStopped` in the thread at its next Python instruction: as near to a kill as a thread comes."""
+        if self._thread.ident is not None and not self._ended.is_set():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(JobStopped))
+
+    def close(self) -> str:
+        self._thread.join()
+        return "the job's thread ended without a last message"
+
+
+def start_runner(config: RunConfig, log: Path) -> Runner:
+    """Start the job in the isolation it asks for. Raises `JobError` where no process can be started."""
+    if config.isolation == "thread":
+        return ThreadRunner(config)
+    try:
+        return ProcessRunner(config, log)
+    except OSError as error:
+        raise JobError(f"the job's process could not be started: {error}") from error

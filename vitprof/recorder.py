@@ -1,0 +1,104 @@
+"""Turns the marks of a training loop into step records, without ever waiting for the device."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+from vitprof.devices import Device, Mark
+from vitprof.events import Row
+
+UNKNOWN = math.nan
+IN_LOADER = (UNKNOWN,) * 5
+"""read_s, decode_s, transform_s, collate_s, queue_depth of a loader that cannot tell."""
+
+MAX_PENDING = 512
+"""Steps that may wait to be resolved. CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most;
+if more pile up the loop waits for the oldest, which bounds memory and changes nothing the device would notice."""
+
+
+def overlap(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
+    """Length of the intersection of two intervals; 0 where they do not meet."""
+    return max(0.0, min(a_end, b_end) - max(a_start, b_start))
+
+
+class StepRecorder:
+    """Collects a step's host times and device marks; hands on a row as soon as the device has passed them."""
+
+    def __init__(self, device: Device, hand_on: Callable[[Row], None]) -> None:
+        self._device = device
+        self._hand_on = hand_on
+        self._pending: deque[tuple[Mark, ...]] = deque()
+        self._previous_end = math.nan
+
+    def resume(self) -> None:
+        """The next step's gap counts from here: at the start, and after anything that is not a step."""
+        self._pending.append((self._device.mark(),))
+
+    def step(
+        self,
+        *,
+        step: int,
+        epoch: int,
+        t_start: float,
+        t_got: float,
+        h2d_start: Mark,
+        h2d_end: Mark,
+        compute_end: Mark | None,
+        loss: Callable[[], float],
+        samples: int,
+        warmup: bool,
+    ) -> None:
+        """Take note of a step whose device work has been launched. Compute begins where the copy ends.
+
+        `compute_end` is None where nothing was computed.
+        """
+        reached = self._device.mark()  # after the loss was sent on its way: when this is passed, all of it is there
+        self._pending.append(
+            (reached, h2d_start, h2d_end, compute_end, step, epoch, t_start, t_got, loss, samples, warmup)
+        )
+        self.resolve(at_most_pending=MAX_PENDING)
+
+    def resolve(self, *, at_most_pending: int = 0) -> None:
+        """Hand on every step the device has finished; wait only while more than `at_most_pending` are left."""
+        pending, device = self._pending, self._device
+        while pending:
+            if not device.reached(pending[0][0]):
+                if len(pending) <= at_most_pending:
+                    return
+                device.synchronize()
+            entry = pending.popleft()
+            if len(entry) == 1:
+                self._previous_end = device.seconds(entry[0])
+            else:
+                self._finish(entry)
+            device.release(entry[0])
+
+    def _finish(self, entry: tuple[Mark, ...]) -> None:
+        _, h2d_start, h2d_end, compute_end, step, epoch, t_start, t_got, loss, samples, warmup = entry
+        seconds = self._device.seconds
+        copy_start, start = seconds(h2d_start), seconds(h2d_end)
+        end = start if compute_end is None else seconds(compute_end)
+        gap = start - self._previous_end
+        self._hand_on(
+            (
+                0,
+                step,
+                epoch,
+                t_start,
+                t_got - t_start,
+                start - copy_start,
+                start,
+                end - start,
+                gap,
+                overlap(t_start, t_got, self._previous_end, start),
+                end - self._previous_end,
+                samples,
+                loss(),
+                warmup,
+                *IN_LOADER,
+            )
+        )
+        self._previous_end = end
+        self._device.release(h2d_start, h2d_end, *(() if compute_end is None else (compute_end,)))

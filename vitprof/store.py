@@ -1,0 +1,305 @@
+"""The run store: runs, their steps and their telemetry, in SQLite (WAL) or any database SQLAlchemy speaks to.
+
+`VITPROF_DB` names another database by SQLAlchemy URL; the default is `runs.sqlite` under `VITPROF_HOME`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from vitprof.errors import StoreError
+from vitprof.home import ensure_dir, home
+from vitprof.records import (
+    LIVE_STATUSES,
+    Column,
+    Phase,
+    RunConfig,
+    RunSummary,
+    Status,
+    StepRecord,
+    TelemetrySample,
+    columns,
+    summary_from_dict,
+    summary_to_dict,
+)
+
+STORE_VERSION = 1
+Series = dict[str, NDArray[np.float64]]
+"""Columns by name, each (n,) float64; NaN where a value is not available."""
+
+
+def _sql_column(column: Column) -> sa.Column[Any]:
+    return sa.Column(column.name, sa.BigInteger if column.integer else sa.Double)
+
+
+metadata = sa.MetaData()
+versions = sa.Table("vitprof_store", metadata, sa.Column("version", sa.Integer, primary_key=True))
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("status", sa.String, nullable=False, index=True),
+    sa.Column("stage", sa.String, nullable=False, default=""),
+    sa.Column("progress", sa.Double),
+    sa.Column("message", sa.String, nullable=False, default=""),
+    sa.Column("created_utc", sa.String, nullable=False),
+    sa.Column("t_origin_s", sa.Double),
+    sa.Column("training_since_s", sa.Double),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("environment", sa.JSON, nullable=False, default=dict),
+    sa.Column("facts", sa.JSON, nullable=False, default=dict),
+    sa.Column("phases", sa.JSON, nullable=False, default=list),
+    sa.Column("notices", sa.JSON, nullable=False, default=list),
+    sa.Column("summary", sa.JSON),
+    sa.Column("error", sa.String, nullable=False, default=""),
+    sa.Column("owner_host", sa.String, nullable=False),
+    sa.Column("owner_pid", sa.Integer, nullable=False),
+    sa.Column("owner_started", sa.Double, nullable=False),
+    sqlite_autoincrement=True,  # ids are never used twice: a shared link must not come to mean another run
+)
+steps = sa.Table(
+    "steps",
+    metadata,
+    sa.Column("run_id", sa.Integer, primary_key=True),
+    *(
+        sa.Column(c.name, sa.BigInteger, primary_key=True, autoincrement=False)
+        if c.name in ("rank", "step")
+        else _sql_column(c)
+        for c in columns(StepRecord)
+    ),
+    sqlite_with_rowid=False,
+)
+telemetry = sa.Table(
+    "telemetry",
+    metadata,
+    sa.Column("run_id", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    *(_sql_column(c) for c in columns(TelemetrySample)),
+    sqlite_with_rowid=False,
+)
+STEP_FIELDS = tuple(c.name for c in columns(StepRecord))
+TELEMETRY_FIELDS = tuple(c.name for c in columns(TelemetrySample))
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as the store holds it: everything but its steps and telemetry."""
+
+    id: int
+    name: str
+    status: Status
+    stage: str
+    """What a running job is doing: starting, preparing, training, evaluating, finishing."""
+    progress: float | None
+    """How far the stage is, 0..1; None where there is no telling."""
+    message: str
+    """What goes with the stage, such as what is being prepared."""
+    created_utc: str
+    """ISO 8601 with a Z."""
+    t_origin_s: float | None
+    """When the job left the queue, on the monotonic clock of its machine."""
+    training_since_s: float | None
+    """When its training began, on the same clock."""
+    config: RunConfig
+    environment: dict[str, Any]
+    facts: dict[str, Any]
+    phases: tuple[Phase, ...]
+    notices: tuple[str, ...]
+    summary: RunSummary | None
+    error: str
+    owner_host: str
+    owner_pid: int
+    owner_started: float
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE_STATUSES
+
+
+def database_url() -> str:
+    """`VITPROF_DB`, or SQLite under `VITPROF_HOME` (which is made if need be)."""
+    return os.environ.get("VITPROF_DB") or f"sqlite:///{ensure_dir(home()) / 'runs.sqlite'}"
+
+
+def _on_connect(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+class RunStore:
+    """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
+
+    def __init__(self, url: str | None = None) -> None:
+        url = url or database_url()
+        try:
+            self._engine = sa.create_engine(url)
+            self.url = self._engine.url.render_as_string(hide_password=True)
+            if self._engine.dialect.name == "sqlite":
+                sa.event.listen(self._engine, "connect", _on_connect)
+        except (sa.exc.ArgumentError, ImportError) as error:
+            raise StoreError(f"VITPROF_DB: {url!r} cannot be used: {error}") from error
+        with self._transaction() as db:
+            metadata.create_all(db)
+            found = db.execute(sa.select(versions.c.version)).scalar()
+            if found is None:
+                db.execute(sa.insert(versions).values(version=STORE_VERSION))
+            elif found != STORE_VERSION:
+                raise StoreError(
+                    f"{self.url} was written by another vitprof (store version {found}, not {STORE_VERSION}); "
+                    "move it away, or set VITPROF_DB to another database"
+                )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except sa.exc.DBAPIError as error:
+            raise StoreError(f"the run store {self.url} failed: {error.orig}") from error
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    # runs
+
+    def create_run(self, config: RunConfig) -> int:
+        """A new run with status "queued", owned by this process; its id."""
+        me = psutil.Process()
+        with self._transaction() as db:
+            key = db.execute(
+                sa.insert(runs).values(
+                    name=config.label,
+                    status="queued",
+                    created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                    config=config.to_dict(),
+                    owner_host=socket.gethostname(),
+                    owner_pid=me.pid,
+                    owner_started=me.create_time(),
+                )
+            ).inserted_primary_key
+        return int(key[0])
+
+    def update_run(self, run_id: int, **values: Any) -> None:
+        """Set columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
+        if "summary" in values and values["summary"] is not None:
+            values["summary"] = summary_to_dict(values["summary"])
+        if "phases" in values:
+            values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
+        with self._transaction() as db:
+            db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
+
+    def run(self, run_id: int) -> StoredRun:
+        """One run. Raises `StoreError` if there is none with this id."""
+        with self._transaction() as db:
+            row = db.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
+        if row is None:
+            raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
+        return _stored_run(row)
+
+    def runs(
+        self, statuses: Sequence[str] | None = None, *, limit: int | None = None, oldest_first: bool = False
+    ) -> list[StoredRun]:
+        """Runs with one of `statuses` (default: all), newest first."""
+        query = sa.select(runs).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
+        if statuses is not None:
+            query = query.where(runs.c.status.in_(list(statuses)))
+        with self._transaction() as db:
+            return [_stored_run(row) for row in db.execute(query)]
+
+    def delete(self, run_id: int) -> None:
+        """Delete a run with its steps and telemetry. Raises `StoreError` if there is none, or it is still going on."""
+        if self.run(run_id).live:
+            raise StoreError(f"run {run_id} is still going on; stop it first")
+        with self._transaction() as db:
+            for table in (steps, telemetry):
+                db.execute(sa.delete(table).where(table.c.run_id == run_id))
+            db.execute(sa.delete(runs).where(runs.c.id == run_id))
+
+    def mark_interrupted(self) -> list[int]:
+        """Mark live runs of this machine whose owner process is gone as "interrupted"; their ids."""
+        host = socket.gethostname()
+        gone = [
+            run
+            for run in self.runs(LIVE_STATUSES)
+            if run.owner_host == host and not _alive(run.owner_pid, run.owner_started)
+        ]
+        for run in gone:
+            self.update_run(
+                run.id, status="interrupted", error="the program that ran it ended without finishing the run"
+            )
+        return [run.id for run in gone]
+
+    # series
+
+    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]]) -> None:
+        """Add steps; each row in the order of `STEP_COLUMNS`."""
+        self._append(steps, [dict(zip(STEP_FIELDS, row, strict=True), run_id=run_id) for row in rows])
+
+    def append_telemetry(self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]]) -> None:
+        """Add telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`."""
+        self._append(
+            telemetry,
+            [
+                dict(zip(TELEMETRY_FIELDS, row, strict=True), run_id=run_id, seq=seq)
+                for seq, row in enumerate(rows, first_seq)
+            ],
+        )
+
+    def _append(self, table: sa.Table, rows: list[dict[str, float | int]]) -> None:
+        if rows:
+            with self._transaction() as db:
+                db.execute(sa.insert(table), rows)
+
+    def steps(self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS) -> Series:
+        """The run's steps with a number above `after`, in order."""
+        return self._series(steps, run_id, steps.c.step, after, names)
+
+    def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] = TELEMETRY_FIELDS) -> Series:
+        """The run's telemetry samples with a number above `after`, in order, with that number as "seq"."""
+        return self._series(telemetry, run_id, telemetry.c.seq, after, ("seq", *names))
+
+    def _series(self, table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> Series:
+        query = sa.select(*(table.c[n] for n in names)).where(table.c.run_id == run_id, order > after).order_by(order)
+        with self._transaction() as db:
+            rows = db.execute(query).fetchall()
+        matrix = np.array([tuple(r) for r in rows], dtype=np.float64).reshape(len(rows), len(names))
+        return {name: matrix[:, i] for i, name in enumerate(names)}
+
+
+def _stored_run(row: sa.Row[Any]) -> StoredRun:
+    values = dict(row._mapping)
+    return StoredRun(
+        **(
+            values
+            | {
+                "config": RunConfig.from_dict(values["config"]),
+                "phases": tuple(Phase(*p) for p in values["phases"]),
+                "notices": tuple(values["notices"]),
+                "summary": summary_from_dict(values["summary"]) if values["summary"] else None,
+            }
+        )
+    )
+
+
+def _alive(pid: int, started: float) -> bool:
+    try:
+        return abs(psutil.Process(pid).create_time() - started) < 1.0
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # it exists but is not ours to look at: no reason to call it gone
+        return True
