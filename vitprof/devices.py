@@ -113,7 +113,7 @@ class CudaDevice:
         """An event and the time it happened: the tightest of a few tries, with the middle of its bracket."""
         best: tuple[float, torch.cuda.Event, float] | None = None
         for _ in range(10):
-            event = torch.cuda.Event(enable_timing=True)
+            event = _timing_event()
             torch.cuda.synchronize()
             before = clock()
             event.record()
@@ -125,15 +125,15 @@ class CudaDevice:
         return best[1], best[2]
 
     def mark(self) -> torch.cuda.Event:
-        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
+        event = self._free.pop() if self._free else _timing_event()
         event.record()
         return event
 
     def reached(self, mark: torch.cuda.Event) -> bool:
-        return mark.query()
+        return bool(mark.query())  # type: ignore[no-untyped-call]
 
     def seconds(self, mark: torch.cuda.Event) -> float:
-        since = self._anchor.elapsed_time(mark) / 1e3
+        since = float(self._anchor.elapsed_time(mark)) / 1e3
         at = self._anchor_s + since
         if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and no rounding that grows with the run
             self._free.append(self._anchor)
@@ -163,6 +163,10 @@ class CudaDevice:
             "cuda_version": torch.version.cuda,
             "gpu_memory_bytes": facts.total_memory,
         }
+
+
+def _timing_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _cpu_name() -> str:

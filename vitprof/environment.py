@@ -30,7 +30,11 @@ def describe() -> dict[str, Any]:
 
 
 def process_tree_cpu_s() -> float:
-    """CPU seconds that this process and its living descendants have used, user and system."""
+    """CPU seconds that this process and its descendants have used, user and system.
+
+    Those that have ended are in it as their parents' `children_` times: workers that end with their epoch must not
+    take what they used with them.
+    """
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:
@@ -38,7 +42,7 @@ def process_tree_cpu_s() -> float:
             times = process.cpu_times()
         except psutil.Error:  # a worker that ended since the list was made
             continue
-        total += times.user + times.system
+        total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

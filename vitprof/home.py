@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -16,7 +17,7 @@ from vitprof.errors import VitprofError
 def home() -> Path:
     """The directory for everything vitprof writes. Not created here."""
     named = os.environ.get("VITPROF_HOME")
-    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
+    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
 
 
 def ensure_dir(path: Path) -> Path:
@@ -27,9 +28,7 @@ def ensure_dir(path: Path) -> Path:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".write-test-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise VitprofError(
             f"cannot write to {path}: {error.strerror or error}; set VITPROF_HOME to a directory that can be written to"

@@ -161,6 +161,14 @@ KNOBS: tuple[str, ...] = ("workers", "prefetch_factor", "pin_memory", "persisten
 """Fields of `RunConfig` that only some strategies take. None means: the strategy's default."""
 
 
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "give text"),
+    "bool": ((bool,), "give true or false"),
+    "float": ((int, float), "give a number"),
+}
+"""What a field of `RunConfig` with this annotation takes; whole numbers and choices are checked one by one."""
+
+
 def knob_doc(doc: str, default: Any) -> Any:
     """A field of `RunConfig` with its help text, which the command line and the sidebar both show."""
     return field(default=default, metadata={"doc": doc})
@@ -205,6 +213,7 @@ class RunConfig:
         self._at_least("batch_size", 1)
         self._at_least("epochs", 1)
         self._at_least("steps", 1)
+        self._check_kinds()
         if self.seconds is not None and not (0 < self.seconds < math.inf):
             raise ConfigError("seconds", self.seconds, "give a number above 0")
         self._one_of("precision", ("fp32", "bf16"))
@@ -216,7 +225,7 @@ class RunConfig:
         self._at_least("image_size", 1)
         if self.lr is not None and not (0 < self.lr < math.inf):
             raise ConfigError("lr", self.lr, "give a number above 0")
-        if not 0 <= self.seed < 2**32:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
             raise ConfigError("seed", self.seed, "give a whole number from 0 to 4294967295")
         self._at_least("workers", 0)
         self._at_least("prefetch_factor", 1)
@@ -226,10 +235,22 @@ class RunConfig:
             raise ConfigError("telemetry_hz", self.telemetry_hz, "give a number above 0 and up to 50")
         if len(self.name) > 200:
             raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
+        if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
+            raise ConfigError("name", self.name, "give text in UTF-8")
+
+    def _check_kinds(self) -> None:
+        for f in dataclasses.fields(self):
+            kind, _, optional = str(f.type).partition(" | ")
+            value = getattr(self, f.name)
+            if kind not in KINDS or (optional and value is None):
+                continue
+            wanted, allowed = KINDS[kind]
+            if not isinstance(value, wanted) or isinstance(value, bool) != (kind == "bool"):
+                raise ConfigError(f.name, value, allowed)
 
     def _at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
-        if value is None:
+        if value is None and getattr(type(self), name) is None:  # the default: it may be left out
             return
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigError(name, value, f"give a whole number of at least {least}")

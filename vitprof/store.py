@@ -36,6 +36,8 @@ from vitprof.records import (
 )
 
 STORE_VERSION = 1
+MAX_ID = 2**31 - 1
+"""The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 Series = dict[str, NDArray[np.float64]]
 """Columns by name, each (n,) float64; NaN where a value is not available."""
 
@@ -134,6 +136,16 @@ def database_url() -> str:
     return os.environ.get("VITPROF_DB") or f"sqlite:///{ensure_dir(home()) / 'runs.sqlite'}"
 
 
+def _parse(url: str) -> sa.URL:
+    try:
+        return sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):  # their texts can quote a part of the password
+        shown = "***@" + url.rpartition("@")[2] if "@" in url else url
+        raise StoreError(
+            f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
+        ) from None
+
+
 def _on_connect(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
@@ -145,18 +157,29 @@ class RunStore:
     """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
 
     def __init__(self, url: str | None = None) -> None:
-        url = url or database_url()
+        parsed = _parse(url or database_url())
+        self.url = parsed.render_as_string(hide_password=True)
         try:
-            self._engine = sa.create_engine(url)
-            self.url = self._engine.url.render_as_string(hide_password=True)
-            if self._engine.dialect.name == "sqlite":
-                sa.event.listen(self._engine, "connect", _on_connect)
+            self._engine = sa.create_engine(parsed)
         except (sa.exc.ArgumentError, ImportError) as error:
-            raise StoreError(f"VITPROF_DB: {url!r} cannot be used: {error}") from error
+            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {error}") from error
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _on_connect)
+        try:
+            self._create_tables()
+        except StoreError:
+            self.close()
+            raise
+
+    def _create_tables(self) -> None:
         with self._transaction() as db:
-            metadata.create_all(db)
-            found = db.execute(sa.select(versions.c.version)).scalar()
+            if db.dialect.name == "sqlite":
+                db.exec_driver_sql("BEGIN IMMEDIATE")  # two programs may open a new store at the same moment
+            found = None
+            if sa.inspect(db).has_table(versions.name):
+                found = db.execute(sa.select(versions.c.version)).scalar()
             if found is None:
+                metadata.create_all(db)
                 db.execute(sa.insert(versions).values(version=STORE_VERSION))
             elif found != STORE_VERSION:
                 raise StoreError(
@@ -181,7 +204,7 @@ class RunStore:
         """A new run with status "queued", owned by this process; its id."""
         me = psutil.Process()
         with self._transaction() as db:
-            key = db.execute(
+            inserted = db.execute(
                 sa.insert(runs).values(
                     name=config.label,
                     status="queued",
@@ -191,7 +214,9 @@ class RunStore:
                     owner_pid=me.pid,
                     owner_started=me.create_time(),
                 )
-            ).inserted_primary_key
+            )
+        key = inserted.inserted_primary_key
+        assert key is not None
         return int(key[0])
 
     def update_run(self, run_id: int, **values: Any) -> None:
@@ -205,8 +230,10 @@ class RunStore:
 
     def run(self, run_id: int) -> StoredRun:
         """One run. Raises `StoreError` if there is none with this id."""
-        with self._transaction() as db:
-            row = db.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
+        row = None
+        if 0 < run_id <= MAX_ID:
+            with self._transaction() as db:
+                row = db.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
         if row is None:
             raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
         return _stored_run(row)
@@ -238,11 +265,15 @@ class RunStore:
             for run in self.runs(LIVE_STATUSES)
             if run.owner_host == host and not _alive(run.owner_pid, run.owner_started)
         ]
-        for run in gone:
-            self.update_run(
-                run.id, status="interrupted", error="the program that ran it ended without finishing the run"
-            )
-        return [run.id for run in gone]
+        marked = []
+        error = "the program that ran it ended without finishing the run"
+        with self._transaction() as db:
+            for run in gone:
+                # live still? its program may have finished the run, and ended, after the query above
+                still_live = sa.update(runs).where(runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES))
+                if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
+                    marked.append(run.id)
+        return marked
 
     # series
 
@@ -298,7 +329,10 @@ def _stored_run(row: sa.Row[Any]) -> StoredRun:
 
 def _alive(pid: int, started: float) -> bool:
     try:
-        return abs(psutil.Process(pid).create_time() - started) < 1.0
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:  # ended too; in a container without an init it stays for good
+            return False
+        return bool(abs(process.create_time() - started) < 1.0)
     except psutil.NoSuchProcess:
         return False
     except psutil.Error:  # it exists but is not ours to look at: no reason to call it gone

@@ -33,7 +33,7 @@ def steady_state(steps: Series) -> NDArray[np.bool_]:
     """
     past_warmup = steps["warmup"] == 0
     steady = past_warmup & ~first_of_epoch(steps)
-    return steady if steady.any() else past_warmup
+    return np.asarray(steady if steady.any() else past_warmup)
 
 
 def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
@@ -55,16 +55,18 @@ def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[float, int]:
     """Training time of an epoch, and how many whole epochs it rests on (0: extrapolated from `samples_per_s`).
 
+    `n_train` is 0 where it is not known, as for a job that was killed.
+
     The median over whole epochs; the first one, which carries start-up and warm-up, only where there is no other.
     """
     epoch = steps["epoch"].astype(int)
-    if len(epoch):
+    if len(epoch) and n_train:
         whole = np.bincount(epoch, weights=steps["samples"]) == n_train
         seconds = np.bincount(epoch, weights=steps["step_s"])[whole]
         if len(seconds):
             counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
             return float(np.median(counted)), len(counted)
-    return (n_train / samples_per_s if samples_per_s > 0 else math.nan), 0
+    return (n_train / samples_per_s if n_train and samples_per_s > 0 else math.nan), 0
 
 
 def summarise(
@@ -143,7 +145,7 @@ def _while_training(t: Floats, steps: Series, phases: Sequence[Phase]) -> NDArra
     for phase in phases:
         if phase.name == "evaluate":
             inside &= (t < phase.t_start_s) | (t > phase.t_end_s)
-    return inside
+    return np.asarray(inside)
 
 
 def _percentile(values: Floats, q: float) -> float:

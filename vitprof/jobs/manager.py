@@ -29,7 +29,9 @@ from vitprof.telemetry import Telemetry, list_gpus
 
 FLUSH_EVERY_S = 0.5
 STOP_GRACE_S = 1.2
-"""How long a job may take to stop by itself. Stop is promised within 2 s, and ending a process takes a moment too."""
+"""How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
+ending a process takes a moment too."""
+NOT_BEGUN = "stopped before it began"
 STOP = None
 """What ends a worker thread's queue."""
 
@@ -49,6 +51,7 @@ class JobManager:
         self._lock = threading.Lock()
         self._queues: dict[str, queue.Queue[int | None]] = {}
         self._threads: list[threading.Thread] = []
+        self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
         self._ended: dict[int, threading.Event] = {}
         self._closed = False
@@ -65,6 +68,7 @@ class JobManager:
             self._ended[run_id] = threading.Event()
             if config.device not in self._queues:
                 self._start_worker(config.device)
+            self._waiting.add(run_id)
             self._queues[config.device].put(run_id)
         return run_id
 
@@ -80,10 +84,22 @@ class JobManager:
         return run_id in self._ended and not self._ended[run_id].is_set()
 
     def stop(self, run_id: int) -> None:
-        """Ask a run, queued or running, to stop. Returns at once; `wait` tells when it has."""
+        """Ask a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has."""
         if run_id not in self._stops:
             raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
         self._stops[run_id].set()
+        if self._claim(run_id):
+            try:
+                self.store.update_run(run_id, status="stopped", stage="", error=NOT_BEGUN)
+            finally:
+                self._ended[run_id].set()
+
+    def _claim(self, run_id: int) -> bool:
+        """Take a run out of the queue, to run it or to end it; False if somebody else has."""
+        with self._lock:
+            waiting = run_id in self._waiting
+            self._waiting.discard(run_id)
+        return waiting
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Wait until the run has ended; whether it has."""
@@ -102,6 +118,8 @@ class JobManager:
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
         while (run_id := jobs.get()) is not STOP:
+            if not self._claim(run_id):
+                continue
             try:
                 JobRecorder(self.store, run_id, self._stops[run_id]).run()
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
@@ -133,12 +151,12 @@ class JobRecorder:
         self._changes: dict[str, Any] = {}
         self._samples = 0
         self._telemetry: Telemetry | None = None
-        self._end: tuple[Status, str] | None = None
+        self._end: tuple[Status, str] | None = None  # the job's last message
 
     def run(self) -> None:
         """The whole life of the job. Raises `VitprofError` if it could not even be started."""
         if self._stop.is_set():
-            self._store.update_run(self._run_id, status="stopped", stage="", error="stopped before it began")
+            self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
             return
         origin = self._clock()
         self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
@@ -154,7 +172,7 @@ class JobRecorder:
         self._finish(origin, why)
 
     def _follow(self, runner: Runner) -> None:
-        """Take the job's messages until it ends; pass on a wish to stop, and enforce it."""
+        """Take the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
         flushed = self._clock()
         kill_at: float | None = None
         for message in runner.messages():
@@ -164,11 +182,10 @@ class JobRecorder:
             if now - flushed >= FLUSH_EVERY_S:
                 self._flush()
                 flushed = now
-            if self._end is not None:
-                continue
-            if self._stop.is_set() and kill_at is None:
-                runner.ask_stop()
-                self._changes["stage"] = "stopping"
+            if kill_at is None and (self._end is not None or self._stop.is_set()):
+                if self._end is None:
+                    runner.ask_stop()
+                    self._changes["stage"] = "stopping"
                 kill_at = now + STOP_GRACE_S
             elif kill_at is not None and now >= kill_at:
                 runner.kill()
@@ -220,17 +237,20 @@ class JobRecorder:
         if self._rows:
             self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
             self._rows.clear()
-        if self._telemetry is not None and self._telemetry.notices:
-            self._changes["notices"] = list(self._telemetry.notices)
+        if self._telemetry is not None:
+            notices = list(self._telemetry.notices)
+            if self._telemetry.error is not None:
+                notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
+            if notices:
+                self._changes["notices"] = notices
         if self._changes:
             self._store.update_run(self._run_id, **self._changes)
             self._changes.clear()
 
     def _finish(self, origin: float, why: str) -> None:
         """Settle status and summary."""
-        if self._end is None:
-            self._end = ("stopped", "") if self._stop.is_set() else ("failed", why)
-        status, error = self._end
+        without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
+        status, error = self._end or without_a_word
         summary = summarise(
             self._config,
             self._store.steps(self._run_id),

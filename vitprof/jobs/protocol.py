@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class EventBuffer:
         return messages + list(notes)
 
 
-def write_message(stream: BinaryIO, message: Message) -> None:
+def write_message(stream: IO[bytes], message: Message) -> None:
     """Write one frame; the caller flushes."""
     if isinstance(message, Note):
         kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
@@ -85,7 +85,7 @@ def write_message(stream: BinaryIO, message: Message) -> None:
     stream.write(HEADER.pack(kind, len(payload)) + payload)
 
 
-def read_messages(stream: BinaryIO) -> Iterator[Message]:
+def read_messages(stream: IO[bytes]) -> Iterator[Message]:
     """The frames of `stream` until it ends. A frame cut short by the writer's death ends it too.
 
     Raises `ValueError` on bytes that are no frame.

@@ -47,6 +47,7 @@ class ProcessRunner:
 
     def __init__(self, config: RunConfig, log: Path) -> None:
         self._log = log
+        self._broken = ""
         self._inbox: queue.Queue[Message] = queue.Queue()
         package_root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
@@ -75,8 +76,12 @@ class ProcessRunner:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for message in read_messages(self._process.stdout):
-            self._inbox.put(message)
+        try:
+            for message in read_messages(self._process.stdout):
+                self._inbox.put(message)
+        except ValueError as error:  # nothing after it can be understood, and a pipe that nobody empties blocks the job
+            self._broken = str(error)
+            self.kill()
 
     def messages(self) -> Iterator[Message | None]:
         while self._process.poll() is None or self._reader.is_alive():
@@ -105,6 +110,8 @@ class ProcessRunner:
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        if self._broken:
+            return f"the job's process was ended because it sent what is no message ({self._broken})"
         if code < 0:
             name = signal.Signals(-code).name
             hint = " (the system may have run out of memory)" if -code == signal.SIGKILL else ""
@@ -128,7 +135,8 @@ class ThreadRunner:
 
         def work() -> None:
             try:
-                run_job(config, self._buffer, self._stop)
+                with contextlib.suppress(JobStopped):  # a kill that came when the job had just ended by itself
+                    run_job(config, self._buffer, self._stop)
             finally:
                 self._ended.set()
 
@@ -136,9 +144,9 @@ class ThreadRunner:
         self._thread.start()
 
     def messages(self) -> Iterator[Message | None]:
-        while not self._ended.wait(SEND_EVERY_S):
-            messages = self._buffer.drain()
-            yield from messages or [None]
+        while self._thread.is_alive() and not self._ended.wait(SEND_EVERY_S):
+            yield from self._buffer.drain()
+            yield None
         yield from self._buffer.drain()
 
     def ask_stop(self) -> None:

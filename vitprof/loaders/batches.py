@@ -27,7 +27,7 @@ class BatchReader:
     def epoch(self, epoch: int) -> Iterator[Batch]:
         n = len(self._storage)
         order = epoch_order(n, self._seed, epoch) if self._shuffle else torch.arange(n)
-        for indices in order.to(self._storage.device).split(self._batch_size):
+        for indices in order.to(self._storage.device).split(self._batch_size):  # type: ignore[no-untyped-call]
             yield self._storage.read_batch(indices)
 
     def close(self) -> None:

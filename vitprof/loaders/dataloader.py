@@ -87,7 +87,8 @@ def open_dataloader(storage: Storage, config: RunConfig, train: bool) -> DataLoa
         batch_size=config.batch_size,
         sampler=order,
         num_workers=workers,
-        pin_memory=bool(config.pin_memory) and torch.cuda.is_available(),
+        # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
+        pin_memory=bool(config.pin_memory) and config.device != "cpu" and torch.cuda.is_available(),
         generator=torch.Generator().manual_seed(config.seed),
         **options,
     )

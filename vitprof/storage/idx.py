@@ -25,10 +25,12 @@ class IdxStorage:
 
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
         to_input = transforms.Compose([transforms.ToTensor(), transforms.Normalize((info.mean,), (info.std,))])
-        self._dataset = datasets.MNIST(str(root), train=train, transform=to_input, download=False)
+        self._dataset: Dataset[tuple[Tensor, int | Tensor]] = datasets.MNIST(
+            str(root), train=train, transform=to_input, download=False
+        )
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._dataset)  # type: ignore[arg-type]
 
     def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
         return self._dataset

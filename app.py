@@ -1,0 +1,35 @@
+"""vitprof's dashboard: `streamlit run app.py`.
+
+Everything stands under the main guard, because worker processes started by spawn or forkserver import this file again.
+"""
+
+from pathlib import Path
+
+import streamlit as st
+
+
+def main() -> None:
+    """Page set-up and navigation."""
+    from vitprof.errors import VitprofError
+    from vitprof.ui import resources
+    from vitprof.ui.assets import ensure_assets, page_icon
+
+    st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
+    st.html("<style>.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem }</style>")
+    try:
+        ensure_assets(Path(__file__).parent / "static")
+        resources.manager()
+    except VitprofError as error:
+        st.error(str(error))
+        st.stop()
+    page = st.navigation(
+        [
+            st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
+            st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
+        ]
+    )
+    page.run()
+
+
+if __name__ == "__main__":
+    main()

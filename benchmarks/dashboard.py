@@ -1,0 +1,189 @@
+"""What the dashboard costs: the job it runs against the same job by command line, and the server for each refresh.
+
+    python -m benchmarks.dashboard job [--isolation thread] [--rounds 5]
+    python -m benchmarks.dashboard refresh [--steps 100000]
+
+`job` runs the same config in turn by `python -m vitprof run` and by pressing Run in a dashboard with a live page
+attached, torch on one thread, and prints the ratio of median and of mean step time for each round.
+`refresh` lets a page watch a run of that many steps which gains ten a second, and prints the server's CPU time and the
+bytes sent for each refresh. Its steps are made up; only the cost of showing them is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+from benchmarks.session import Session
+
+from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.store import RunStore
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+JOB = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
+
+
+@contextmanager
+def dashboard(env: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
+    """A real `streamlit run app.py` on a free port: its URL and its process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    server = subprocess.Popen(
+        [*command, "--server.headless", "true"], cwd=REPOSITORY, env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/_stcore/health", timeout=1).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        yield url, psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def by_command_line(env: dict[str, str], config: dict[str, object]) -> dict[str, float]:
+    options = [part for name, value in config.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "vitprof", "run", *options, "--no-evaluate", "--json"]
+    result = subprocess.run(command, cwd=REPOSITORY, env=env, check=True, capture_output=True)
+    summary: dict[str, float] = json.loads(result.stdout)["summary"]
+    return summary
+
+
+def by_dashboard(store: RunStore, url: str, config: dict[str, object]) -> dict[str, float]:
+    query = "&".join(f"{name}={value}" for name, value in (config | {"evaluate": "false"}).items())
+    known = {run.id for run in store.runs()}
+    with Session(url, query) as page:
+        page.press("Run")
+        while not (new := [run for run in store.runs(limit=1) if run.id not in known]) or new[0].live:
+            time.sleep(1.0)
+        if new[0].status != "done" or new[0].summary is None:
+            raise SystemExit(f"the dashboard's run failed: {new[0].error}")
+        print(f"    page refreshed {page.refreshes} times during the run", file=sys.stderr)
+        return vars(new[0].summary)
+
+
+def mean_ms(summary: dict[str, float]) -> float:
+    return 1e3 * JOB["batch_size"] / summary["samples_per_s"]
+
+
+def compare_job(isolation: str, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "VITPROF_HOME": home}
+        os.environ["VITPROF_HOME"] = home
+        config = {**JOB, "isolation": isolation}
+        by_command_line(env, config | {"steps": 10, "warmup_steps": 0})  # makes the data set
+        medians, means = [], []
+        with dashboard(env) as (url, _):
+            store = RunStore()
+            for index in range(rounds):
+                pair = [by_command_line(env, {**JOB}), by_dashboard(store, url, config)]
+                medians.append(pair[1]["step_ms_median"] / pair[0]["step_ms_median"])
+                means.append(mean_ms(pair[1]) / mean_ms(pair[0]))
+                print(
+                    f"round {index + 1}: command line {pair[0]['step_ms_median']:.2f} ms, "
+                    f"dashboard {pair[1]['step_ms_median']:.2f} ms, median x{medians[-1]:.3f}, mean x{means[-1]:.3f}",
+                    flush=True,
+                )
+            store.close()
+        for name, ratios in (("median", medians), ("mean", means)):
+            print(
+                f"{name} step time, dashboard ({isolation}) / command line: x{np.median(ratios):.3f} "
+                f"(n = {rounds} rounds, {min(ratios):.3f} to {max(ratios):.3f})"
+            )
+
+
+def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
+    """(n, len(STEP_COLUMNS)): 5 ms steps with 1 ms of data wait and some noise."""
+    rng = np.random.default_rng(first)
+    columns = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
+    wait = 1e-3 + rng.exponential(2e-4, n)
+    compute = 4e-3 + rng.exponential(2e-4, n)
+    columns |= {
+        "rank": np.zeros(n),
+        "step": np.arange(first, first + n, dtype=float),
+        "epoch": np.zeros(n),
+        "t_start_s": origin + np.arange(first, first + n) * 5.5e-3,
+        "data_wait_s": wait,
+        "h2d_s": np.full(n, 1e-4),
+        "compute_s": compute,
+        "gap_s": wait + 1e-4,
+        "exposed_wait_s": wait,
+        "step_s": wait + compute + 1e-4,
+        "samples": np.full(n, 128.0),
+        "loss": 2.3 * np.exp(-np.arange(first, first + n) / 2e4) + rng.normal(0, 0.05, n),
+        "warmup": np.zeros(n),
+    }
+    columns["compute_start_s"] = columns["t_start_s"] + wait + 1e-4
+    return np.stack([columns[name] for name in STEP_COLUMNS], axis=1)
+
+
+def measure_refresh(steps: int, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["VITPROF_HOME"] = home
+        with dashboard({**os.environ}) as (url, server):
+            store = RunStore()
+            run_id = store.create_run(RunConfig(strategy="memory", steps=10 * steps))
+            origin = time.perf_counter() - steps * 5.5e-3
+            store.update_run(run_id, status="running", stage="training", progress=0.1, t_origin_s=origin)
+            for first in range(0, steps, 10_000):
+                rows = made_up_steps(first, min(10_000, steps - first), origin)
+                store.append_steps(run_id, rows.tolist())
+            with Session(url, f"run={run_id}") as page:
+                page.finished.wait(30)
+                time.sleep(3)
+
+                def figures() -> tuple[float, int, int]:
+                    times = server.cpu_times()
+                    return times.user + times.system, page.refreshes, page.bytes_received
+
+                before, end, done = figures(), time.monotonic() + seconds, steps
+                while time.monotonic() < end:
+                    time.sleep(0.5)
+                    store.append_steps(run_id, made_up_steps(done, 5, origin).tolist())
+                    done += 5
+                after = figures()
+            store.close()
+    cpu, n, sent = (b - a for a, b in zip(before, after, strict=True))
+    print(f"{steps:,} steps: {cpu / n * 1e3:.1f} ms of server CPU and {sent / n / 1e3:.1f} kB a refresh (n = {n})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_subparsers(dest="what", required=True)
+    job = what.add_parser("job")
+    job.add_argument("--isolation", choices=("process", "thread"), default="process")
+    job.add_argument("--rounds", type=int, default=5)
+    refresh = what.add_parser("refresh")
+    refresh.add_argument("--steps", type=int, nargs="+", default=[100, 10_000, 100_000])
+    refresh.add_argument("--seconds", type=float, default=20.0)
+    given = parser.parse_args()
+    if given.what == "job":
+        compare_job(given.isolation, given.rounds)
+    else:
+        for steps in given.steps:
+            measure_refresh(steps, given.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Compare: finished runs side by side, and their CSV."""
+
+import streamlit as st
+
+from vitprof.records import ENDED_STATUSES
+from vitprof.ui import comparison, resources
+
+STATE = "compared"
+
+
+def page() -> None:
+    """Pick runs; the choice stands in the URL, so that it can be shared and survives a reload."""
+    st.subheader("Compare runs", anchor=False)
+    runs = {run.id: run for run in resources.store().runs(ENDED_STATUSES) if run.summary and run.summary.n_steps}
+    if not runs:
+        st.info("No finished runs yet. Open Profile, press Run, and come back.")
+        return
+    named = [int(text) for text in st.query_params.get("runs", "").split(",") if text.isdecimal()]
+    default = [run_id for run_id in named if run_id in runs] or sorted(runs)[-2:]
+    chosen = st.multiselect(
+        "Runs",
+        list(runs),
+        default=st.session_state.get(STATE, default),
+        format_func=lambda run_id: f"{run_id}: {runs[run_id].name} ({runs[run_id].status})",
+        help="Finished runs, newest first. Type to search.",
+        key="compare-runs",
+    )
+    st.session_state[STATE] = chosen
+    st.query_params["runs"] = ",".join(map(str, chosen))
+    if not chosen:
+        st.info("Choose at least one run.")
+        return
+    picked = [runs[run_id] for run_id in chosen]
+    if len({run.config.loader_only for run in picked}) > 1:
+        st.warning("Some of these runs trained and some only loaded: their speeds do not compare.")
+    comparison.draw_table(picked)
+    comparison.draw_downloads(picked)
+    comparison.draw_charts(picked)
+
+
+page()

@@ -1,0 +1,313 @@
+"""Arrays in, Plotly figures out. Colours mean the same in every chart.
+
+Live charts are drawn from the same layouts: `LIVE_CHARTS` says for each which points to draw for a stretch of the run,
+group by group, so that a refresh can send just the groups that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.downsample import min_max, slices
+
+Floats = NDArray[np.float64]
+Series = dict[str, Floats]
+
+# Okabe and Ito's palette (2008), told apart with every kind of colour vision.
+DATA_WAIT = "#E69F00"
+H2D = "#56B4E9"
+COMPUTE = "#009E73"
+OTHER = "#999999"
+GPU_UTIL = "#0072B2"
+MEMORY = "#D55E00"
+LOSS = "#CC79A7"
+RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, "#F0E442", OTHER)
+
+MAX_GROUPS = 650
+"""Groups in a live chart: at most three points each, so that no trace passes 2,000 points."""
+OVERVIEW_GROUPS = 160
+"""Groups in the idle-gap chart of a whole run: few enough for each gap to be some pixels wide."""
+
+
+def plain(text: str) -> str:
+    """`text` with the characters that Plotly reads as markup made harmless."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+@dataclass(frozen=True)
+class Points:
+    """What one trace draws for some groups; `text` is hover text, one for each point."""
+
+    x: Floats
+    y: Floats
+    text: Sequence[str] | None = None
+
+
+Builder = Callable[[Series, float, int, int, int], list[Points]]
+"""(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
+
+
+@dataclass(frozen=True)
+class LiveChart:
+    """One live chart: its layout, its traces without data, and how points are made."""
+
+    key: str
+    title: str
+    help: str
+    alt: str
+    source: str
+    """"steps" or "telemetry"."""
+    x: str
+    """Column of the source that the x axis shows; "index" for the position."""
+    traces: tuple[dict[str, Any], ...]
+    layout: dict[str, Any]
+    build: Builder
+    overview_groups: int = MAX_GROUPS
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, "zeroline": False, **more}
+
+
+def _on_off(title: str, domain: list[float], off: str, on: str) -> dict[str, Any]:
+    """An axis for a trace that is 0 or 1, in its own part of the chart's height."""
+    ticks = {"tickvals": [0, 1], "ticktext": [off, on]}
+    return _axis(title, domain=domain, range=[0, 1], fixedrange=True, **ticks)
+
+
+LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
+MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
+
+
+MEMORY_AXIS = _axis(
+    "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
+)
+
+
+def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
+    s = slices(series, origin, start, stop, k)
+    busy_x = np.stack([s.start_s, np.maximum(s.start_s, s.end_s - s.busy_s), s.end_s], axis=1).ravel()
+    busy_y = np.tile([0.0, 1.0, 0.0], len(s.start_s))
+    wait_x = np.stack([s.wait_start_s, s.wait_start_s + s.wait_s], axis=1).ravel()
+    wait_y = np.tile([1.0, 0.0], len(s.start_s))
+    labels = [
+        f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}, drawn as one"
+        for a, n in zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
+    ]
+    figures = zip(labels, s.idle_s.tolist(), s.busy_s.tolist(), s.wait_s.tolist(), strict=True)
+    busy_text, wait_text = [], []
+    for label, idle, busy, wait in figures:
+        device = f"{label}<br>device idle {formats.seconds(idle)}, busy {formats.seconds(busy)}"
+        busy_text += [device] * 3
+        wait_text += [f"{label}<br>data wait {formats.seconds(wait)}"] * 2
+    return [Points(busy_x, busy_y, busy_text), Points(wait_x, wait_y, wait_text)]
+
+
+def _batch_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
+    at = min_max(series["step_s"], start, stop, k)
+    x = at.astype(float)
+    return [Points(x, series[name][at] * 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")]
+
+
+def _loss_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
+    at = min_max(series["loss"], start, stop, k)
+    return [Points(at.astype(float), series["loss"][at])]
+
+
+def _telemetry_points(*names: tuple[str, float]) -> Builder:
+    def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
+        points = []
+        for name, scale in names:
+            at = min_max(series[name], start, stop, k)
+            points.append(Points(series["t_s"][at] - origin, series[name][at] * scale))
+        return points
+
+    return build
+
+
+def _line(name: str, colour: str, unit: str, **more: Any) -> dict[str, Any]:
+    line = {"color": colour, "width": 1.5} | more.pop("line", {})
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "line": line,
+        "hovertemplate": f"%{{y:.4~g}} {unit}<extra>{name}</extra>",
+        **more,
+    }
+
+
+def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
+    return _line(name, colour, "", fill="tozeroy", fillcolor=colour, **more) | {
+        "line": {"color": colour, "width": 0.5, "shape": "hv"},
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _stacked(name: str, colour: str) -> dict[str, Any]:
+    return _line(name, colour, "ms", stackgroup="batch", fillcolor=colour) | {
+        "line": {"color": colour, "width": 0, "shape": "hvh"},
+        "hovertemplate": f"%{{y:.3~g}} ms {name}<extra></extra>",
+    }
+
+
+GAPS = LiveChart(
+    key="gaps",
+    title="Where the device idles",
+    help="Green: the device computes. White between the green: it idles. Orange beneath: the training loop waits for "
+    "data. White above orange is time lost to data loading. Drag to zoom, down to single steps; double-click to see "
+    "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
+    alt="Time line of the device: busy in green, idle as white gaps; data waits of the training loop beneath in orange",
+    source="steps",
+    x="compute_start_s",
+    traces=(
+        _filled("device busy", COMPUTE),
+        _filled("data wait", DATA_WAIT, yaxis="y2"),
+    ),
+    layout={
+        "xaxis": _axis("time since the run began (s)", anchor="y2"),
+        "yaxis": _axis(
+            "device", domain=[0.46, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
+        ),
+        "yaxis2": _axis(
+            "loop", domain=[0, 0.38], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
+        ),
+        "hovermode": "closest",
+    },
+    build=_gap_points,
+    overview_groups=OVERVIEW_GROUPS,
+)
+
+BATCHES = LiveChart(
+    key="batches",
+    title="Time of each batch",
+    help="What the training loop and the device spent on each batch. On a GPU a data wait can hide behind compute that "
+    "is still queued; what counts is the idle gap. Beyond 650 batches the quickest and the slowest of each group of "
+    "neighbours are drawn.",
+    alt="Stacked time of each batch in milliseconds: data wait, copy to the device, compute",
+    source="steps",
+    x="index",
+    traces=(_stacked("data wait", DATA_WAIT), _stacked("H2D", H2D), _stacked("compute", COMPUTE)),
+    layout={
+        "xaxis": _axis("step"),
+        "yaxis": _axis("time (ms)", rangemode="tozero"),
+        "hovermode": "x unified",
+    },
+    build=_batch_points,
+)
+
+LOSSES = LiveChart(
+    key="loss",
+    title="Training loss",
+    help="Loss of each batch (cross-entropy, natural logarithm). With one seed every strategy gives the same curve.",
+    alt="Training loss over steps",
+    source="steps",
+    x="index",
+    traces=(_line("loss", LOSS, ""),),
+    layout={"xaxis": _axis("step"), "yaxis": _axis("loss"), "showlegend": False},
+    build=_loss_points,
+)
+
+GPU = LiveChart(
+    key="gpu",
+    title="GPU-util and memory",
+    help="NVML's utilisation is the share of the past 1/6 to 1 s in which any kernel ran, so each value describes the "
+    "time before it, and 100% does not mean that the GPU was full. For idle time trust the gap chart.",
+    alt="GPU utilisation in percent and memory in GiB over time",
+    source="telemetry",
+    x="t_s",
+    traces=(
+        _line("GPU-util (trailing)", GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("GPU memory of the job", MEMORY, "GiB", yaxis="y2"),
+        _line("memory of the job", OTHER, "GiB", yaxis="y2", visible="legendonly"),
+    ),
+    layout={
+        "xaxis": _axis("time since the run began (s)"),
+        "yaxis": _axis("GPU-util (%)", range=[0, 105]),
+        "yaxis2": _axis(
+            "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
+        ),
+        "margin": MARGIN | {"r": 64},
+    },
+    build=_telemetry_points(("gpu_util_pct", 1.0), ("gpu_mem_job_bytes", 2.0**-30), ("job_rss_bytes", 2.0**-30)),
+)
+
+CPU = LiveChart(
+    key="cpu",
+    title="CPU and memory",
+    help="CPU use of the job's processes, 100% is one core; resident memory of the same, in which pages that worker "
+    "processes share count once for each.",
+    alt="CPU use of the job in percent of one core and its memory in GiB over time",
+    source="telemetry",
+    x="t_s",
+    traces=(
+        _line("CPU of the job", GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("memory of the job", MEMORY, "GiB", yaxis="y2"),
+    ),
+    layout={
+        "xaxis": _axis("time since the run began (s)"),
+        "yaxis": _axis("CPU (% of one core)", rangemode="tozero"),
+        "yaxis2": _axis(
+            "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
+        ),
+        "margin": MARGIN | {"r": 64},
+    },
+    build=_telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
+)
+
+
+def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
+    """The whole figure of a live chart as Plotly's JSON, with `points` for each trace."""
+    data = [
+        {**trace, "x": p.x.tolist(), "y": p.y.tolist(), **({"text": list(p.text)} if p.text is not None else {})}
+        for trace, p in zip(chart.traces, points, strict=True)
+    ]
+    return {"data": data, "layout": {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout}
+
+
+def overlay(series: Sequence[tuple[str, Floats, Floats]], *, x_title: str, y_title: str) -> go.Figure:
+    """One line for each run: (name, x, y) with at most 2,000 points each."""
+    figure = go.Figure(
+        [
+            go.Scatter(x=x, y=y, name=plain(name), mode="lines", line={"color": colour, "width": 1.5})
+            for (name, x, y), colour in zip(series, _cycle(len(series)), strict=True)
+        ]
+    )
+    return figure.update_layout(
+        margin=MARGIN, legend=LEGEND, hovermode="x unified", xaxis=_axis(x_title), yaxis=_axis(y_title), showlegend=True
+    )
+
+
+def _cycle(n: int) -> list[str]:
+    return [RUN_COLOURS[i % len(RUN_COLOURS)] for i in range(n)]
+
+
+def shares(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[float]]]) -> go.Figure:
+    """Stacked horizontal bars, one for each run: (part, colour, milliseconds for each run)."""
+    figure = go.Figure(
+        [
+            go.Bar(
+                y=[plain(n) for n in names],
+                x=list(values),
+                name=part,
+                orientation="h",
+                marker_color=colour,
+                hovertemplate=f"%{{x:.3~g}} ms {part}<extra>%{{y}}</extra>",
+            )
+            for part, colour, values in parts
+        ]
+    )
+    return figure.update_layout(
+        barmode="stack",
+        margin=MARGIN | {"l": 16},
+        legend=LEGEND | {"traceorder": "normal"},
+        xaxis=_axis("mean time of a step (ms)"),
+        yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
+    )

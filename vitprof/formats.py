@@ -1,0 +1,56 @@
+"""Numbers as a person reads them: a unit, three significant digits, and "n/a" for what is not available."""
+
+from __future__ import annotations
+
+import math
+
+NOT_AVAILABLE = "n/a"
+
+
+def _missing(value: float | int | None) -> bool:
+    return value is None or not math.isfinite(value)
+
+
+def number(value: float | int | None, unit: str = "") -> str:
+    """Three significant digits with thousands separators, and the unit: 12,500 samples/s."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    decimals = 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
+    rounded = round(value, decimals if abs(value) < 100 else 2 - math.floor(math.log10(abs(value))))
+    return f"{rounded:,.{min(decimals, 6)}f}{' ' + unit if unit else ''}"
+
+
+def percent(share: float | None) -> str:
+    """A share 0..1 as percent, one decimal below ten."""
+    if share is None or _missing(share):
+        return NOT_AVAILABLE
+    return f"{share * 100:.1f}%" if share < 0.1 else f"{share * 100:.0f}%"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in the unit that suits it: 85 us, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
+    if value is None or _missing(value):
+        return NOT_AVAILABLE
+    if value < 1e-3:
+        return number(value * 1e6, "µs")
+    if value < 1:
+        return number(value * 1e3, "ms")
+    if value < 100:
+        return number(value, "s")
+    if value < 3600:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest} s"
+    hours, rest = divmod(round(value / 60), 60)
+    return f"{hours} h {rest:02d} min"
+
+
+def size(n_bytes: float | int | None) -> str:
+    """Bytes in binary units: 1.23 GiB."""
+    if n_bytes is None or _missing(n_bytes):
+        return NOT_AVAILABLE
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return number(value, unit)
+        value /= 1024
+    return number(value, "TiB")

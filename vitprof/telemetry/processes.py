@@ -1,0 +1,124 @@
+"""CPU, memory and disk figures from psutil: of the machine, and of a job's process with its workers."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import psutil
+
+RESCAN_S = 1.0
+"""The process tree is looked through this often at most: psutil reads every process of the machine for it."""
+
+RESCAN_SHARE = 0.01
+"""And at most this share of one core goes into it: 12 us a process is 50 ms where 4,000 run (measured here)."""
+
+
+class Rate:
+    """A counter turned into change per second; NaN where time or counter fail to increase."""
+
+    def __init__(self) -> None:
+        self._now = self._value = math.nan
+
+    def __call__(self, now: float, value: float) -> float:
+        interval, change = now - self._now, value - self._value
+        self._now, self._value = now, value
+        return change / interval if interval > 0 and change >= 0 else math.nan
+
+
+class MachineCpu:
+    """CPU use of the whole machine since the last call: psutil.cpu_percent's formula.
+
+    That function itself keeps its last reading per thread, so a first call from a new thread would return a false 0.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+
+    def __call__(self) -> float:
+        """Percent, 100 = all cores busy; NaN at first and where no clock tick has passed since the last call."""
+        times = psutil.cpu_times()
+        # Linux counts guest time in user time, too; waiting for a disk is idling.
+        total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        idle: float = times.idle + getattr(times, "iowait", 0.0)
+        last, self._last = self._last, (total, idle)
+        if last is None or total <= last[0]:
+            return math.nan
+        return min(100.0, max(0.0, 100.0 * (1.0 - (idle - last[1]) / (total - last[0]))))
+
+
+def disk_read_bytes() -> float:
+    """Bytes the machine's disks have delivered since it started; NaN where the system does not count them."""
+    try:
+        counters = psutil.disk_io_counters(nowrap=False)
+    except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
+        return math.nan
+    return math.nan if counters is None else float(counters.read_bytes)
+
+
+class ProcessTree:
+    """CPU and memory of a process and of all that descend from it.
+
+    Processes are told apart by pid and start time (psutil's own equality), so a reused pid is a new process. Workers
+    that outlive their parent stay in. Left out is what lives too short to be found by a scan, and what a process used
+    between the last sample and its end.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._cpu_s: dict[psutil.Process, float | None] = {}
+        self._now = math.nan
+        self._scanned_s = -math.inf
+        self._rescan_s = RESCAN_S
+        self._root: psutil.Process | None
+        try:
+            self._root = psutil.Process(pid)
+        except psutil.Error:
+            self._root = None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The processes of the last sample."""
+        return frozenset(process.pid for process in self._cpu_s)
+
+    def sample(self, now: float) -> tuple[float, float]:
+        """CPU percent since the last sample (100 = one core busy) and resident bytes; NaN if no process is left.
+
+        The CPU figure is NaN at first, and where `now` is not after the last sample's.
+        """
+        interval, self._now = now - self._now, now
+        if not 0 <= now - self._scanned_s < self._rescan_s:
+            self._scan(now)
+        used_s, rss = 0.0, 0
+        for process, before_s in list(self._cpu_s.items()):
+            try:
+                times, resident = process.cpu_times(), process.memory_info().rss
+                age_s = 0.0 if before_s is not None else time.time() - process.create_time()
+            except psutil.Error:
+                resident = 0
+            if not resident:  # ended; one whose parent has not noticed yet is still listed, without memory
+                del self._cpu_s[process]
+                continue
+            cpu_s = times.user + times.system
+            if before_s is not None:
+                used_s += max(0.0, cpu_s - before_s)
+            elif interval > 0:
+                # Found by a scan, perhaps older than the interval: its average so far, or it would show as a peak.
+                used_s += cpu_s * interval / max(age_s, interval)
+            self._cpu_s[process] = cpu_s
+            rss += resident
+        if not self._cpu_s:
+            return math.nan, math.nan
+        return (100.0 * used_s / interval if interval > 0 else math.nan), float(rss)
+
+    def _scan(self, now: float) -> None:
+        began_s = time.thread_time()
+        found: list[psutil.Process] = []
+        try:
+            if self._root is not None:
+                found = [self._root, *self._root.children(recursive=True)]
+        except psutil.Error:
+            found = []  # the job's process has ended; some of its workers may still run
+        orphans = [process for process in self._cpu_s if process.is_running()]
+        self._cpu_s = {process: self._cpu_s.get(process) for process in (*found, *orphans)}
+        self._scanned_s = now
+        self._rescan_s = max(RESCAN_S, (time.thread_time() - began_s) / RESCAN_SHARE)

@@ -1,0 +1,185 @@
+"""The telemetry thread: one row of figures every so often, handed to a sink."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml
+from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, disk_read_bytes
+
+JOIN_S = 10.0
+"""How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
+
+Row = tuple[float, ...]
+Sink = Callable[[list[Row]], None]
+
+
+class Telemetry:
+    """Samples GPU, CPU, memory and disk for a job, in a thread of its own.
+
+    The thread is no daemon: `stop` it. (It also ends by itself once the main thread has ended.)
+    """
+
+    notices: list[str]
+    """What a person should know about these figures, one line each, each said once."""
+    error: Exception | None
+    """What ended the sampling early, if anything did: the sink's exception."""
+
+    def __init__(
+        self,
+        *,
+        pid: int,
+        device: str,
+        gpu_uuid: str | None = None,
+        hz: float = 5.0,
+        sink: Sink,
+        clock: Callable[[], float] = time.perf_counter,
+        nvml: Nvml | None = None,
+    ) -> None:
+        """`pid` is the job's process, or this one. `device` is `auto`, `cpu` or `cuda:N`, and `gpu_uuid` is which GPU
+        that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise one is opened for GPUs.
+        """
+        self.notices = []
+        self.error = None
+        self._device = device
+        self._gpu_uuid = gpu_uuid
+        self._period_s = 1.0 / hz
+        self._sink = sink
+        self._clock = clock
+        self._nvml = nvml
+        self._owns_nvml = nvml is None
+        self._gpu: str | None = None
+        self._sought = False
+        self._began_s = math.nan
+        self._tree = ProcessTree(pid)
+        self._machine_cpu = MachineCpu()
+        self._disk_rate = Rate()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False)
+
+    def __enter__(self) -> Telemetry:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin sampling; the first row comes at once. A Telemetry starts once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it. May be called again, and without a start."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+            if self._thread.is_alive():
+                self._notice(f"telemetry did not end within {JOIN_S:g} s: the GPU's driver does not answer")
+                return
+        if self._owns_nvml and self._nvml is not None:
+            self._nvml.close()
+
+    def sample(self) -> Row:
+        """One row, in the order of `TELEMETRY_COLUMNS`. Figures since the last row are NaN in the first."""
+        now = self._clock()
+        if math.isnan(self._began_s):
+            self._began_s = now
+        row = dict.fromkeys(TELEMETRY_COLUMNS, math.nan)
+        row["t_s"] = now
+        row["cpu_pct"] = self._machine_cpu()
+        row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
+        row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_read_bytes())
+        row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
+        return tuple(row.values())
+
+    def _read_gpu(self, now: float) -> dict[str, float]:
+        if not self._sought:  # here and not in __init__: starting NVML can take a second
+            self._sought = True
+            self._gpu = self._find_gpu()
+        if self._gpu is None or self._nvml is None:
+            return {}
+        figures = self._nvml.read(self._gpu, self._tree.pids)
+        cause = self._nvml.lost.get(self._gpu)
+        if cause is not None and not any(notice.startswith("GPU lost") for notice in self.notices):
+            self._notice(
+                f"GPU lost at {now - self._began_s:.1f} s: {self._gpu} does not answer ({cause}); "
+                "its figures are not available while that lasts"
+            )
+        return figures
+
+    def _find_gpu(self) -> str | None:
+        """The UUID of the job's GPU; None, with a notice, where there is none to read."""
+        if self._device != "auto" and not self._device.startswith("cuda"):
+            return None
+        if self._nvml is None:
+            self._nvml = Nvml(clock=self._clock)
+        if not self._nvml.available:
+            ordinary = self._device == "auto" and self._nvml.reason == NO_GPU_MESSAGE
+            self._notice(self._nvml.reason + ("" if ordinary else f" ({self._nvml.detail})"))
+            return None
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpu = choose_gpu(self._nvml.gpus(), self._device, self._gpu_uuid, visible)
+        if gpu is None:
+            named = f"{self._device} ({self._gpu_uuid})" if self._gpu_uuid else self._device
+            hint = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+            self._notice(f"device {named} is none of the GPUs that NVML lists{hint}: its figures are not available")
+        return gpu
+
+    def _notice(self, line: str) -> None:
+        if line not in self.notices:
+            self.notices.append(line)
+
+    def _run(self) -> None:
+        # Python waits for this thread at its end before any exit handler could call stop().
+        main = threading.main_thread()
+        due = time.perf_counter()
+        try:
+            while main.is_alive():
+                self._sink([self.sample()])
+                now = time.perf_counter()
+                due = next_due(due, now, self._period_s)
+                if self._stop.wait(due - now):
+                    return
+        except Exception as error:  # the thread is its own boundary; whoever owns it looks at `error`
+            self.error = error
+
+
+def next_due(due: float, now: float, period: float) -> float:
+    """When to sample next: the first time after `now` on the grid that `due` is on. Missed times are skipped."""
+    return due + period * max(1, math.floor((now - due) / period) + 1)
+
+
+def choose_gpu(gpus: Sequence[GpuInfo], device: str, gpu_uuid: str | None, visible: str | None) -> str | None:
+    """The UUID of the GPU that a job on `device` runs on, or None if it is not among `gpus`.
+
+    `gpu_uuid`, as torch reports it with or without `GPU-`, decides if given. Else `visible` (the value of
+    CUDA_VISIBLE_DEVICES) renumbers the GPUs as CUDA does: indices or starts of UUIDs, up to the first that names none.
+    Unlike NVML, CUDA counts the fastest GPU first unless CUDA_DEVICE_ORDER=PCI_BUS_ID: give the UUID where they differ.
+    """
+    if gpu_uuid:
+        return _match(gpus, gpu_uuid)
+    seen: list[str] = [] if visible is not None else [gpu.uuid for gpu in gpus]
+    for entry in (visible or "").split(","):
+        uuid = _match(gpus, entry.strip())
+        if uuid is None:
+            break
+        seen.append(uuid)
+    number = device.removeprefix("cuda:")
+    index = int(number) if number.isdecimal() else 0
+    return seen[index] if index < len(seen) else None
+
+
+def _match(gpus: Sequence[GpuInfo], name: str) -> str | None:
+    """The UUID of the one GPU that an index or the start of a UUID means."""
+    if name.startswith("MIG-"):
+        return name  # a part of a GPU: not in the list, but NVML knows it by this name
+    if name.isdecimal() and len(name) < 8:  # 8 digits or more: the start of a UUID
+        return next((gpu.uuid for gpu in gpus if gpu.index == int(name)), None)
+    start = name.removeprefix("GPU-").lower()
+    found = [gpu.uuid for gpu in gpus if start and gpu.uuid.removeprefix("GPU-").lower().startswith(start)]
+    return found[0] if len(found) == 1 else None

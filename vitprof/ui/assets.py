@@ -1,0 +1,88 @@
+"""The files a live chart needs in the browser, served by Streamlit's own static serving.
+
+Nothing comes from a CDN: Plotly is the bundle of the installed plotly package. Streamlit serves what lies in `static/`
+beside the app's script under `app/static/` (with `server.enableStaticServing`), so both files are copied there once.
+The URLs are relative to the app's root, which live_chart.py works out in the browser: that holds under a
+`server.baseUrlPath` and behind a proxy that adds a prefix, on every page.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import os
+import shutil
+import tempfile
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import plotly
+from PIL import Image, ImageDraw
+
+from vitprof.errors import VitprofError
+
+PLOTLY_JS = "plotly.min.js"
+CHART_JS = "live_chart.js"
+_CHART_SOURCE = Path(__file__).with_name(CHART_JS)
+
+
+def ensure_assets(static_dir: Path) -> None:
+    """Put all that `live_chart` needs into `static_dir`; app.py calls this at its start.
+
+    Cheap when nothing changed (a comparison cached by the files' stamps).
+    """
+    ensure_plotly_js(static_dir)
+    _ensure_copy(_CHART_SOURCE, static_dir / CHART_JS)
+
+
+def ensure_plotly_js(static_dir: Path) -> str:
+    """Copy the plotly package's bundle to `static_dir` unless the same file is there; return its URL.
+
+    Raises `VitprofError` with one line where the directory cannot be written.
+    """
+    _ensure_copy(Path(str(files("plotly") / "package_data" / PLOTLY_JS)), static_dir / PLOTLY_JS)
+    return plotly_js_url()
+
+
+def plotly_js_url() -> str:
+    """The bundle's URL relative to the app's root; with the version, so that no browser goes on with an older one."""
+    return f"app/static/{PLOTLY_JS}?v={plotly.__version__}"
+
+
+@lru_cache(maxsize=1)
+def chart_js_url() -> str:
+    """The chart's own module, relative to the app's root, with its digest as version."""
+    return f"app/static/{CHART_JS}?v={hashlib.sha256(_CHART_SOURCE.read_bytes()).hexdigest()[:12]}"
+
+
+def _ensure_copy(source: Path, target: Path) -> None:
+    # A name of its own and os.replace: two servers that start together both succeed, and a browser never reads half a
+    # file.
+    temporary: Path | None = None
+    try:
+        if target.is_file() and filecmp.cmp(source, target, shallow=False):
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        os.close(handle)
+        temporary = Path(name)
+        shutil.copyfile(source, temporary)
+        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a server of another user
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise VitprofError(
+            f"cannot write {target}: {error.strerror or error}; live charts need it: make {target.parent} writable"
+        ) from error
+
+
+def page_icon() -> Image.Image:
+    """The tab's icon: busy time with a gap. Drawn here, because Streamlit fetches named icons from the network."""
+    icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
+    draw = ImageDraw.Draw(icon)
+    for left, right in ((2, 10), (18, 30)):
+        draw.rectangle((left, 6, right, 18), fill="#009E73")
+    draw.rectangle((10, 21, 18, 26), fill="#E69F00")
+    return icon

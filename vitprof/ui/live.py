@@ -1,0 +1,212 @@
+"""The live part of the Profile page: state, headline, tiles and charts of one run, redrawn while it goes on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import streamlit as st
+
+from vitprof import charts, formats
+from vitprof.analysis.downsample import group_size
+from vitprof.charts import LiveChart
+from vitprof.store import Series, StoredRun
+from vitprof.telemetry import NO_GPU_MESSAGE
+from vitprof.ui import resources
+from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
+from vitprof.ui.series import RunSeries, Totals
+
+REFRESH_S = 0.5
+CHART_HEIGHT = 260
+STAGES = {
+    "starting": "starting: loading PyTorch and opening the data",
+    "preparing": "preparing the data",
+    "training": "training",
+    "evaluating": "evaluating on the test set",
+    "finishing": "finishing",
+    "stopping": "stopping",
+}
+
+
+def draw_run(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
+    """Everything about a run that changes while it goes on. When it ends, the whole page is drawn once more."""
+    run = resources.store().run(run_id)
+    was_live = st.session_state.get("drawn-live") == run_id
+    st.session_state["drawn-live"] = run_id if run.live else None
+    if was_live and not run.live:
+        st.rerun(scope="app")
+    series = resources.series(run_id)
+    series.refresh()
+    draw_state(run, now())
+    steps = series.steps()
+    if not len(steps["step"]):
+        if not run.live:
+            st.info("This run ended before its first step, so there is nothing to draw.")
+        return
+    draw_headline(run, series.totals)
+    draw_tiles(run, series)
+    draw_chart(charts.GAPS, run, steps)
+    left, right = st.columns(2)
+    with left:
+        draw_chart(charts.BATCHES, run, steps)
+        if not run.config.loader_only:
+            draw_chart(charts.LOSSES, run, steps)
+    with right:
+        telemetry = series.telemetry()
+        if np.isfinite(telemetry["gpu_util_pct"]).any():
+            draw_chart(charts.GPU, run, telemetry)
+        draw_chart(charts.CPU, run, telemetry)
+
+
+def draw_state(run: StoredRun, now: float) -> None:
+    """One line and, while it runs, a bar with the time left."""
+    if run.status == "queued":
+        st.progress(0.0, text="queued: another run has the device")
+    elif run.status == "running":
+        text = STAGES.get(run.stage, run.stage) + (f": {run.message}" if run.message else "")
+        fraction = run.progress or 0.0
+        if run.stage == "training" and run.training_since_s is not None and fraction > 0:
+            left = (now - run.training_since_s) * (1 - fraction) / fraction
+            text += f", {formats.seconds(max(left, 0.0))} left"
+        st.progress(min(fraction, 1.0), text=text)
+    elif run.status == "done":
+        took = formats.seconds(run.summary.wall_s) if run.summary else ""
+        st.progress(1.0, text=f"done in {took}")
+    elif run.status == "stopped":
+        st.warning(f"Stopped{': ' + run.error if run.error else ''}. What was measured until then is kept.")
+    else:
+        st.error(f"{run.status.capitalize()}: {run.error}")
+    for notice in run.notices:
+        st.warning(notice)
+
+
+def draw_headline(run: StoredRun, totals: Totals) -> None:
+    """The measured answer in one sentence; no verdict on few steps."""
+    if not totals.steps:
+        st.markdown("Warming up: the first steps are recorded and left out of the figures.")
+        return
+    wait, idle, exposed = (
+        formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
+    )
+    if run.config.loader_only:
+        text = f"The loader alone delivers **{formats.number(totals.samples_per_s, 'samples/s')}**."
+    else:
+        text = f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data."
+    few = "" if totals.steps >= 20 else " Fewer than 20 steady steps: too few to conclude from."
+    st.markdown(f"{text} Data wait of the loop: {wait}, over {totals.steps:,} steady steps.{few}")
+
+
+def draw_tiles(run: StoredRun, series: RunSeries) -> None:
+    """Five figures, over the steady state so far."""
+    totals, telemetry = series.totals, series.telemetry()
+    trained = not run.config.loader_only
+    gpu_memory = _latest_max(telemetry, "gpu_mem_job_bytes")
+    memory = (
+        ("GPU memory, peak", gpu_memory)
+        if math.isfinite(gpu_memory)
+        else (
+            "Memory, peak",
+            _latest_max(telemetry, "job_rss_bytes"),
+        )
+    )
+    utilisation = telemetry["gpu_util_pct"]
+    known = utilisation[np.isfinite(utilisation)]
+    tiles = (
+        ("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples trained on each second."),
+        (
+            "Data wait",
+            formats.percent(totals.share(totals.data_wait_s)),
+            "Share of the time that the training loop was blocked in next(loader).",
+        ),
+        (
+            "Device idle",
+            formats.percent(totals.share(totals.gap_s)) if trained else formats.NOT_AVAILABLE,
+            "Share of the time between steps in which the device computed nothing. From events, not from NVML.",
+        ),
+        (
+            "GPU-util",
+            formats.percent(float(known.mean()) / 100) if len(known) else formats.NOT_AVAILABLE,
+            "Mean of NVML's utilisation: the share of time in which any kernel ran."
+            if len(known)
+            else NO_GPU_MESSAGE.capitalize() + ".",
+        ),
+        (memory[0], formats.size(memory[1]), "Highest value seen while the job ran."),
+    )
+    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
+        column.metric(name, value, help=text, border=True)
+    if len(telemetry["t_s"]) and not len(known):
+        st.caption(NO_GPU_MESSAGE)
+
+
+def _latest_max(telemetry: Series, name: str) -> float:
+    known = telemetry[name][np.isfinite(telemetry[name])]
+    return float(known.max()) if len(known) else math.nan
+
+
+def draw_chart(chart: LiveChart, run: StoredRun, series: Series) -> None:
+    """One live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
+    key = f"live-{chart.key}"
+    st.markdown(f"**{chart.title}**", help=chart.help)
+    state = chart_state(key)
+    origin = run.t_origin_s or 0.0
+    start, stop, groups = _window(chart, series, origin, state.view)
+    points = chart.build(series, origin, start, stop, group_size(stop - start, groups))
+    feeds = st.session_state.setdefault("chart-feeds", {})
+    feed = feeds.setdefault(key, ChartFeed())
+    update = feed.update(charts.live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
+    live_chart(update, key=key, height=CHART_HEIGHT)
+
+
+def _window(chart: LiveChart, series: Series, origin: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
+    """Which points to draw, and in how many groups: all, or those in view with as much again on either side."""
+    x = None if chart.x == "index" else series[chart.x] - origin
+    n = len(next(iter(series.values())))
+    if view is None:
+        return 0, n, chart.overview_groups
+    margin = view[1] - view[0]
+    low, high = view[0] - margin, view[1] + margin
+    if x is None:
+        start, stop = int(np.clip(np.floor(low), 0, n)), int(np.clip(np.ceil(high) + 1, 0, n))
+    else:
+        start, stop = int(np.searchsorted(x, low)), int(np.searchsorted(x, high, side="right"))
+        start = max(0, start - 1)
+    if stop - start < 1:  # zoomed to where nothing is
+        return 0, n, chart.overview_groups
+    return start, stop, charts.MAX_GROUPS
+
+
+def draw_account(run: StoredRun) -> None:
+    """Where the run's time went apart from the steady state."""
+    s = run.summary
+    if s is None or not s.n_steps:
+        return
+    st.markdown("**Where the run's time went**", help="Each stretch of the run that is not steady-state training.")
+    measured = f"Median of {s.n_epochs_measured} measured."
+    epoch_from = measured if s.n_epochs_measured else "Extrapolated from the throughput."
+    rows = (
+        ("Preparing the data", s.prepare_s, "Making or checking the data set, opening the storage."),
+        ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
+        ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
+        ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
+        ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
+        ("A step, 95% below", s.step_ms_p95 / 1e3, "Steady state."),
+        ("An epoch", s.epoch_s, epoch_from),
+        ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
+        ("Shut-down", s.shutdown_s, "Ending loader and workers."),
+        ("The whole run", s.wall_s, "From leaving the queue to the end."),
+    )
+    st.dataframe(
+        {
+            "what": [r[0] for r in rows],
+            "time": [formats.seconds(r[1]) for r in rows],
+            "meaning": [r[2] for r in rows],
+        },
+        hide_index=True,
+        width="stretch",
+        height="content",
+    )
+    left, right = st.columns(2)
+    left.metric("Test accuracy", formats.percent(s.test_accuracy), border=True)
+    right.metric("CPU for each sample", formats.seconds(s.cpu_s_per_sample), border=True)

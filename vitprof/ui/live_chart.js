@@ -1,0 +1,250 @@
+// The browser's half of live_chart.py: keeps one Plotly plot alive in the element that Streamlit mounted, and its data
+// in plain arrays. Every refresh changes those arrays; every draw hands Plotly the whole figure (Plotly.react finds what
+// changed), so there is one path for appended points, for points written anew, for resets, themes and sizes.
+
+const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
+const VIEW_DEBOUNCE_MS = 150;
+const RESYNC_PAUSE_MS = 1000; // a page that doesn't answer must not be asked in a loop
+const PARK_MS = 2000;
+const BUTTONS = ["zoom2d", "pan2d", "autoScale2d", "toImage"];
+const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: [BUTTONS] };
+const AXIS = /^[xy]axis\d*/;
+const charts = new WeakMap(); // the element Streamlit gave -> its chart
+const parked = new Map(); // key -> chart whose element is gone, perhaps for a moment
+
+export default function mount(component, plotlyUrl) {
+  const root = component.parentElement;
+  if (!root.isConnected) return () => {};
+  const update = JSON.parse(new TextDecoder().decode(component.data));
+  if (!charts.has(root)) charts.set(root, parked.get(update.key) ?? new LiveChart(update.key, plotlyUrl));
+  charts.get(root).receive(update, component);
+  return () => {
+    // Streamlit also calls this for a refresh that was overtaken by the next one: then the element is still in the page.
+    if (root.isConnected) return;
+    charts.get(root)?.park();
+    charts.delete(root);
+  };
+}
+
+// One script for each page, however many charts ask for it.
+function loadPlotly(url) {
+  window.vitprofPlotly ??= new Promise((resolve, reject) => {
+    document.head.append(Object.assign(document.createElement("script"), { src: url, onload: resolve, onerror: reject }));
+  });
+  return window.vitprofPlotly;
+}
+
+class LiveChart {
+  held = null; // {run, revision} of what the arrays hold
+  traces = [];
+  layout = {};
+  uids = new Map();
+  ranges = {}; // axis name -> [from, to] that the user chose; such an axis doesn't follow the data
+  dataRevision = 0; // tells Plotly.react that arrays changed
+  draws = 0;
+  quietUntil = 0;
+  resyncAskedAt = -Infinity;
+  gd = document.createElement("div");
+  listeners = new AbortController();
+  sizes = new ResizeObserver(() => this.schedule());
+
+  constructor(key, plotlyUrl) {
+    this.key = key;
+    this.sizes.observe(this.gd);
+    // A draw in the middle of a drag or between the two clicks of a double click would end it: wait until it is over.
+    const options = { capture: true, signal: this.listeners.signal };
+    this.gd.addEventListener("pointerdown", () => (this.pointerDown = true), options);
+    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => this.release(), options);
+    loadPlotly(plotlyUrl).then(
+      () => this.schedule(),
+      () => (this.gd.textContent = `This chart cannot be drawn: ${plotlyUrl} could not be loaded.`),
+    );
+  }
+
+  park() {
+    // When a fragment's refresh is due during a rerun of the whole page, Streamlit 1.67 can drop the fragment's elements
+    // of that rerun: they vanish and come back with the refresh. The plot waits for that with all its state.
+    parked.get(this.key)?.destroy();
+    parked.set(this.key, this);
+    this.parkTimer = setTimeout(() => this.destroy(), PARK_MS);
+    this.reported = undefined; // Streamlit may have dropped the state with the element: say it again
+  }
+
+  destroy() {
+    if (parked.get(this.key) === this) parked.delete(this.key);
+    for (const timer of [this.parkTimer, this.viewTimer]) clearTimeout(timer);
+    this.listeners.abort();
+    this.sizes.disconnect();
+    window.Plotly?.purge(this.gd);
+    this.held = null; // nothing is drawn any more
+    this.gd.remove();
+  }
+
+  receive(update, component) {
+    this.component = component; // always the newest: its setStateValue knows the fragment as it is now
+    if (this.gd.parentElement !== component.parentElement) {
+      clearTimeout(this.parkTimer);
+      parked.delete(this.key);
+      component.parentElement.append(this.gd);
+    }
+    this.gd.setAttribute("aria-label", update.alt);
+    this.height = update.height;
+    this.gd.style.height = `${this.height}px`;
+    if (this.held?.revision !== update.revision) {
+      if (update.figure) this.reset(update);
+      else if (update.base === this.held?.revision && update.run === this.held.run) this.append(update);
+      else this.askForAll(update.revision);
+    }
+    if (this.held && !this.viewTimer) this.reportView();
+    const theme = readTheme(this.gd);
+    if (JSON.stringify(theme) !== JSON.stringify(this.theme)) this.dirty = true;
+    this.theme = theme;
+    this.schedule();
+  }
+
+  reset({ run, revision, figure, view }) {
+    if (!this.held) {
+      this.reported = JSON.stringify(view);
+      if (view) this.ranges = { xaxis: view }; // made anew, but Python still has the state
+    } else if (this.held.run !== run) this.ranges = {};
+    const names = figure.data.map((trace) => trace.name);
+    this.traces = figure.data.map((trace, index) => {
+      const nth = names.slice(0, index).filter((name) => name === trace.name).length;
+      const decoded = Object.entries(trace).map(([key, value]) => [key, decode(value)]);
+      return { uid: this.uid(`${nth} ${trace.name}`), ...Object.fromEntries(decoded) };
+    });
+    this.layout = figure.layout;
+    this.held = { run, revision };
+    this.changed();
+  }
+
+  uid(name) {
+    // By uid Plotly knows a hidden trace again even when others come or go; as it also makes a CSS selector of it, a
+    // name won't do.
+    if (!this.uids.has(name)) this.uids.set(name, `t${this.uids.size}`);
+    return this.uids.get(name);
+  }
+
+  append({ run, revision, traces, layout }) {
+    this.held = { run, revision };
+    traces.forEach(({ keep, ...columns }, index) => {
+      for (const [name, values] of Object.entries(columns)) {
+        const held = this.traces[index][name];
+        const added = decode(values);
+        if (held.length !== keep || added.length) this.changed();
+        held.length = keep;
+        for (const value of added) held.push(value);
+      }
+    });
+    if (layout) Object.assign(this, { layout, dirty: true });
+  }
+
+  changed() {
+    this.dirty = true;
+    this.dataRevision += 1;
+  }
+
+  askForAll(revision) {
+    if (performance.now() - this.resyncAskedAt < RESYNC_PAUSE_MS) return;
+    this.resyncAskedAt = performance.now();
+    this.component.setStateValue("resync", revision);
+  }
+
+  release() {
+    if (!this.pointerDown) return;
+    this.pointerDown = false;
+    this.quietUntil = performance.now() + LEGEND_CLICK_MS;
+    setTimeout(() => this.schedule(), LEGEND_CLICK_MS + 10);
+  }
+
+  schedule() {
+    // In a hidden tab no frame comes: what arrives until it is shown is drawn at once.
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.draw();
+    });
+  }
+
+  async draw() {
+    const width = this.gd.clientWidth;
+    const busy = this.drawing || this.pointerDown || performance.now() < this.quietUntil;
+    if (!window.Plotly || !this.held || !width || busy) return; // each of these schedules a draw when it ends
+    if (!this.dirty && width === this.width) return;
+    Object.assign(this, { dirty: false, drawing: true, width });
+    try {
+      // Copies, because Plotly writes what the user does into the figure it was given: only with the figure as the
+      // server meant it can Plotly (uirevision) tell the two apart and keep the user's.
+      const data = this.traces.map((trace) => ({ ...trace }));
+      await window.Plotly.react(this.gd, data, this.fullLayout(), CONFIG);
+    } finally {
+      this.drawing = false;
+    }
+    if (!this.held) return; // destroyed meanwhile
+    // Sent for what the user does; Plotly.react sends none, so a draw can't come back as a zoom.
+    if (!this.draws++) this.gd.on("plotly_relayout", (change) => this.relayout(change));
+    this.gd.setAttribute("role", "img"); // not before: until then it may hold a line of text
+    this.schedule();
+  }
+
+  fullLayout() {
+    const layout = structuredClone(this.layout);
+    for (const axis of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => AXIS.test(key))])) {
+      // A revision of its own each time: the user's ranges are kept here, so that a range from the server can come back.
+      layout[axis] = { ...layout[axis], uirevision: `${this.draws}` };
+      if (this.ranges[axis]) Object.assign(layout[axis], { range: [...this.ranges[axis]], autorange: false });
+    }
+    const { theme, width, height, held, dataRevision } = this;
+    return { ...layout, template: { layout: theme }, width, height, uirevision: held.run, datarevision: dataRevision };
+  }
+
+  relayout(change) {
+    const axes = Object.keys(change).flatMap((key) => AXIS.exec(key)?.[0] ?? []);
+    if (!axes.length) return;
+    for (const axis of axes) {
+      const { autorange, range } = this.gd.layout[axis] ?? {};
+      if (autorange === true || !range) delete this.ranges[axis];
+      else this.ranges[axis] = [...range];
+    }
+    this.dirty = true; // a range that the server gave may have to come back
+    this.schedule();
+    clearTimeout(this.viewTimer);
+    this.viewTimer = setTimeout(() => this.reportView(), VIEW_DEBOUNCE_MS);
+  }
+
+  reportView() {
+    this.viewTimer = null;
+    const axis = Object.keys(this.ranges).find((name) => name.startsWith("x"));
+    const view = axis ? this.ranges[axis].map(Number) : null;
+    if (JSON.stringify(view) === this.reported) return;
+    this.reported = JSON.stringify(view);
+    this.component.setStateValue("view", view);
+  }
+}
+
+function decode(value) {
+  if (!value?.bdata) return value;
+  const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
+  const numbers = Array.from(new { f8: Float64Array, f4: Float32Array, i4: Int32Array }[value.dtype](bytes.buffer));
+  const [rows, size] = (value.shape ?? "").split(",").map(Number);
+  return size ? Array.from({ length: rows }, (_, row) => numbers.slice(row * size, (row + 1) * size)) : numbers;
+}
+
+function readTheme(element) {
+  const style = getComputedStyle(element);
+  const read = (name) => style.getPropertyValue(`--st-${name}`).trim() || undefined;
+  const [color, border, page] = [read("text-color"), read("border-color"), read("background-color")];
+  const font = { color, family: read("font") };
+  const gridcolor = read("border-color-light") ?? border;
+  const axis = { gridcolor, linecolor: border, zerolinecolor: border, automargin: true };
+  return {
+    paper_bgcolor: page, // not transparent: Plotly would take white for what is behind its labels and the saved image
+    plot_bgcolor: page,
+    font,
+    colorway: read("chart-categorical-colors")?.split(/,(?![^(]*\))/),
+    hoverlabel: { bgcolor: read("secondary-background-color"), bordercolor: border, font },
+    margin: { l: 8, r: 8, t: 28, b: 8 },
+    modebar: { bgcolor: page, color: read("gray-text-color") ?? border, activecolor: read("primary-color") },
+    xaxis: axis,
+    yaxis: axis,
+  };
+}

@@ -1,0 +1,248 @@
+"""The live chart: one Plotly plot that stays alive in the browser while its data grow.
+
+`st.plotly_chart` replaces its plot whenever the figure changes and the user's zoom is lost. Here the plot is made once;
+each refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a `st.fragment(run_every=0.5)`:
+
+    state = chart_state("gpu")                                  # what the user did: the visible window in x
+    feed = st.session_state.setdefault("gpu-feed", ChartFeed())  # what the browser holds
+    update = feed.update(figure, run=run_id, alt="GPU utilisation over time", resync=state.resync)
+    live_chart(update, key="gpu", height=260)
+
+The page gives the whole figure every time; the feed finds what changed. Browser side: live_chart.js.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import streamlit as st
+
+from vitprof.ui.assets import chart_js_url, plotly_js_url
+
+_Array = npt.NDArray[Any]
+
+
+COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
+"""The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
+
+# Only this goes with every refresh; the chart's module comes once from static/. Streamlit's own bundle tells where the
+# app's root is.
+_BOOTSTRAP = """
+const bundle = document.querySelector('script[src*="static/js/"]');
+const root = bundle ? new URL("../../", bundle.src) : document.baseURI;
+const [chart, plotly] = %s.map((path) => new URL(path, root).href);
+const loaded = import(chart).catch(() => null);
+export default async (component) => {
+  const module = await loaded;
+  if (module) return module.default(component, plotly);
+  component.parentElement.textContent = `This chart cannot be drawn: ${chart} could not be loaded.`;
+};
+"""
+
+
+@dataclass(frozen=True)
+class ChartUpdate:
+    """What one refresh sends. `ChartFeed` makes these."""
+
+    run: str
+    """Identity of what is drawn. Another one forgets zoom and hidden traces."""
+    revision: int
+    """Counts up with every update of one feed; the same one twice is drawn once."""
+    base: int | None
+    """The revision that the browser must hold for this to be appended; None: full. Anything else is asked for anew."""
+    figure: Mapping[str, Any] | None
+    """data and layout, where full; None where appended."""
+    traces: tuple[Mapping[str, Any], ...] = ()
+    """Appended, for each trace: `keep` (points that stay; the last, growing one is often rewritten) and its columns."""
+    layout: Mapping[str, Any] | None = None
+    """Appended: the whole new layout, if it changed."""
+    alt: str = ""
+    """What a screen reader says."""
+
+
+@dataclass(frozen=True)
+class LiveChartState:
+    """What the browser reports."""
+
+    view: tuple[float, float] | None = None
+    """The window in x that the user zoomed or panned to; None: everything. Send finer data for it if there are any."""
+    resync: int | None = None
+    """Changes when the browser could not use an update; `ChartFeed.update` then sends all."""
+
+
+class ChartFeed:
+    """Knows what the browser holds and turns the figure as it is now into the smallest update.
+
+    One for each chart and session. Where an update got lost the browser says so (`LiveChartState.resync`).
+    """
+
+    def __init__(self) -> None:
+        # A random start: a page left open over a restart of the server must not mistake one session for another.
+        self._revision = secrets.randbits(40)
+        self._resync: int | None = None
+        self._run: str | None = None
+        self._columns: list[dict[str, _Array]] = []
+        self._styles: list[str] = []
+        self._layout = ""
+
+    def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
+        """The update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's `to_dict()`.
+
+        NumPy arrays are cheapest. The layout's template is left out: colours and fonts come from the page's theme.
+        """
+        layout = _without(figure.get("layout", {}), ("template",))
+        columns = [_columns(trace) for trace in figure["data"]]
+        rest = [_without(trace, tuple(column)) for trace, column in zip(figure["data"], columns, strict=True)]
+        styles, layout_json = [_dumps(style) for style in rest], _dumps(layout)
+        same = (
+            run == self._run
+            and resync == self._resync
+            and styles == self._styles
+            and [list(new) for new in columns] == [list(old) for old in self._columns]
+        )
+        base = self._revision
+        self._revision += 1
+        before, layout_before = self._columns, self._layout
+        self._run, self._resync = run, resync
+        self._columns, self._styles, self._layout = columns, styles, layout_json
+        if not same:
+            data = [{**style, **column} for style, column in zip(rest, columns, strict=True)]
+            return ChartUpdate(run, self._revision, None, {"data": data, "layout": layout}, alt=alt)
+        appended = tuple(_appended(old, new) for old, new in zip(before, columns, strict=True))
+        changed = layout if layout_json != layout_before else None
+        return ChartUpdate(run, self._revision, base, None, appended, changed, alt)
+
+
+def live_chart(
+    update: ChartUpdate, *, key: str, height: int = 260, on_view_change: Callable[[], None] | None = None
+) -> LiveChartState:
+    """Mount the chart `key` (one key for one chart, on every refresh the same) and return what the browser reported.
+
+    app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes.
+    """
+    # At each mount, because every AppTest has a runtime of its own and Streamlit 1.60 doesn't carry components over.
+    mount = st.components.v2.component(
+        "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([chart_js_url(), plotly_js_url()]), isolate_styles=False
+    )
+    result = mount(
+        key=key,
+        data=payload(update, key=key, height=height, view=chart_state(key).view),
+        on_view_change=on_view_change or _ignore,
+        on_resync_change=_ignore,
+    )
+    return _state(result)
+
+
+def chart_state(key: str) -> LiveChartState:
+    """What the browser last reported for the chart `key`; can be read before the chart is mounted."""
+    return _state(st.session_state.get(key))
+
+
+def plain(text: str) -> str:
+    """`text` for a title, name or hover label, where Plotly would take `<b>` for markup."""
+    return html.escape(text, quote=False)
+
+
+def payload(update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None) -> bytes:
+    """The update as it crosses the wire: UTF-8 JSON, numbers in base64 as Plotly has them.
+
+    As bytes, because Streamlit serialises a dict twice. About 4 bytes (float32) for a y where text needs 10 to 18; x
+    stays float64: after an hour a float32 cannot tell half a millisecond.
+    """
+    return _dumps({**vars(update), "key": key, "height": height, "view": view}).encode()
+
+
+def _ignore() -> None: ...
+
+
+def _state(reported: object) -> LiveChartState:
+    """The browser's word, checked."""
+    if not isinstance(reported, Mapping):
+        return LiveChartState()
+    view, resync = reported.get("view"), reported.get("resync")
+    ends = tuple(map(float, view)) if isinstance(view, list) and all(map(_is_number, view)) else ()
+    return LiveChartState(
+        view=(ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None,
+        resync=int(resync) if _is_number(resync) else None,
+    )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _without(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}
+
+
+def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:
+    found = {}
+    for name in COLUMNS:
+        values = trace.get(name)
+        if isinstance(values, Mapping) and "bdata" in values:  # as Figure.to_dict() has them
+            shape = [int(size) for size in str(values.get("shape", "-1")).split(",")]
+            values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).reshape(shape)
+        column = np.array(values)  # a copy: the caller may go on filling its buffer
+        if column.ndim:  # one text for all points is style
+            found[name] = column
+    return found
+
+
+def _appended(old: dict[str, _Array], new: dict[str, _Array]) -> dict[str, Any]:
+    keep = min((_common(old[name], new[name]) for name in new), default=0)
+    return {"keep": keep, **{name: values[keep:] for name, values in new.items()}}
+
+
+def _common(old: _Array, new: _Array) -> int:
+    """How many leading points are the same; NaN is the same as NaN."""
+    size = min(len(old), len(new))
+    if old.dtype.kind != new.dtype.kind or old.shape[1:] != new.shape[1:]:
+        return 0
+    a, b = old[:size], new[:size]
+    differs = a != b
+    if a.dtype.kind == "f":
+        differs &= ~(np.isnan(a) & np.isnan(b))
+    differing = np.flatnonzero(differs.any(axis=tuple(range(1, differs.ndim))))
+    return int(differing[0]) if len(differing) else size
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(_jsonable(value, "x"), separators=(",", ":"), allow_nan=False)
+
+
+def _jsonable(value: Any, name: str) -> Any:
+    """`value` without NumPy, NaN and infinity; `name` is the attribute that holds it."""
+    if isinstance(value, np.ndarray):
+        return _encoded(value, name)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item, key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(item, name) for item in value]
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def _encoded(values: _Array, name: str) -> Any:
+    """Plotly's form of a typed array: NaN passes and is a gap. Text, times and mixtures become a list."""
+    kind = values.dtype.kind
+    if kind not in "iuf" or not values.size:
+        return _jsonable(values.tolist(), name)
+    if kind == "f":
+        values = values.astype("<f8" if name == "x" else "<f4")
+    else:
+        narrow = values.min() >= -(2**31) and values.max() < 2**31
+        values = values.astype("<i4" if narrow else "<f8")
+    coded = {"dtype": values.dtype.str[1:], "bdata": base64.b64encode(values.tobytes()).decode()}
+    return coded if values.ndim == 1 else {**coded, "shape": ", ".join(map(str, values.shape))}

@@ -1,0 +1,40 @@
+"""What all sessions of a server share: the store, the job manager, the series of the runs being looked at."""
+
+from __future__ import annotations
+
+import atexit
+
+import streamlit as st
+
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore
+from vitprof.telemetry import GpuInfo, list_gpus
+from vitprof.ui.series import RunSeries
+
+SERIES_KEPT = 12
+"""Runs whose series stay in memory: 100,000 steps take 10 MB."""
+
+
+@st.cache_resource(show_spinner=False)
+def manager() -> JobManager:
+    """The one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
+    jobs = JobManager(RunStore())
+    atexit.register(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
+    return jobs
+
+
+def store() -> RunStore:
+    """The store the manager writes to."""
+    return manager().store
+
+
+@st.cache_resource(show_spinner=False)
+def gpus() -> list[GpuInfo]:
+    """The GPUs that NVML reports; empty without one."""
+    return list_gpus()
+
+
+@st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
+def series(run_id: int) -> RunSeries:
+    """The steps and telemetry of a run, shared by every session that looks at it."""
+    return RunSeries(store(), run_id)
