@@ -31,7 +31,7 @@ def page() -> None:
         and button.button("Stop", key="stop-button", icon=":material/stop:", width="stretch")
     ):
         jobs.stop(run.id)
-    st.fragment(live.draw_run, run_every=live.REFRESH_S if run.live else None)(run.id)
+    st.fragment(live.draw_run, run_every=live.REFRESH_S if run.live else None)(run.id, run.live)
     if not run.live:
         live.draw_account(run)
 

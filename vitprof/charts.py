@@ -161,8 +161,8 @@ def _stacked(name: str, colour: str) -> dict[str, Any]:
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
-    help="Green: the device computes. White between the green: it idles. Orange beneath: the training loop waits for "
-    "data. White above orange is time lost to data loading. Drag to zoom, down to single steps; double-click to see "
+    help="Green: the device computes. Gaps in the green: it idles. Orange beneath: the training loop waits for "
+    "data. A gap above orange is time lost to data loading. Drag to zoom, down to single steps; double-click to see "
     "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
     alt="Time line of the device: busy in green, idle as white gaps; data waits of the training loop beneath in orange",
     source="steps",
@@ -264,9 +264,9 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """The whole figure of a live chart as Plotly's JSON, with `points` for each trace."""
+    """The whole figure of a live chart, with `points` for each trace; the arrays stay arrays."""
     data = [
-        {**trace, "x": p.x.tolist(), "y": p.y.tolist(), **({"text": list(p.text)} if p.text is not None else {})}
+        {**trace, "x": p.x, "y": p.y, **({"text": p.text} if p.text is not None else {})}
         for trace, p in zip(chart.traces, points, strict=True)
     ]
     return {"data": data, "layout": {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout}

@@ -102,6 +102,7 @@ def _home() -> Iterator[Check]:
         yield Check("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
     try:
         with contextlib.closing(RunStore()) as store:
-            yield Check("database", f"{len(store.runs())} runs in {store.url}", "ok", "")
+            n = len(store.runs())
+            yield Check("database", f"{n} run{'' if n == 1 else 's'} in {store.url}", "ok", "")
     except VitprofError as error:
         yield Check("database", "cannot be used", "bad", one_line(error))

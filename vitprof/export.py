@@ -21,7 +21,6 @@ from vitprof.records import (
     RUN_COLUMNS,
     SCHEMA_VERSION,
     SUMMARY_COLUMNS,
-    RunSummary,
     StepRecord,
     columns,
     summary_to_dict,
@@ -60,8 +59,13 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return out.getvalue()
 
 
+def _figures(run: StoredRun) -> dict[str, float | int | None]:
+    """The run's summary; for one that was never summed up nothing is available, not 0 steps."""
+    return summary_to_dict(run.summary) if run.summary else dict.fromkeys(SUMMARY_COLUMNS)
+
+
 def _summary_row(run: StoredRun) -> list[object]:
-    summary = summary_to_dict(run.summary or RunSummary())
+    summary = _figures(run)
     return [
         run.id,
         run.name,
@@ -126,7 +130,7 @@ def run_object(run: StoredRun) -> dict[str, Any]:
         "created_utc": run.created_utc,
         "config": run.config.to_dict(),
         "environment": run.environment,
-        "summary": summary_to_dict(run.summary or RunSummary()),
+        "summary": _figures(run),
         "notices": list(run.notices),
         "error": run.error or None,
     }

@@ -15,8 +15,8 @@ def number(value: float | int | None, unit: str = "") -> str:
     """Three significant digits with thousands separators, and the unit: 12,500 samples/s."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
-    decimals = 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
-    rounded = round(value, decimals if abs(value) < 100 else 2 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.3g}")
+    decimals = 0 if rounded == 0 else max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{rounded:,.{min(decimals, 6)}f}{' ' + unit if unit else ''}"
 
 
@@ -24,20 +24,21 @@ def percent(share: float | None) -> str:
     """A share 0..1 as percent, one decimal below ten."""
     if share is None or _missing(share):
         return NOT_AVAILABLE
-    return f"{share * 100:.1f}%" if share < 0.1 else f"{share * 100:.0f}%"
+    return f"{share * 100:.1f}%" if share < 0.0995 else f"{share * 100:.0f}%"
 
 
 def seconds(value: float | None) -> str:
     """A duration in the unit that suits it: 85 us, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
-    if value < 1e-3:
+    shown = abs(float(f"{value:.3g}"))  # what is rounded up to the next unit is told in it
+    if shown < 1e-3:
         return number(value * 1e6, "µs")
-    if value < 1:
+    if shown < 1:
         return number(value * 1e3, "ms")
-    if value < 100:
+    if shown < 100:
         return number(value, "s")
-    if value < 3600:
+    if round(value) < 3600:
         minutes, rest = divmod(round(value), 60)
         return f"{minutes} min {rest} s"
     hours, rest = divmod(round(value / 60), 60)
@@ -50,7 +51,7 @@ def size(n_bytes: float | int | None) -> str:
         return NOT_AVAILABLE
     value = float(n_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
+        if abs(value) < 999.5:  # three digits, and no "1,020 MiB"
             return number(value, unit)
         value /= 1024
     return number(value, "TiB")

@@ -275,10 +275,16 @@ class RunConfig:
     @property
     def label(self) -> str:
         """The run's name, or one made from what tells runs apart."""
-        if self.name:
-            return self.name
-        workers = f", {self.workers} workers" if self.workers else ""
-        return f"{self.strategy}, batch {self.batch_size}{workers}" + (", loader only" if self.loader_only else "")
+        parts = [
+            self.strategy,
+            f"batch {self.batch_size}",
+            f"{self.workers} worker{'s' if self.workers > 1 else ''}" if self.workers else "",
+            self.model if self.model != "tiny" else "",
+            self.precision if self.precision != "fp32" else "",
+            "compiled" if self.compile else "",
+            "loader only" if self.loader_only else "",
+        ]
+        return self.name or ", ".join(filter(None, parts))
 
 
 CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")

@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import os
 import socket
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ from vitprof.records import (
 STORE_VERSION = 1
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
+WAL_ATTEMPTS = 10
 Series = dict[str, NDArray[np.float64]]
 """Columns by name, each (n,) float64; NaN where a value is not available."""
 
@@ -131,16 +133,19 @@ class StoredRun:
         return self.status in LIVE_STATUSES
 
 
-def database_url() -> str:
+def database_url() -> str | sa.URL:
     """`VITPROF_DB`, or SQLite under `VITPROF_HOME` (which is made if need be)."""
-    return os.environ.get("VITPROF_DB") or f"sqlite:///{ensure_dir(home()) / 'runs.sqlite'}"
+    named = os.environ.get("VITPROF_DB")
+    # No text for the path: a "?" in it would begin the query of an URL.
+    return named or sa.URL.create("sqlite", database=str(ensure_dir(home()) / "runs.sqlite"))
 
 
-def _parse(url: str) -> sa.URL:
+def _parse(url: str | sa.URL) -> sa.URL:
     try:
         return sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # their texts can quote a part of the password
-        shown = "***@" + url.rpartition("@")[2] if "@" in url else url
+        _, at, place = str(url).rpartition("@")
+        shown = f"***@{place}" if at else place
         raise StoreError(
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
@@ -148,7 +153,15 @@ def _parse(url: str) -> sa.URL:
 
 def _on_connect(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    for left in reversed(range(WAL_ATTEMPTS)):
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError:  # another program makes the switch just now, and SQLite does not wait for it
+            if not left:
+                raise
+            cursor.execute("BEGIN IMMEDIATE")  # but it does wait for the turn to write
+            cursor.execute("COMMIT")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 

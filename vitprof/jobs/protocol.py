@@ -98,7 +98,9 @@ def read_messages(stream: IO[bytes]) -> Iterator[Message]:
         if len(payload) < length:
             return
         if kind == NOTE:
-            name, values = json.loads(payload)
-            yield Note(name, values)
+            note = json.loads(payload)
+            if not isinstance(note, list) or [type(part) for part in note] != [str, dict]:
+                raise ValueError(f"not a note of this protocol: {payload[:60]!r}")
+            yield Note(*note)
         else:
             yield np.frombuffer(payload, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing import connection
 from typing import Any
 
 import torch
@@ -56,7 +58,22 @@ class DataLoaderLoader:
         if self._order is not None:
             self._order.epoch = epoch
         self._batches = iter(self._loader)
-        return self._batches
+        try:
+            yield from self._batches
+        except (OSError, EOFError) as error:
+            self._blame_worker(error)
+            raise
+
+    def _blame_worker(self, error: Exception) -> None:
+        """Say that a worker died where PyTorch only says that a connection did."""
+        workers = getattr(self._batches, "_workers", [])
+        connection.wait([worker.sentinel for worker in workers], timeout=1.0)
+        for worker in workers:
+            if worker.exitcode:
+                how = f"exit status {worker.exitcode}"
+                if worker.exitcode < 0:
+                    how = signal.Signals(-worker.exitcode).name
+                raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
 
     def close(self) -> None:
         # Dropping the iterators is what ends workers; PyTorch keeps one of its own when workers persist. A public

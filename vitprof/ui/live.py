@@ -30,16 +30,15 @@ STAGES = {
 }
 
 
-def draw_run(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
+def draw_run(run_id: int, refreshing: bool, *, now: Callable[[], float] = time.perf_counter) -> None:
     """Everything about a run that changes while it goes on. When it ends, the whole page is drawn once more."""
     run = resources.store().run(run_id)
-    was_live = st.session_state.get("drawn-live") == run_id
-    st.session_state["drawn-live"] = run_id if run.live else None
-    if was_live and not run.live:
+    if refreshing and not run.live:
         st.rerun(scope="app")
     series = resources.series(run_id)
     series.refresh()
     draw_state(run, now())
+    draw_set_up(run)
     steps = series.steps()
     if not len(steps["step"]):
         if not run.live:
@@ -82,10 +81,26 @@ def draw_state(run: StoredRun, now: float) -> None:
         st.warning(notice)
 
 
+def draw_set_up(run: StoredRun) -> None:
+    """What runs where, in one line."""
+    config = run.config
+    device = run.environment.get("device_name", config.device)
+    isolation = (
+        "in a process of its own"
+        if config.isolation == "process"
+        else "in a thread of this dashboard, whose own work can show up as stalls"
+    )
+    st.caption(f"{config.dataset}, ViT {config.model}, {config.precision} on {device}, {isolation}")
+
+
 def draw_headline(run: StoredRun, totals: Totals) -> None:
     """The measured answer in one sentence; no verdict on few steps."""
     if not totals.steps:
-        st.markdown("Warming up: the first steps are recorded and left out of the figures.")
+        st.markdown(
+            "Warming up: the first steps are recorded and left out of the figures."
+            if run.live
+            else "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
+        )
         return
     wait, idle, exposed = (
         formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)

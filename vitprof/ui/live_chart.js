@@ -1,13 +1,12 @@
-// The browser's half of live_chart.py: keeps one Plotly plot alive in the element that Streamlit mounted, and its data
-// in plain arrays. Every refresh changes those arrays; every draw hands Plotly the whole figure (Plotly.react finds what
-// changed), so there is one path for appended points, for points written anew, for resets, themes and sizes.
+// The browser's half of live_chart.py: keeps one Plotly plot alive in the element that Streamlit mounted, its data in
+// plain arrays. Every refresh changes those arrays; every draw hands Plotly the whole figure (Plotly.react finds what
+// changed). So there is one path for points appended and points written anew, for resets, themes and sizes.
 
 const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
 const VIEW_DEBOUNCE_MS = 150;
-const RESYNC_PAUSE_MS = 1000; // a page that doesn't answer must not be asked in a loop
-const PARK_MS = 2000;
-const BUTTONS = ["zoom2d", "pan2d", "autoScale2d", "toImage"];
-const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: [BUTTONS] };
+const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
+const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
+const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS };
 const AXIS = /^[xy]axis\d*/;
 const charts = new WeakMap(); // the element Streamlit gave -> its chart
 const parked = new Map(); // key -> chart whose element is gone, perhaps for a moment
@@ -19,7 +18,7 @@ export default function mount(component, plotlyUrl) {
   if (!charts.has(root)) charts.set(root, parked.get(update.key) ?? new LiveChart(update.key, plotlyUrl));
   charts.get(root).receive(update, component);
   return () => {
-    // Streamlit also calls this for a refresh that was overtaken by the next one: then the element is still in the page.
+    // Also called for a refresh that was overtaken by the next one: then the element is still in the page.
     if (root.isConnected) return;
     charts.get(root)?.park();
     charts.delete(root);
@@ -27,9 +26,9 @@ export default function mount(component, plotlyUrl) {
 }
 
 // One script for each page, however many charts ask for it.
-function loadPlotly(url) {
-  window.vitprofPlotly ??= new Promise((resolve, reject) => {
-    document.head.append(Object.assign(document.createElement("script"), { src: url, onload: resolve, onerror: reject }));
+function loadPlotly(src) {
+  window.vitprofPlotly ??= new Promise((onload, onerror) => {
+    document.head.append(Object.assign(document.createElement("script"), { src, onload, onerror }));
   });
   return window.vitprofPlotly;
 }
@@ -51,7 +50,8 @@ class LiveChart {
   constructor(key, plotlyUrl) {
     this.key = key;
     this.sizes.observe(this.gd);
-    // A draw in the middle of a drag or between the two clicks of a double click would end it: wait until it is over.
+    // A draw in the middle of a drag would pull the axes back under the pointer, one between two clicks could take the
+    // second one's target away: wait until it is over.
     const options = { capture: true, signal: this.listeners.signal };
     this.gd.addEventListener("pointerdown", () => (this.pointerDown = true), options);
     for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => this.release(), options);
@@ -62,8 +62,8 @@ class LiveChart {
   }
 
   park() {
-    // When a fragment's refresh is due during a rerun of the whole page, Streamlit 1.67 can drop the fragment's elements
-    // of that rerun: they vanish and come back with the refresh. The plot waits for that with all its state.
+    // Where a fragment's refresh is due during a rerun of the whole page, Streamlit 1.67 can drop the rerun's part of
+    // it: its elements vanish and come back with the refresh. The plot waits for that with all its state.
     parked.get(this.key)?.destroy();
     parked.set(this.key, this);
     this.parkTimer = setTimeout(() => this.destroy(), PARK_MS);
@@ -107,9 +107,8 @@ class LiveChart {
       this.reported = JSON.stringify(view);
       if (view) this.ranges = { xaxis: view }; // made anew, but Python still has the state
     } else if (this.held.run !== run) this.ranges = {};
-    const names = figure.data.map((trace) => trace.name);
     this.traces = figure.data.map((trace, index) => {
-      const nth = names.slice(0, index).filter((name) => name === trace.name).length;
+      const nth = figure.data.slice(0, index).filter(({ name }) => name === trace.name).length;
       const decoded = Object.entries(trace).map(([key, value]) => [key, decode(value)]);
       return { uid: this.uid(`${nth} ${trace.name}`), ...Object.fromEntries(decoded) };
     });
@@ -189,7 +188,7 @@ class LiveChart {
   fullLayout() {
     const layout = structuredClone(this.layout);
     for (const axis of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => AXIS.test(key))])) {
-      // A revision of its own each time: the user's ranges are kept here, so that a range from the server can come back.
+      // A new one each time, because the ranges are kept here: so one that the server gave can come back.
       layout[axis] = { ...layout[axis], uirevision: `${this.draws}` };
       if (this.ranges[axis]) Object.assign(layout[axis], { range: [...this.ranges[axis]], autorange: false });
     }
@@ -223,8 +222,8 @@ class LiveChart {
 
 function decode(value) {
   if (!value?.bdata) return value;
-  const bytes = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
-  const numbers = Array.from(new { f8: Float64Array, f4: Float32Array, i4: Int32Array }[value.dtype](bytes.buffer));
+  const { buffer } = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
+  const numbers = Array.from(new { f8: Float64Array, f4: Float32Array, i4: Int32Array }[value.dtype](buffer));
   const [rows, size] = (value.shape ?? "").split(",").map(Number);
   return size ? Array.from({ length: rows }, (_, row) => numbers.slice(row * size, (row + 1) * size)) : numbers;
 }

@@ -14,7 +14,6 @@ The page gives the whole figure every time; the feed finds what changed. Browser
 from __future__ import annotations
 
 import base64
-import html
 import json
 import math
 import secrets
@@ -145,11 +144,6 @@ def live_chart(
 def chart_state(key: str) -> LiveChartState:
     """What the browser last reported for the chart `key`; can be read before the chart is mounted."""
     return _state(st.session_state.get(key))
-
-
-def plain(text: str) -> str:
-    """`text` for a title, name or hover label, where Plotly would take `<b>` for markup."""
-    return html.escape(text, quote=False)
 
 
 def payload(update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None) -> bytes:

@@ -55,7 +55,7 @@ def draw_empty() -> None:
     st.title("Is your GPU starved by data loading?", anchor=False)
     st.markdown(
         "vitprof trains a small Vision Transformer for a short while under a loading strategy of your choice and shows "
-        "where the time of every batch goes. White gaps in the chart: the device had nothing to do.\n\n"
+        "where the time of every batch goes. Gaps in the chart are time in which the device had nothing to do.\n\n"
         "1. Press **Run** in the sidebar: `per-sample` is how most tutorials load data.\n"
         "2. Choose the strategy `memory` and press **Run** again.\n"
         "3. Open **Compare** to see what changed, and take it home as CSV."

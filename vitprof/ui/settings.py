@@ -79,11 +79,12 @@ def _number(field: str, *, least: int = 0, most: int | None = None, step: int = 
 
 def _choice(field: str, options: list[str], titles: dict[str, str] | None = None) -> None:
     settings = _settings()
-    current = settings[field]
+    if settings[field] not in options:  # from the URL; if it cannot work, the check of the config says why
+        options = [*options, settings[field]]
     settings[field] = st.selectbox(
         label(field),
         options,
-        index=options.index(current) if current in options else 0,
+        index=options.index(settings[field]),
         format_func=lambda option: (titles or {}).get(option, option),
         help=_help(field),
         key=f"set-{field}",
