@@ -34,6 +34,8 @@ from vitprof.strategies import STRATEGIES, resolve
 RUN = "RUN"
 EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
 POLL_S = 0.1
+PIPE_WIDTH = 400
+"""Columns of a table that goes to a file or another program: one line for each run, whatever its name."""
 
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
@@ -237,8 +239,10 @@ def strategies(as_json: AsJson = False) -> None:
 @app.command()
 def runs(as_json: AsJson = False) -> None:
     """List the runs in the store, newest first."""
+    from vitprof.jobs.manager import settle_interrupted
+
     with _store() as store:
-        store.mark_interrupted()
+        settle_interrupted(store)
         found = store.runs()
     if as_json:
         _print_json({"schema_version": SCHEMA_VERSION, "runs": [run_object(r) for r in found]})
@@ -330,6 +334,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no failure
+    if not sys.stdout.isatty():
+        out.width = PIPE_WIDTH
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:] or ["--help"], prog_name="python -m vitprof", standalone_mode=False)

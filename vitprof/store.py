@@ -77,13 +77,10 @@ runs = sa.Table(
 steps = sa.Table(
     "steps",
     metadata,
-    sa.Column("run_id", sa.Integer, primary_key=True),
-    *(
-        sa.Column(c.name, sa.BigInteger, primary_key=True, autoincrement=False)
-        if c.name in ("rank", "step")
-        else _sql_column(c)
-        for c in columns(StepRecord)
-    ),
+    sa.Column("run_id", sa.Integer, nullable=False),
+    *(_sql_column(c) for c in columns(StepRecord)),
+    # in the order of reading: a refresh asks for the steps of a run behind the last one it has
+    sa.PrimaryKeyConstraint("run_id", "step", "rank"),
     sqlite_with_rowid=False,
 )
 telemetry = sa.Table(

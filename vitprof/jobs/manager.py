@@ -43,6 +43,25 @@ def resolve_device(name: str) -> str:
     return "cuda:0" if list_gpus() else "cpu"
 
 
+def settle_interrupted(store: RunStore) -> None:
+    """Mark runs whose program is gone, and sum up what they had stored until then."""
+    for run_id in store.mark_interrupted():
+        run, steps = store.run(run_id), store.steps(run_id)
+        if run.t_origin_s is None or not len(steps["step"]):
+            continue
+        last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
+        summary = summarise(
+            run.config,
+            steps,
+            store.telemetry(run_id),
+            run.phases,
+            run.facts,
+            t_origin_s=run.t_origin_s,
+            t_end_s=last_s,
+        )
+        store.update_run(run_id, summary=summary)
+
+
 class JobManager:
     """Takes configs, runs them one after another on each device, and records them in `store`."""
 
@@ -55,7 +74,7 @@ class JobManager:
         self._stops: dict[int, threading.Event] = {}
         self._ended: dict[int, threading.Event] = {}
         self._closed = False
-        store.mark_interrupted()
+        settle_interrupted(store)
 
     def submit(self, config: RunConfig) -> int:
         """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work."""

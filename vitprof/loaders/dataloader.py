@@ -67,8 +67,10 @@ class DataLoaderLoader:
     def _blame_worker(self, error: Exception) -> None:
         """Say that a worker died where PyTorch only says that a connection did."""
         workers = getattr(self._batches, "_workers", [])
-        connection.wait([worker.sentinel for worker in workers], timeout=1.0)
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
+            if worker.sentinel in ended:
+                worker.join(1.0)  # its files are closed a moment before its status can be asked for
             if worker.exitcode:
                 how = f"exit status {worker.exitcode}"
                 if worker.exitcode < 0:

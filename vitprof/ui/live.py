@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import streamlit as st
 
 from vitprof import charts, formats
-from vitprof.analysis.downsample import group_size
 from vitprof.charts import LiveChart
 from vitprof.store import Series, StoredRun
 from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
+from vitprof.ui.points import PointCache
 from vitprof.ui.series import RunSeries, Totals
+
+T = TypeVar("T")
 
 REFRESH_S = 0.5
 CHART_HEIGHT = 260
@@ -166,30 +169,18 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series) -> None:
     st.markdown(f"**{chart.title}**", help=chart.help)
     state = chart_state(key)
     origin = run.t_origin_s or 0.0
-    start, stop, groups = _window(chart, series, origin, state.view)
-    points = chart.build(series, origin, start, stop, group_size(stop - start, groups))
-    feeds = st.session_state.setdefault("chart-feeds", {})
-    feed = feeds.setdefault(key, ChartFeed())
+    points = _for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)
+    feed = _for_session(f"feed-{key}", ChartFeed)
     update = feed.update(charts.live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
     live_chart(update, key=key, height=CHART_HEIGHT)
 
 
-def _window(chart: LiveChart, series: Series, origin: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Which points to draw, and in how many groups: all, or those in view with as much again on either side."""
-    x = None if chart.x == "index" else series[chart.x] - origin
-    n = len(next(iter(series.values())))
-    if view is None:
-        return 0, n, chart.overview_groups
-    margin = view[1] - view[0]
-    low, high = view[0] - margin, view[1] + margin
-    if x is None:
-        start, stop = int(np.clip(np.floor(low), 0, n)), int(np.clip(np.ceil(high) + 1, 0, n))
-    else:
-        start, stop = int(np.searchsorted(x, low)), int(np.searchsorted(x, high, side="right"))
-        start = max(0, start - 1)
-    if stop - start < 1:  # zoomed to where nothing is
-        return 0, n, chart.overview_groups
-    return start, stop, charts.MAX_GROUPS
+def _for_session(key: str, make: Callable[[], T]) -> T:
+    """An object that lives as long as the browser's session."""
+    if key not in st.session_state:
+        st.session_state[key] = make()
+    kept: T = st.session_state[key]
+    return kept
 
 
 def draw_account(run: StoredRun) -> None:

@@ -1,0 +1,161 @@
+"""A real server and a real browser for the tests in this directory.
+
+`serve` starts `streamlit run` and makes sure that nothing of its process tree is left; `page` fails a test that leaves
+an error in the browser's console or a request unanswered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 60
+STOP_LIMIT_S = 15
+_CHROMIUM_ARGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def _unavailable(reason: str) -> None:
+    if os.environ.get("VITPROF_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"VITPROF_REQUIRE_BROWSER=1, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> None:
+    """In place of the check around every test: Chromium starts helpers as it likes; `serve` looks after its server."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium; skips where there is none."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _unavailable("playwright is not installed")
+    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    executable = next((path for path in found if path), None)
+    if executable is None:
+        _unavailable("no chromium, chromium-browser or google-chrome is on PATH")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=_CHROMIUM_ARGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page in a context of its own. `page.problems` collects what went wrong; anything in it fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    problems: list[str] = []
+    page.problems = problems
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(f"uncaught: {error}"))
+    page.on("response", lambda reply: problems.append(f"{reply.status} {reply.url}") if reply.status >= 400 else None)
+    page.on("requestfailed", lambda request: problems.append(f"{request.failure} {request.url}"))
+    yield page
+    left = list(problems)  # closing aborts what is under way: that is no failure
+    context.close()
+    assert not left, "\n".join(left)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """`with serve(script, env, query="", flags=()) as url:`; may be used from fixtures of any scope."""
+    return _serve
+
+
+@contextmanager
+def _serve(
+    script: Path, env: Mapping[str, str] | None = None, query: str = "", flags: Sequence[str] = ()
+) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {
+        "server.port": port,
+        "server.address": "127.0.0.1",
+        "server.headless": "true",
+        "server.fileWatcherType": "none",
+        "server.enableStaticServing": "true",
+        "browser.gatherUsageStats": "false",
+        "client.toolbarMode": "minimal",
+    }
+    command = [sys.executable, "-m", "streamlit", "run", str(script)]
+    command += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
+    url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(env or {})}
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen(
+            [*command, *flags], cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            _await_health(server, f"{url}/_stcore/health", log)
+            yield f"{url}/{query and '?' + query.lstrip('?')}"
+        finally:
+            left = _stop(server)
+    assert not left, f"the server left processes behind: {left}"
+
+
+def _await_health(server: subprocess.Popen[bytes], url: str, log: IO[str]) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(0.1)  # the pause between two attempts, and the end of a server that could not start
+            break
+    log.seek(0)
+    pytest.fail(f"no answer from {url} (exit status {server.poll()}):\n{log.read()[-4000:]}")
+
+
+def _stop(server: subprocess.Popen[bytes]) -> list[str]:
+    """End the server; what is then left of its process tree, killed."""
+    tree = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
+    server.terminate()
+    try:
+        server.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        tree.append(psutil.Process(server.pid))
+    _, alive = psutil.wait_procs(tree, timeout=STOP_LIMIT_S)
+    left = [f"{process.pid} {process.name()}" for process in alive]
+    for process in alive:
+        process.kill()
+    server.wait()
+    return left

@@ -1,0 +1,68 @@
+"""The page that test_live_chart.py drives: one live chart whose data grow by ten points with every refresh."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from vitprof.ui.assets import ensure_assets
+from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart, plain
+
+START, STEP, HEIGHT = 500, 10, 280
+
+
+def figure(points: int, view: tuple[float, float] | None, width: int) -> dict[str, Any]:
+    x = np.arange(points) * 0.1
+    if view:  # finer data for what is visible
+        x = np.union1d(x, np.linspace(*view, 200))
+    y = np.sin(x)
+    y[-1] = 0.5  # the last point is still growing: rewritten by the next refresh
+    y[50:60] = np.nan
+    return {
+        "data": [
+            {"type": "scatter", "name": plain("a <b>& b"), "x": x, "y": y, "line": {"width": width}},
+            {"type": "scatter", "name": "second", "x": x, "y": np.cos(x)},
+        ],
+        "layout": {"xaxis": {"title": {"text": "s"}}, "yaxis": {"range": [-1.5, 1.5]}, "showlegend": True},
+    }
+
+
+@st.fragment(run_every=0.2)
+def live() -> None:
+    session = st.session_state
+    session.count = session.get("count", START) + (0 if session.paused else STEP)
+    session.refreshes = session.get("refreshes", 0) + 1
+    state = chart_state("demo")
+    feed = session.setdefault("feed", ChartFeed())
+    points = figure(session.count, state.view, 3 if session.thick else 1)
+    run = "two" if session.other else "one"
+    update = feed.update(points, run=run, alt="demo of a live chart", resync=state.resync)
+    live_chart(update, key="demo", height=HEIGHT, on_view_change=seen)
+    session.fulls = session.get("fulls", 0) + (update.figure is not None)
+    facts = {
+        "points": len(points["data"][0]["x"]),
+        "refreshes": session.refreshes,
+        "fulls": session.fulls,  # how many updates were no appends
+        "view": state.view,
+        "views": session.get("views", 0),  # how often the browser reported one
+    }
+    st.text(json.dumps(facts))
+
+
+def seen() -> None:
+    st.session_state.views = st.session_state.get("views", 0) + 1
+
+
+if __name__ == "__main__":
+    ensure_assets(Path(__file__).with_name("static"))
+    with st.sidebar:
+        shown = st.checkbox("shown", value=True)
+        st.checkbox("thick", key="thick")
+        st.checkbox("paused", key="paused")
+        st.checkbox("other run", key="other")
+    if shown:
+        live()

@@ -1,0 +1,238 @@
+"""The live chart in a real browser: what it draws, what crosses the wire, and that the user's zoom stays."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from . import live_chart_app as app
+
+PLOT = ".st-key-demo .js-plotly-plot"
+# gd: the plot; facts: what the server says; both as JavaScript for wait_for_function.
+NAMES = f"""
+const gd = document.querySelector('{PLOT}');
+const line = document.querySelector('[data-testid="stText"]');
+const facts = line && JSON.parse(line.innerText);
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copy(app.__file__, tmp_path_factory.mktemp("app") / "app.py"))
+
+
+@pytest.fixture(scope="module")
+def url(serve: Any, script: Path) -> Iterator[str]:
+    with serve(script) as address:
+        yield address
+
+
+class Demo:
+    """The demo page with its chart drawn."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page = page
+        page.goto(url)
+        self.until("gd?._fullLayout && facts")
+
+    def until(self, condition: str) -> None:
+        # While the plot is out of the page (it may be for a moment, see live_chart.js) no condition on it holds.
+        self.page.wait_for_function(f"() => {{ {NAMES} try {{ return {condition}; }} catch {{ return false; }} }}")
+
+    def read(self, expression: str) -> Any:
+        found = self.page.wait_for_function(f"() => {{ {NAMES} return gd && facts && {{ value: {expression} }}; }}")
+        return found.json_value()["value"]
+
+    def after_refreshes(self, count: int) -> None:
+        self.until(f"facts.refreshes >= {self.read('facts.refreshes') + count}")
+
+    def tick(self, label: str) -> None:
+        self.page.get_by_test_id("stCheckbox").get_by_text(label, exact=True).click()
+
+    def drag(self, start: float, end: float, *, on_the_way: Callable[[], None] = lambda: None) -> None:
+        """From one share of the plot's width to another; `on_the_way` runs while the button is down."""
+        box = self.page.locator(f"{PLOT} .nsewdrag").bounding_box()
+        middle = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + start * box["width"], middle)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + (start + end) / 2 * box["width"], middle, steps=4)
+        on_the_way()
+        self.page.mouse.move(box["x"] + end * box["width"], middle, steps=4)
+        self.page.mouse.up()
+
+    def double_click(self) -> None:
+        self.page.locator(f"{PLOT} .nsewdrag").dblclick()
+
+
+@pytest.fixture
+def demo(page: Any, url: str) -> Demo:
+    return Demo(page, url)
+
+
+def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
+    frames: list[int] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(len(frame))))
+    demo = Demo(page, url)
+    demo.after_refreshes(6)
+    demo.tick("paused")
+    demo.until("gd.data[0].x.length === facts.points")
+
+    points, fulls = demo.read("[facts.points, facts.fulls]")
+    assert points >= app.START + 6 * app.STEP
+    assert fulls <= 2, "one more where a browser busy with loading skipped an update"
+    sizes = sorted(frames, reverse=True)
+    assert sizes[0] > 10_000
+    assert max(sizes[fulls + 1 :]) < 2_000  # + 1: the theme and configuration of a new session
+    for held, sent in zip(
+        demo.read("gd.data.map(({x, y}) => [x, y])"), app.figure(points, None, 1)["data"], strict=True
+    ):
+        np.testing.assert_allclose(np.array(held[0], float), sent["x"])
+        np.testing.assert_allclose(np.array(held[1], float), sent["y"].astype("f4"))
+    assert page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line").count() == 2, "NaN is a gap"
+    assert page.locator(f"{PLOT} .legendtext").all_text_contents() == ["a <b>& b", "second"]
+    assert demo.read("[gd.getAttribute('role'), gd.getAttribute('aria-label')]") == ["img", "demo of a live chart"]
+    assert demo.read("gd.offsetHeight") == app.HEIGHT
+
+
+def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
+    fulls = demo.read("facts.fulls")
+    demo.drag(0.3, 0.6, on_the_way=lambda: demo.after_refreshes(2))
+    demo.until("facts.view && gd.data[0].x.length >= 700")  # the server answered with finer data for the window
+    zoomed = demo.read("gd._fullLayout.xaxis.range")
+    assert demo.read("facts.view") == pytest.approx(zoomed)
+    assert 5 < zoomed[0] < zoomed[1] < 45
+    demo.after_refreshes(6)
+    assert demo.read("gd._fullLayout.xaxis.range") == zoomed
+    assert demo.read("gd._fullLayout.yaxis.range") == [-1.5, 1.5]
+    assert demo.read("facts.views") == 1, "no echo"
+    assert demo.read("facts.fulls") <= fulls + 1, "appended; one more where a busy browser skipped an update"
+
+    demo.double_click()
+    demo.until("facts.view === null && gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
+    demo.until("gd._fullLayout.yaxis.range[1] === 1.5")  # the server's own range is back
+    end = demo.read("gd._fullLayout.xaxis.range[1]")
+    demo.until(f"gd._fullLayout.xaxis.range[1] > {end}")
+    assert demo.read("facts.views") == 2
+
+    demo.page.hover(PLOT)
+    demo.page.locator(f"{PLOT} [data-title=Pan]").click()
+
+    def nothing_moves_under_the_pointer() -> None:
+        demo.until("gd._fullLayout.xaxis.range[0] > 5")
+        half_way = demo.read("gd._fullLayout.xaxis.range")
+        demo.after_refreshes(2)
+        assert demo.read("gd._fullLayout.xaxis.range") == half_way
+
+    demo.drag(0.6, 0.3, on_the_way=nothing_moves_under_the_pointer)
+    demo.until("facts.view && facts.view[0] > 10 && facts.view[0] === gd._fullLayout.xaxis.range[0]")
+    demo.after_refreshes(3)
+    assert demo.read("[gd._fullLayout.dragmode, facts.views]") == ["pan", 3]
+
+
+def test_hidden_trace_stays_hidden_until_another_run(demo: Demo) -> None:
+    hidden = "gd._fullData[1].visible === 'legendonly'"
+    demo.page.locator(f"{PLOT} .legendtoggle").nth(1).click()
+    demo.until(hidden)
+    demo.after_refreshes(3)
+    assert demo.read(hidden)
+    fulls = demo.read("facts.fulls")
+    demo.tick("thick")
+    demo.until(f"facts.fulls > {fulls} && gd._fullData[0].line.width === 3")
+    demo.after_refreshes(2)
+    assert demo.read(hidden)
+
+    demo.drag(0.3, 0.6)
+    demo.until("facts.view")
+    demo.tick("other run")
+    demo.until("facts.view === null && gd._fullData[1].visible === true")
+    demo.until("gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
+
+
+def test_keeps_its_node_its_size_and_follows_the_theme(demo: Demo) -> None:
+    demo.read("gd.mark = 'mine'")
+    demo.tick("thick")
+    demo.until("gd._fullData[0].line.width === 3")
+    demo.after_refreshes(5)
+    assert demo.page.locator(".js-plotly-plot").count() == 1
+    assert demo.read("gd.mark") == "mine"
+
+    demo.page.set_viewport_size({"width": 900, "height": 900})
+    demo.until("gd._fullLayout.width < 850 && gd._fullLayout.width === gd.clientWidth")
+
+    demo.tick("paused")
+    before = demo.read("gd._fullLayout.font.color")
+    demo.page.emulate_media(color_scheme="dark")
+    demo.until(f"gd._fullLayout.font.color !== '{before}'")
+    read = "getComputedStyle(gd).getPropertyValue"
+    assert demo.read(f"{read}('--st-text-color') === gd._fullLayout.font.color")
+    assert demo.read(f"{read}('--st-background-color') === gd._fullLayout.paper_bgcolor")
+
+
+def test_leaving_the_page_for_a_moment_and_for_longer(demo: Demo) -> None:
+    demo.drag(0.3, 0.6)
+    demo.until("facts.view")
+    zoomed = demo.read("gd.mark = gd._fullLayout.xaxis.range")
+    demo.tick("shown")
+    demo.until("!gd")
+    demo.tick("shown")
+    demo.until("gd?.mark && facts.view")
+    demo.after_refreshes(3)
+    assert demo.read("gd._fullLayout.xaxis.range") == demo.read("facts.view") == zoomed
+
+    gone = demo.page.locator(PLOT).element_handle()
+    demo.tick("shown")
+    demo.until("!gd")
+    demo.page.wait_for_function("gd => !gd._fullLayout", arg=gone)  # purged
+    demo.tick("shown")
+    demo.until("gd?._fullLayout && gd.data[0].x.length >= 600")
+    demo.tick("paused")
+    demo.until("facts.points === gd.data[0].x.length && facts.view === null && gd._fullLayout.xaxis.autorange")
+
+
+def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
+    lose, lost = threading.Event(), threading.Event()
+
+    def forward(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def receive(frame: bytes) -> None:
+            if lose.is_set() and not lost.is_set() and b'"base":' in frame:
+                lost.set()
+            else:
+                socket.send(frame)
+
+        server.on_message(receive)
+
+    page.route_web_socket("**/_stcore/stream", forward)
+    demo = Demo(page, url)
+    demo.after_refreshes(2)
+    fulls = demo.read("facts.fulls")
+    lose.set()
+    demo.until(f"facts.fulls > {fulls}")
+    assert lost.is_set()
+    demo.tick("paused")
+    demo.until("facts.points === gd.data[0].x.length")
+
+
+@pytest.mark.parametrize("name", ["plotly.min.js", "live_chart.js"])
+def test_says_what_could_not_be_loaded(page: Any, url: str, name: str) -> None:
+    page.route(f"**/app/static/{name}*", lambda route: route.abort())
+    page.goto(url)
+    page.get_by_text("This chart cannot be drawn").wait_for()
+    assert f"/app/static/{name}?v=" in page.locator(".st-key-demo").inner_text()
+    page.wait_for_function(f"() => {{ {NAMES} return facts.refreshes > 3; }}")
+    assert all(name in problem or "ERR_FAILED" in problem for problem in page.problems), page.problems
+    page.problems.clear()
+
+
+def test_under_a_base_path(serve: Any, page: Any, script: Path) -> None:
+    with serve(script, flags=["--server.baseUrlPath", "team/vit"]) as address:
+        assert "/team/vit/" in address
+        Demo(page, address).after_refreshes(2)
+        page.goto("about:blank")

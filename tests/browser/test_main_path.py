@@ -1,0 +1,140 @@
+"""The product's main path in a real browser: run per-sample, run memory, watch, compare, take the CSV home.
+
+The screenshots in README come from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser/test_main_path.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = "steps=40&batch_size=256&threads=1&evaluate=false"
+RUN_LIMIT_MS = 120_000
+SCREENSHOTS = os.environ.get("VITPROF_SCREENSHOTS")
+
+IDLE = "[data-testid=stMetric]:has-text('Device idle') [data-testid=stMetricValue]"
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
+    with serve(REPOSITORY / "app.py", env=env) as url:
+        yield url
+
+
+def picture(page: Any, name: str) -> None:
+    if SCREENSHOTS:
+        page.wait_for_timeout(600)  # Plotly's own transitions
+        page.screenshot(path=str(REPOSITORY / SCREENSHOTS / f"{name}.png"))
+
+
+def choose_strategy(page: Any, name: str) -> None:
+    page.locator(".st-key-set-strategy").get_by_role("combobox").click()
+    page.get_by_role("option", name=re.compile(f"^{name} ")).click()
+
+
+def run_to_end(page: Any) -> None:
+    page.locator(".st-key-run-button button").click()
+    page.get_by_role("button", name="Stop").wait_for()
+    page.get_by_text(re.compile(r"^training, .* left$")).wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
+
+
+def white_share(page: Any) -> float:
+    """The idle share as the gap chart shows it: the part of its x range where the device's trace is 0."""
+    page.wait_for_function("document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.x?.length > 100")
+    return float(
+        page.evaluate(
+            """() => {
+            const trace = document.querySelector('.st-key-live-gaps .js-plotly-plot').data[0];
+            let idle = 0;
+            for (let i = 16; i + 1 < trace.x.length; i++)
+                if (trace.y[i] === 0) idle += trace.x[i + 1] - trace.x[i];
+            return idle / (trace.x[trace.x.length - 1] - trace.x[16]);
+        }"""
+        )
+    )
+
+
+def percent(text: str) -> float:
+    return float(text.removesuffix("%")) / 100
+
+
+def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, tmp_path: Path) -> None:
+    page.goto(f"{dashboard}?{SETTINGS}")
+    page.get_by_text("Is your GPU starved by data loading?").wait_for()
+
+    run_to_end(page)
+    starved, starved_tile = white_share(page), percent(page.locator(IDLE).inner_text())
+    assert page.locator(".js-plotly-plot .main-svg").count() >= 4, "every chart draws"
+    assert (
+        page.get_by_text("no NVIDIA GPU here: device figures are not available").count()
+        or page.get_by_text("GPU-util and memory").count()
+    )
+    picture(page, "profile")
+
+    choose_strategy(page, "memory")
+    run_to_end(page)
+    fed, fed_tile = white_share(page), percent(page.locator(IDLE).inner_text())
+    assert fed < starved
+    assert fed_tile < starved_tile
+    assert abs(starved - starved_tile) < 0.05, "chart and tile say the same"
+
+    page.get_by_role("link", name="Compare").click()
+    page.get_by_text("Compare runs").wait_for()
+    page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
+    picture(page, "compare")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Summary as CSV").click()
+    path = tmp_path / "runs.csv"
+    download.value.save_as(path)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = {row["strategy"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"per-sample", "memory"}
+    assert float(rows["memory"]["device_idle_frac"]) < float(rows["per-sample"]["device_idle_frac"])
+    assert float(rows["memory"]["device_idle_frac"]) == pytest.approx(fed_tile, abs=0.006)
+    assert {row["n_steps"] for row in rows.values()} == {"40"}
+
+
+def test_stop_keeps_what_was_measured_and_a_reload_shows_the_run(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?strategy=memory&epochs=3&batch_size=256&threads=1")
+    page.locator(".st-key-run-button button").click()
+    page.locator(".st-key-live-gaps .js-plotly-plot").wait_for(timeout=RUN_LIMIT_MS)
+    page.reload()
+    page.get_by_text(re.compile(r"^training, .* left$")).wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped. What was measured until then is kept.").wait_for()
+    page.locator(".st-key-live-gaps .js-plotly-plot").wait_for()
+    assert page.get_by_role("button", name="Stop").count() == 0
+
+
+def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?strategy=memory&steps=4000&batch_size=64&loader_only=true&threads=1")
+    page.locator(".st-key-run-button button").click()
+    page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
+    text = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.text"
+    page.wait_for_function(f"{text}?.[0]?.includes('drawn as one')")
+    assert page.evaluate(f"{text}.length") <= 2000
+    box = page.locator(".st-key-live-gaps .nsewdrag").first.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.50, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.53, y, steps=5)
+    page.mouse.up()
+    page.wait_for_function(f"/^step [0-9,]+<br>/.test({text}[30])")
+    assert page.evaluate(f"{text}.length") <= 2000
+
+
+def test_a_failed_run_shows_its_own_message(dashboard: str, page: Any, tmp_path: Path) -> None:
+    page.goto(f"{dashboard}?strategy=memory&steps=5&device=cuda:7&threads=1")
+    page.locator(".st-key-run-button button").click()
+    page.get_by_text(re.compile(r"Failed: device cuda:7: ")).wait_for(timeout=RUN_LIMIT_MS)
+    assert page.locator(".st-key-run-button button").is_enabled()

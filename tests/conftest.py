@@ -1,0 +1,172 @@
+"""For every test: a home of its own, and nothing left behind. And runs with figures that can be added up by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import settings
+from numpy.typing import NDArray
+
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.store import RunStore
+
+Series = dict[str, NDArray[np.float64]]
+
+LEFT_GRACE_S = 5.0
+"""How long a thread or process that is about to end may take; nobody waits where there is none."""
+NOBODY = 65534
+
+settings.register_profile("vitprof", deadline=None)  # no test asserts on a duration
+settings.load_profile("vitprof")
+
+
+@pytest.fixture(autouse=True)
+def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where vitprof keeps its files in this test; not created yet."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("VITPROF_HOME", str(home))
+    monkeypatch.delenv("VITPROF_DB", raising=False)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    threads, processes = set(threading.enumerate()), set(_children())
+    yield
+    left = [t for t in threading.enumerate() if t not in threads and (not t.daemon or t.name.startswith("vitprof"))]
+    for thread in left:
+        thread.join(LEFT_GRACE_S)
+    _, alive = psutil.wait_procs([p for p in _children() if p not in processes], timeout=LEFT_GRACE_S)
+    commands = [_command(process) for process in alive]
+    for process in alive:
+        process.kill()
+    assert not [thread.name for thread in left if thread.is_alive()], "threads left behind"
+    assert not commands, "processes left behind"
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return str(process)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    """A run store on a file of its own."""
+    opened = RunStore(f"sqlite:///{tmp_path / 'runs.sqlite'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def read_only_dir() -> Iterator[Path]:
+    """A directory that this test must not write to, also where root runs the tests: it acts as nobody meanwhile."""
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o755)
+    directory = top / "read-only"
+    directory.mkdir()
+    directory.chmod(0o555)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(NOBODY)
+        if os.access(directory, os.W_OK, effective_ids=True):
+            pytest.skip("every directory can be written to here")
+        yield directory
+    except PermissionError:
+        pytest.skip("root cannot act as another user here")
+    finally:
+        if root:
+            os.seteuid(0)
+        directory.chmod(0o755)
+        shutil.rmtree(top)
+
+
+class MakeSteps(Protocol):
+    """The type of the fixture `make_steps`."""
+
+    def __call__(
+        self,
+        waits: Sequence[float],
+        computes: Sequence[float],
+        *,
+        h2d: float = 0.0,
+        samples: int = 10,
+        warmup: int = 0,
+        epochs: Sequence[int] | None = None,
+        began: float = 100.0,
+    ) -> Series: ...
+
+
+@pytest.fixture(scope="session")
+def make_steps() -> MakeSteps:
+    """Steps of a device that works only while the loop waits for it, one after another without a pause.
+
+    Each is a data wait, a copy of `h2d` seconds and a computation; loss is 10, 9.9, 9.8 and so on.
+    """
+
+    def make(
+        waits: Sequence[float],
+        computes: Sequence[float],
+        *,
+        h2d: float = 0.0,
+        samples: int = 10,
+        warmup: int = 0,
+        epochs: Sequence[int] | None = None,
+        began: float = 100.0,
+    ) -> Series:
+        wait, compute = np.asarray(waits, dtype=float), np.asarray(computes, dtype=float)
+        n = len(wait)
+        number = np.arange(n, dtype=float)
+        step = wait + h2d + compute
+        start = began + np.concatenate([[0.0], np.cumsum(step)])[:n]
+        known = {
+            "step": number,
+            "epoch": np.zeros(n) if epochs is None else np.asarray(epochs, dtype=float),
+            "t_start_s": start,
+            "data_wait_s": wait,
+            "h2d_s": np.full(n, h2d),
+            "compute_start_s": start + wait + h2d,
+            "compute_s": compute,
+            "gap_s": wait + h2d,
+            "exposed_wait_s": wait,
+            "step_s": step,
+            "rank": np.zeros(n),
+            "samples": np.full(n, float(samples)),
+            "loss": 10 - number / 10,
+            "warmup": (number < warmup).astype(float),
+        }
+        return {name: known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS}
+
+    return make
+
+
+class MakeTelemetry(Protocol):
+    """The type of the fixture `make_telemetry`."""
+
+    def __call__(self, t_s: Sequence[float] = (), **known: Sequence[float]) -> Series: ...
+
+
+@pytest.fixture(scope="session")
+def make_telemetry() -> MakeTelemetry:
+    """Telemetry with these columns; all others are not available."""
+
+    def make(t_s: Sequence[float] = (), **known: Sequence[float]) -> Series:
+        columns = {"t_s": t_s, **known}
+        return {n: np.asarray(columns.get(n, np.full(len(t_s), np.nan)), dtype=float) for n in TELEMETRY_COLUMNS}
+
+    return make

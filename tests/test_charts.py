@@ -1,0 +1,214 @@
+"""What the charts draw: the right figures, few enough points, and the same points again while a run grows."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plotly.utils import PlotlyJSONEncoder
+
+from vitprof import charts
+from vitprof.analysis.downsample import group_size
+from vitprof.charts import LiveChart, Points, live_figure, overlay, plain, shares
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+
+LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
+EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
+MAX_POINTS = 2000
+PER_GROUP = {"gaps": ((3, 3), (2, 2))}
+"""Points of a group with one member, and with more, for each trace; elsewhere one, and the lowest and the highest."""
+ORIGIN = 90.0
+
+
+@pytest.fixture(scope="module")
+def sources(make_steps: Any, make_telemetry: Any) -> Any:
+    """Steps and telemetry of a long run, by the name that charts use."""
+    rng = np.random.default_rng(0)
+    n = 100_000
+    steps = make_steps(rng.exponential(0.02, n), rng.exponential(0.01, n), h2d=0.001)
+    steps["loss"][100:110] = np.nan
+    columns = {name: rng.random(n) * 1e9 for name in TELEMETRY_COLUMNS}
+    telemetry = make_telemetry(**(columns | {"t_s": 100 + 0.2 * np.arange(n), "gpu_mem_job_bytes": np.full(n, np.nan)}))
+    return {"steps": steps, "telemetry": telemetry}
+
+
+def drawn(chart: LiveChart, sources: Any, n: int, groups: int | None = None) -> list[Points]:
+    """A chart of the first `n` points, as a page draws it."""
+    series = {name: values[:n] for name, values in sources[chart.source].items()}
+    return chart.build(series, ORIGIN, 0, n, group_size(n, groups or chart.overview_groups))
+
+
+def axes(layout: Any) -> dict[str, Any]:
+    return {name: axis for name, axis in layout.items() if re.fullmatch(r"[xy]axis\d*", name)}
+
+
+def test_there_are_the_charts_that_were_asked_for() -> None:
+    assert {c.key for c in LIVE} == {"gaps", "batches", "loss", "gpu", "cpu"}
+
+
+@EVERY
+def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
+    assert chart.title
+    assert len(chart.help) > 40
+    assert len(chart.alt) > 15
+    columns = {"steps": STEP_COLUMNS, "telemetry": TELEMETRY_COLUMNS}[chart.source]
+    assert chart.x == "index" or chart.x in columns
+    assert {"xaxis", "yaxis"} <= set(axes(chart.layout))
+    assert all(axis["title"]["text"] for axis in axes(chart.layout).values())
+    for trace in chart.traces:
+        assert trace["name"]
+        assert f"yaxis{trace.get('yaxis', 'y')[1:]}" in chart.layout
+
+
+@EVERY
+@pytest.mark.parametrize("n", [0, 1, 2, 160, 161, 650, 651, 1000, 100_000])
+def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sources: Any, n: int) -> None:
+    for groups in {chart.overview_groups, charts.MAX_GROUPS}:
+        k = group_size(n, groups)
+        points = drawn(chart, sources, n, groups)
+        per_group = PER_GROUP.get(chart.key, ((1, 2),) * len(chart.traces))
+        for trace, (alone, together) in zip(points, per_group, strict=True):
+            assert len(trace.x) == len(trace.y) == -(-n // k) * (alone if k == 1 else together)
+            assert len(trace.x) <= MAX_POINTS
+            assert trace.text is None or len(trace.text) == len(trace.x)
+            assert (np.diff(trace.x) >= -1e-9).all()  # a line never runs back
+        figure = go.Figure(live_figure(chart, points))  # raises on anything that Plotly does not know
+        assert [len(t.x) for t in figure.data] == [len(p.x) for p in points]
+        json.dumps(live_figure(chart, points), cls=PlotlyJSONEncoder)
+
+
+@EVERY
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_groups_made_in_two_parts_are_those_of_the_whole(chart: LiveChart, sources: Any, k: int) -> None:
+    """Why a refresh can send only what is new."""
+    series = sources[chart.source]
+    n, edge = 200, 96
+    whole, first, second = (chart.build(series, ORIGIN, *part, k) for part in ((0, n), (0, edge), (edge, n)))
+    for a, b, c in zip(whole, first, second, strict=True):
+        np.testing.assert_array_equal(a.x, np.concatenate([b.x, c.x]))
+        np.testing.assert_array_equal(a.y, np.concatenate([b.y, c.y]))
+        assert a.text is None or [*a.text] == [*(b.text or ()), *(c.text or ())]
+
+
+@EVERY
+def test_full_groups_stay_while_the_run_grows(chart: LiveChart, sources: Any) -> None:
+    assert group_size(5003, 650) == group_size(5190, 650) == 8
+    for before, after in zip(drawn(chart, sources, 5003, 650), drawn(chart, sources, 5190, 650), strict=True):
+        full = len(before.x) // 626 * 625  # of 626 groups the last has only three members yet
+        np.testing.assert_array_equal(before.x[:full], after.x[:full])
+        np.testing.assert_array_equal(before.y[:full], after.y[:full])
+
+
+def area(points: Points) -> float:
+    """Under a line of the shape "hv": each value holds until the next point."""
+    return float((points.y[:-1] * np.diff(points.x)).sum())
+
+
+@pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
+def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any, n: int) -> None:
+    busy, wait = drawn(charts.GAPS, sources, n)
+    steps = sources["steps"]
+    assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
+    assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
+    assert busy.x[0] == pytest.approx(10.0)  # since the run began
+    assert busy.x[-1] == pytest.approx(10 + steps["step_s"][:n].sum())
+    assert set(busy.y) == set(wait.y) == {0.0, 1.0}
+
+
+def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> None:
+    steps = make_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
+    busy, wait = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
+    assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
+    assert busy.y.tolist() == [0, 1, 0] * 2
+    assert wait.x == pytest.approx([0.6, 1.0, 1.2, 1.3])
+    assert wait.y.tolist() == [1, 0] * 2
+    assert busy.text is not None
+    assert wait.text is not None
+    assert list(busy.text)[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
+    assert list(wait.text)[2:] == ["step 2<br>data wait 100 ms"] * 2
+    busy, _ = charts.GAPS.build(steps, ORIGIN, 0, 3, 2)
+    assert busy.text is not None
+    assert [*busy.text][::3] == [
+        "steps 0 to 1, drawn as one<br>device idle 800 ms, busy 400 ms",
+        "step 2<br>device idle 200 ms, busy 400 ms",
+    ]
+
+
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any, n: int) -> None:
+    steps = sources["steps"]
+    wait, h2d, compute = drawn(charts.BATCHES, sources, n)
+    slowest = int(steps["step_s"][:n].argmax())
+    at = wait.x.tolist().index(slowest)
+    total = wait.y[at] + h2d.y[at] + compute.y[at]
+    assert total == pytest.approx(1e3 * steps["step_s"][slowest])
+    assert (wait.y[at], compute.y[at]) == (1e3 * steps["data_wait_s"][slowest], 1e3 * steps["compute_s"][slowest])
+    (loss,) = drawn(charts.LOSSES, sources, n)
+    assert (np.nanmin(loss.y), np.nanmax(loss.y)) == (np.nanmin(steps["loss"][:n]), np.nanmax(steps["loss"][:n]))
+
+
+def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_is_a_hole(make_telemetry: Any) -> None:
+    known = {"gpu_util_pct": [50.0, np.nan], "job_rss_bytes": [2.0**30, 3 * 2.0**30], "job_cpu_pct": [150, 0]}
+    telemetry = make_telemetry(t_s=[90.0, 90.2], **known)
+    util, job, rss = charts.GPU.build(telemetry, ORIGIN, 0, 2, 1)
+    assert util.x == pytest.approx([0, 0.2])
+    np.testing.assert_array_equal(util.y, [50, np.nan])
+    assert np.isnan(job.y).all()
+    assert rss.y.tolist() == [1, 3]
+    cpu, rss = charts.CPU.build(telemetry, ORIGIN, 0, 2, 1)
+    assert (cpu.y.tolist(), rss.y.tolist()) == ([150, 0], [1, 3])
+
+
+def test_a_colour_means_the_same_in_every_chart() -> None:
+    parts = {"data wait": charts.DATA_WAIT, "H2D": charts.H2D, "compute": charts.COMPUTE, "device busy": charts.COMPUTE}
+    seen = set()
+    for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
+        colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}
+        if trace["name"] in parts:
+            assert colours == {parts[trace["name"]]}
+            seen.add(trace["name"])
+        else:
+            assert not colours & set(parts.values())
+    assert seen == set(parts)
+    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.OTHER, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
+    assert len(set(named)) == len(named)
+    assert len(set(charts.RUN_COLOURS)) == len(charts.RUN_COLOURS)
+
+
+@given(st.text())
+def test_text_is_shown_as_it_is_and_never_read_as_markup(text: str) -> None:
+    assert not set("<>") & set(plain(text))
+    assert html.unescape(plain(text)) == html.unescape(html.escape(text, quote=False)) == text
+    assert re.sub("&(amp|lt|gt);", "", plain(text)).count("&") == 0
+
+
+def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
+    x = np.arange(3.0)
+    names = ["<b>bold</b> & co", *(f"run {i}" for i in range(9))]
+    figure = overlay([(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss")
+    assert [t.name for t in figure.data] == ["&lt;b&gt;bold&lt;/b&gt; &amp; co", *names[1:]]
+    assert figure.data[2].y.tolist() == [0, 2, 4]
+    assert len({t.line.color for t in figure.data[:8]}) == 8
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("step", "loss")
+    assert overlay([], x_title="x", y_title="y").data == ()
+
+
+def test_shares_are_stacked_bars_of_one_run_each() -> None:
+    figure = shares(
+        ["a", "<i>"], [("data wait", charts.DATA_WAIT, [1.0, 2.0]), ("compute", charts.COMPUTE, [3.0, 0.5])]
+    )
+    assert figure.layout.barmode == "stack"
+    assert [(t.name, t.marker.color, list(t.x)) for t in figure.data] == [
+        ("data wait", charts.DATA_WAIT, [1.0, 2.0]),
+        ("compute", charts.COMPUTE, [3.0, 0.5]),
+    ]
+    assert list(figure.data[0].y) == ["a", "&lt;i&gt;"]
+    assert "ms" in figure.layout.xaxis.title.text

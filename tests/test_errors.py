@@ -1,0 +1,49 @@
+"""What a person is shown when something goes wrong: always one line that says enough."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from vitprof import errors
+from vitprof.errors import ConfigError, StoreError, VitprofError, one_line
+
+
+def test_a_config_error_names_field_value_and_what_is_allowed_and_carries_them() -> None:
+    error = ConfigError("batch_size", 0, "give a whole number of at least 1")
+    assert str(error) == "batch_size: 0 is not possible; give a whole number of at least 1"
+    assert (error.field, error.value, error.allowed) == ("batch_size", 0, "give a whole number of at least 1")
+
+
+def test_every_error_of_ours_is_a_vitprof_error() -> None:
+    classes = [c for _, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == errors.__name__]
+    assert len(classes) > 5
+    assert all(issubclass(c, VitprofError) for c in classes)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (StoreError("the store failed"), "the store failed"),
+        (StoreError("first\n  second\n\n"), "first second"),  # a database's message may have several lines
+        (ConfigError("name", "a\nb", "give one line"), "name: 'a\\nb' is not possible; give one line"),
+        (ValueError("bad"), "ValueError: bad"),
+        (ValueError(), "ValueError"),
+        (ValueError("  \n "), "ValueError"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+        # a worker's exception as PyTorch re-raises it: the worker's traceback in front of the cause
+        (
+            RuntimeError(
+                "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+                '  File "data.py", line 1, in __getitem__\n    raise RuntimeError("cannot read 7")\n'
+                "RuntimeError: cannot read 7\n"
+            ),
+            "RuntimeError: cannot read 7",
+        ),
+        (RuntimeError("CUDA error\nout of memory"), "RuntimeError: out of memory"),
+    ],
+)
+def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(error: Exception, shown: str) -> None:
+    assert one_line(error) == shown

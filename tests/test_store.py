@@ -1,0 +1,433 @@
+"""The run store: what goes in comes out, also where other programs write, die, or have left something else."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof import store as store_module
+from vitprof.errors import StoreError
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunConfig, RunSummary
+from vitprof.store import STORE_VERSION, RunStore
+
+NAN, INF = math.nan, math.inf
+REPOSITORY = Path(__file__).parents[1]
+# Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
+WRITER = """
+import math, sys
+from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.store import RunStore
+print("ready", flush=True)
+sys.stdin.readline()
+store = RunStore(sys.argv[1])
+run_id = store.create_run(RunConfig(name="of another program"))
+store.update_run(run_id, status="running", stage="training")
+print(run_id, flush=True)
+for batch in range(int(sys.argv[2])):
+    numbers = range(20 * batch, 20 * batch + 20)
+    rows = [dict.fromkeys(STEP_COLUMNS, 0.0) | {"step": i, "loss": i / 7, "h2d_s": math.nan} for i in numbers]
+    store.append_steps(run_id, [list(row.values()) for row in rows])
+    print(20 * batch + 20, flush=True)
+sys.stdin.readline()
+"""
+
+
+def step_row(number: int, **known: float) -> list[float]:
+    values = dict.fromkeys(STEP_COLUMNS, NAN) | {"rank": 0, "step": number, "epoch": 0, "samples": 8, "warmup": 0}
+    return [float(v) for v in (values | known).values()]
+
+
+def telemetry_row(t_s: float) -> list[float]:
+    return [t_s, *(NAN,) * (len(TELEMETRY_COLUMNS) - 1)]
+
+
+def refusal(**kwargs: Any) -> str:
+    """The one line that opening a store is refused with."""
+    with pytest.raises(StoreError) as caught:
+        RunStore(**kwargs).close()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_run_goes_from_queued_to_done_and_keeps_everything_it_was_told(store: RunStore) -> None:
+    config = RunConfig(name='"Größe", 🚀\n=1', strategy="workers", workers=2, seconds=1.5, pin_memory=False)
+    run_id = store.create_run(config)
+    run = store.run(run_id)
+    assert (run.id, run.status, run.live, run.name, run.config) == (run_id, "queued", True, config.name, config)
+    assert (run.stage, run.progress, run.message, run.error, run.summary) == ("", None, "", "", None)
+    assert (run.environment, run.facts, run.phases, run.notices) == ({}, {}, (), ())
+    assert run.created_utc.endswith("Z")
+
+    store.update_run(run_id, status="running", stage="preparing", progress=0.25, message="digits", t_origin_s=12.5)
+    run = store.run(run_id)
+    assert (run.status, run.live, run.stage, run.progress) == ("running", True, "preparing", 0.25)
+    assert (run.message, run.t_origin_s, run.training_since_s) == ("digits", 12.5, None)
+
+    phases = [Phase("prepare", 12.5, 13.0), Phase("evaluate", 14.0, 15.0)]
+    summary = RunSummary(n_steps=3, samples_per_s=100.25, test_accuracy=NAN)
+    store.update_run(run_id, status="done", phases=phases, notices=["no GPU"], summary=summary, progress=None)
+    store.update_run(run_id, environment={"device_name": "Zürich 9000", "threads": 2}, facts={"n_train": 60_000})
+    run = store.run(run_id)
+    assert (run.status, run.live, run.progress) == ("done", False, None)
+    assert (run.phases, run.notices) == (tuple(phases), ("no GPU",))
+    assert (run.environment, run.facts) == ({"device_name": "Zürich 9000", "threads": 2}, {"n_train": 60_000})
+    assert run.summary is not None
+    assert (run.summary.n_steps, run.summary.samples_per_s) == (3, 100.25)
+    assert math.isnan(run.summary.test_accuracy)
+
+
+def test_runs_are_listed_newest_first_and_by_status(store: RunStore) -> None:
+    first, second, third = (store.create_run(RunConfig(name=n)) for n in "abc")
+    store.update_run(first, status="done")
+    store.update_run(second, status="running")
+    assert [r.id for r in store.runs()] == [third, second, first]
+    assert [r.id for r in store.runs(oldest_first=True)] == [first, second, third]
+    assert [r.id for r in store.runs(limit=2)] == [third, second]
+    assert [r.id for r in store.runs(["done", "running"], oldest_first=True)] == [first, second]
+    assert store.runs([]) == []
+
+
+@pytest.mark.parametrize("run_id", [1, 0, -1, 2**31, 2**63, 10**30])
+def test_a_run_that_is_not_there_is_said_in_one_line(store: RunStore, run_id: int) -> None:
+    with pytest.raises(StoreError, match=f"^there is no run {run_id}; python -m vitprof runs lists them$"):
+        store.run(run_id)
+    with pytest.raises(StoreError, match=f"there is no run {run_id};"):
+        store.delete(run_id)
+
+
+def test_steps_come_back_bit_for_bit(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((50, len(STEP_COLUMNS))) * 10.0 ** rng.integers(-300, 300, (50, len(STEP_COLUMNS)))
+    rows[:, [STEP_COLUMNS.index(n) for n in ("rank", "epoch", "warmup")]] = 0
+    rows[:, STEP_COLUMNS.index("step")] = range(50)
+    rows[:, STEP_COLUMNS.index("samples")] = 2.0**52
+    loss = STEP_COLUMNS.index("loss")
+    rows[:4, loss] = [NAN, INF, -INF, -0.5]
+    store.append_steps(run_id, rows[:20].tolist())
+    store.append_steps(run_id, rows[20:].tolist())
+    store.append_steps(run_id, [])
+    read = store.steps(run_id)
+    assert tuple(read) == STEP_COLUMNS
+    np.testing.assert_array_equal(np.stack(list(read.values()), axis=1), rows)
+
+
+def test_telemetry_comes_back_numbered_and_without_inventing_zeros(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.append_telemetry(run_id, 0, [telemetry_row(1.5), telemetry_row(1.7)])
+    store.append_telemetry(run_id, 2, [telemetry_row(1.9)])
+    read = store.telemetry(run_id)
+    assert tuple(read) == ("seq", *TELEMETRY_COLUMNS)
+    assert read["seq"].tolist() == [0, 1, 2]
+    assert read["t_s"].tolist() == [1.5, 1.7, 1.9]
+    assert all(np.isnan(read[name]).all() for name in TELEMETRY_COLUMNS[1:])
+
+
+def test_a_cursor_reads_only_what_is_new_and_only_what_is_asked_for(store: RunStore) -> None:
+    run_id, other = store.create_run(RunConfig()), store.create_run(RunConfig())
+    store.append_steps(other, [step_row(i, loss=-1) for i in range(9)])
+    store.append_steps(run_id, [step_row(i, loss=i / 2) for i in reversed(range(5))])
+    assert store.steps(run_id)["step"].tolist() == [0, 1, 2, 3, 4]
+    new = store.steps(run_id, after=2, names=("loss", "step"))
+    assert {name: v.tolist() for name, v in new.items()} == {"loss": [1.5, 2.0], "step": [3, 4]}
+    store.append_telemetry(run_id, 0, [telemetry_row(t) for t in range(3)])
+    assert store.telemetry(run_id, after=1)["seq"].tolist() == [2]
+    for empty in (store.steps(run_id, after=4), store.telemetry(run_id, after=2), store.steps(999)):
+        assert all(v.shape == (0,) and v.dtype == np.float64 for v in empty.values())
+    assert set(store.steps(999)) == set(STEP_COLUMNS)
+
+
+def test_a_batch_of_rows_is_stored_whole_or_not_at_all(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.append_steps(run_id, [step_row(0)])
+    with pytest.raises(StoreError, match=r"the run store sqlite:.* failed: UNIQUE"):
+        store.append_steps(run_id, [step_row(1), step_row(0)])
+    with pytest.raises(ValueError, match="argument 2 is"):
+        store.append_steps(run_id, [step_row(2), step_row(3)[:-1]])
+    assert store.steps(run_id)["step"].tolist() == [0]
+
+
+@pytest.mark.parametrize("status", ["queued", "running"])
+def test_a_run_that_goes_on_cannot_be_deleted(store: RunStore, status: str) -> None:
+    run_id = store.create_run(RunConfig())
+    store.update_run(run_id, status=status)
+    with pytest.raises(StoreError, match=f"^run {run_id} is still going on; stop it first$"):
+        store.delete(run_id)
+    assert store.run(run_id).status == status
+
+
+@pytest.mark.parametrize("status", ["done", "stopped", "failed", "interrupted"])
+def test_deleting_a_run_takes_its_series_and_nobody_elses_and_its_id_is_never_used_again(
+    store: RunStore, tmp_path: Path, status: str
+) -> None:
+    kept, gone = store.create_run(RunConfig()), store.create_run(RunConfig())
+    for run_id in (kept, gone):
+        store.append_steps(run_id, [step_row(0), step_row(1)])
+        store.append_telemetry(run_id, 0, [telemetry_row(0.0)])
+    store.update_run(gone, status=status)
+    store.delete(gone)
+    assert [r.id for r in store.runs()] == [kept]
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as db:
+        counts = [db.execute(f"select run_id, count(*) from {t} group by 1").fetchall() for t in ("steps", "telemetry")]
+    assert counts == [[(kept, 2)], [(kept, 1)]]
+    store.update_run(gone, status="done")  # a late word about it brings it back not
+    assert [r.id for r in store.runs()] == [kept]
+    assert store.create_run(RunConfig()) == gone + 1
+
+
+def test_a_store_may_be_used_from_many_threads(store: RunStore) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run_id = store.create_run(RunConfig())
+            for i in range(10):
+                store.append_steps(run_id, [step_row(i)])
+                store.runs()
+            assert store.steps(run_id)["step"].tolist() == list(range(10))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(store.runs()) == 8
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])
+def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    home = tmp_path / name / "home"
+    monkeypatch.setenv("VITPROF_HOME", str(home))
+    with closing(RunStore()) as store:
+        run_id = store.create_run(RunConfig(name="kept"))
+        assert (home / "runs.sqlite").is_file()
+        assert (home / "runs.sqlite-wal").is_file()
+        with closing(sqlite3.connect(home / "runs.sqlite")) as db:
+            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with closing(RunStore()) as store:
+        assert store.run(run_id).name == "kept"
+
+
+def test_vitprof_db_names_another_database(monkeypatch: pytest.MonkeyPatch, vitprof_home: Path, tmp_path: Path) -> None:
+    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{tmp_path}/other.db")
+    RunStore().close()
+    assert (tmp_path / "other.db").is_file()
+    assert not vitprof_home.exists()
+
+
+@pytest.fixture
+def other_version(tmp_path: Path) -> Path:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("create table vitprof_store (version integer primary key)")
+        db.execute("insert into vitprof_store values (?)", (STORE_VERSION + 1,))
+        db.commit()
+    return path
+
+
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(other_version: Path) -> None:
+    line = refusal(url=f"sqlite:///{other_version}")
+    assert f"store version {STORE_VERSION + 1}, not {STORE_VERSION}" in line
+    assert str(other_version) in line
+    assert "set VITPROF_DB" in line
+    with closing(sqlite3.connect(other_version)) as db:
+        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("vitprof_store",)]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nonsense", "'nonsense' is not an SQLAlchemy URL; give one such as sqlite:////"),
+        ("nosuch://me:s3cret@host/db", "'nosuch://me:***@host/db' cannot be used: Can't load plugin"),
+        ("mysql+nosuch://me:s3cret@host/db", "cannot be used: Can't load plugin"),
+        ("mysql+aiomysql://me:s3cret@host/db", "'mysql+aiomysql://me:***@host/db' cannot be used: No module named"),
+        ("postgresql//me:s3cret@host/db", "'***@host/db' is not an SQLAlchemy URL"),
+        ("postgresql://me:s3cret@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
+        ("postgresql://me:p@s3cret:1@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
+        ("sqlite:////no/such/directory/runs.db", "sqlite:////no/such/directory/runs.db failed: unable to open"),
+        ("sqlite:////proc/version", "failed: unable to open database file"),
+    ],
+)
+def test_an_unusable_vitprof_db_is_one_line_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, url: str, said: str
+) -> None:
+    monkeypatch.setenv("VITPROF_DB", url)
+    line = refusal()
+    assert said in line
+    assert "s3cret" not in line
+    assert line.startswith(("VITPROF_DB: ", "the run store "))
+
+
+def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    assert "unable to open database file" in refusal(url=f"sqlite:///{tmp_path}/directory")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8 not a database " * 1000)
+    line = refusal(url=f"sqlite:///{tmp_path}/photo.jpg")
+    assert line == f"the run store sqlite:///{tmp_path}/photo.jpg failed: file is not a database"
+    assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8 not a database " * 1000
+
+
+def test_a_read_only_store_is_one_line(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "failed: unable to open database file" in refusal(url=f"sqlite:///{read_only_dir}/runs.sqlite")
+    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
+    with pytest.raises(Exception, match=r"^cannot write to .*; set VITPROF_HOME to a directory that can be"):
+        RunStore()
+
+
+def test_a_store_that_may_only_be_read_can_be_read_and_writing_is_one_line(store: RunStore, tmp_path: Path) -> None:
+    run_id = store.create_run(RunConfig(name="kept"))
+    with closing(RunStore(f"sqlite:///file:{tmp_path}/runs.sqlite?mode=ro&uri=true")) as reader:
+        assert reader.run(run_id).name == "kept"
+        with pytest.raises(StoreError, match=r"^the run store .* failed: attempt to write a readonly database$"):
+            reader.create_run(RunConfig())
+
+
+def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with closing(RunStore(f"sqlite:///{path}?timeout=0.01")) as store, closing(sqlite3.connect(path)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(StoreError, match=r"failed: database is locked$"):
+            store.create_run(RunConfig())
+        assert store.runs() == []  # reading goes on
+        other.rollback()
+        assert store.create_run(RunConfig()) == 1
+
+
+@contextmanager
+def writer(path: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
+    """Another program that waits to be told to open the store at `path`."""
+    command = [sys.executable, "-c", WRITER, f"sqlite:///{path}", str(batches)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def order(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def answer(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with writer(path, 15) as first, writer(path, 15) as second, writer(path, 15) as third:
+        programs = (first, second, third)
+        for program in programs:
+            order(program)
+        ids = [answer(program) for program in programs]
+        assert sorted(ids) == [1, 2, 3]
+        with closing(RunStore(f"sqlite:///{path}")) as store:
+            parts: dict[int, list[float]] = {run_id: [] for run_id in ids}
+            while any(len(part) < 300 for part in parts.values()):  # as the dashboard reads: what is new each time
+                for run_id, part in parts.items():
+                    new = store.steps(run_id, after=int(part[-1]) if part else -1, names=("step", "loss"))
+                    assert new["loss"].tolist() == [step / 7 for step in new["step"]]
+                    part.extend(new["step"].tolist())
+                assert all(program.poll() is None for program in programs)
+            assert all(part == list(range(300)) for part in parts.values())
+
+
+def test_a_killed_writer_loses_nothing_that_it_had_appended(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with writer(path, 10_000) as program:
+        order(program)
+        run_id = answer(program)
+        while (said := answer(program)) < 100:
+            pass
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+        assert program.stdout is not None
+        said = max([said, *(int(line) for line in program.stdout.read().splitlines(keepends=True) if line[-1] == "\n")])
+    with closing(RunStore(f"sqlite:///{path}")) as store:
+        found = store.steps(run_id)
+        n = len(found["step"])
+        assert n in (said, said + 20)  # the last batch may have been stored but not said
+        assert found["step"].tolist() == list(range(n))
+        assert found["loss"].tolist() == [i / 7 for i in range(n)]
+        assert np.isnan(found["h2d_s"]).all()
+        assert store.mark_interrupted() == [run_id]
+        assert store.create_run(RunConfig()) == run_id + 1
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(store: RunStore, tmp_path: Path) -> None:
+    with writer(tmp_path / "runs.sqlite", 1) as program:
+        order(program)
+        run_id = answer(program)
+        assert answer(program) == 20
+        queued = store.create_run(RunConfig())
+        store.update_run(queued, owner_pid=program.pid, owner_started=store.run(run_id).owner_started)
+        ended = store.create_run(RunConfig())
+        store.update_run(ended, status="done", owner_pid=program.pid)
+        mine = store.create_run(RunConfig())
+        assert store.mark_interrupted() == []
+
+        program.kill()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)  # ended, but nobody has asked how: a zombie
+        assert sorted(store.mark_interrupted()) == [run_id, queued]
+        for gone in (run_id, queued):
+            run = store.run(gone)
+            assert (run.status, run.stage) == ("interrupted", "")
+            assert run.error == "the program that ran it ended without finishing the run"
+        assert len(store.steps(run_id)["step"]) == 20
+    store.update_run(queued, status="queued")
+    assert store.mark_interrupted() == [queued]  # now that the process is gone for good
+    assert store.mark_interrupted() == []
+    assert (store.run(ended).status, store.run(mine).status) == ("done", "queued")
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_not_the_owner(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    started = store.run(run_id).owner_started
+    store.update_run(run_id, owner_started=started + 0.5)  # the same, as far as the kernel's clock can tell
+    assert store.mark_interrupted() == []
+    store.update_run(run_id, owner_started=started - 60)
+    assert store.mark_interrupted() == [run_id]
+
+
+def test_a_run_of_another_machine_is_left_alone(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.update_run(run_id, status="running", owner_host="elsewhere", owner_started=1.0)
+    assert store.mark_interrupted() == []
+    assert store.run(run_id).status == "running"
+
+
+def test_a_program_that_ends_well_while_it_is_looked_at_has_finished_its_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = store.create_run(RunConfig())
+
+    def ends_now(pid: int, started: float) -> bool:
+        store.update_run(run_id, status="done")
+        return False
+
+    monkeypatch.setattr(store_module, "_alive", ends_now)
+    assert store.mark_interrupted() == []
+    assert store.run(run_id).status == "done"

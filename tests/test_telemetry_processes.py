@@ -1,0 +1,203 @@
+"""CPU and memory of a job's process tree, with real child processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from vitprof.telemetry import ProcessTree, processes
+
+# Waits for orders on standard input, one a line; a grandchild does what its child is told after "child".
+CHILD = """
+import subprocess, sys
+kept, child = [], None
+print("ready", flush=True)
+for line in sys.stdin:
+    word, *rest = line.split()
+    if word == "grow":
+        kept.append(b"x" * int(rest[0]))
+    elif word == "burn":
+        sum(i * i for i in range(int(rest[0])))
+    elif word == "spawn":
+        child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[1]], text=True,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child.stdout.readline()
+        rest = [str(child.pid)]
+    elif word == "leave":
+        left = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        left.stdout.readline()
+        rest = [str(left.pid)]
+    elif word == "child":
+        child.stdin.write(" ".join(rest) + "\\n")
+        child.stdin.flush()
+        child.stdout.readline()
+    elif word == "reap":
+        child.kill()
+        child.wait()
+    print(*rest, flush=True)
+if child is not None:
+    child.kill()
+    child.communicate()
+"""
+MIB = 1 << 20
+
+
+class Child:
+    """A child process that does one thing at a time, when told to."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, CHILD], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+        self.pid = self.process.pid
+
+    def tell(self, order: str) -> str:
+        """Returns when it is done."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    child = Child()
+    yield child
+    child.end()
+    assert not psutil.Process().children(recursive=True)
+
+
+def until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+    """Wait for `condition`, looking at it now and then."""
+    pause, end = threading.Event(), time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        pause.wait(0.01)
+
+
+def test_cpu_of_a_child_and_of_its_own_child(child: Child) -> None:
+    grandchild = int(child.tell("spawn"))
+    tree = ProcessTree(child.pid)
+    first, rss = tree.sample(10.0)
+    assert math.isnan(first)
+    assert rss > MIB
+    assert tree.pids == {child.pid, grandchild}
+    child.tell("burn 2000000")
+    own, _ = tree.sample(11.0)
+    child.tell("child burn 2000000")
+    workers, _ = tree.sample(12.0)
+    # In percent of one core over the made-up second between the samples; psutil's own figure is the reference.
+    used = [sum(psutil.Process(pid).cpu_times()[:2]) for pid in (child.pid, grandchild)]
+    assert 0 < own <= 100 * used[0]
+    assert 0 < workers <= 100 * sum(used)
+    idle, _ = tree.sample(13.0)
+    assert 0 <= idle < min(own, workers)
+
+
+def test_memory_rises_with_what_the_tree_holds(child: Child) -> None:
+    child.tell("spawn")
+    tree = ProcessTree(child.pid)
+    _, before = tree.sample(0.0)
+    child.tell(f"grow {64 * MIB}")
+    _, own = tree.sample(1.0)
+    child.tell(f"child grow {64 * MIB}")
+    _, both = tree.sample(2.0)
+    assert 60 * MIB < own - before < 80 * MIB
+    assert 60 * MIB < both - own < 80 * MIB
+
+
+def test_a_child_that_ends_between_samples(child: Child) -> None:
+    tree = ProcessTree(child.pid)
+    tree.sample(0.0)
+    grandchild = int(child.tell("spawn"))
+    child.tell("child burn 2000000")
+    tree.sample(0.5)
+    assert grandchild not in tree.pids  # the tree is looked through once a second at most
+    found, with_it = tree.sample(100.0)
+    assert grandchild in tree.pids
+    assert found > 0
+    child.tell("child burn 2000000")
+    child.tell("reap")
+    cpu, without = tree.sample(100.2)
+    assert tree.pids == {child.pid}
+    assert cpu >= 0
+    assert without < with_it
+
+
+def test_a_process_found_late_does_not_show_as_a_peak(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "RESCAN_SHARE", math.inf)  # looks for processes each second, whatever that costs
+    tree = ProcessTree(child.pid)
+    tree.sample(0.0)
+    grandchild = int(child.tell("spawn"))
+    child.tell("child burn 3000000")
+    tree.sample(0.999)
+    assert grandchild not in tree.pids
+    cpu, _ = tree.sample(1.0)
+    assert grandchild in tree.pids
+    # All of its CPU time in this one millisecond would be more than 10,000%. One thread has made 100% at most.
+    assert 0 < cpu <= 150
+
+
+def test_the_end_of_the_job() -> None:
+    child = Child()
+    tree = ProcessTree(child.pid)
+    tree.sample(0.0)
+    child.process.kill()
+    # Dead, but not yet waited for: still in the list of processes, without memory.
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    for now in (0.2, 100.0, 200.0):
+        assert all(math.isnan(figure) for figure in tree.sample(now))
+    child.end()
+    assert all(math.isnan(figure) for figure in tree.sample(300.0))
+    assert tree.pids == frozenset()
+    assert all(math.isnan(figure) for figure in ProcessTree(child.pid).sample(0.0))  # never seen alive
+
+
+def test_workers_that_outlive_the_job_stay_in() -> None:
+    child = Child()
+    orphan = int(child.tell("leave"))
+    tree = ProcessTree(child.pid)
+    _, before = tree.sample(0.0)
+    child.process.kill()
+    child.end()
+    for now in (0.2, 100.0, 200.0):
+        cpu, rss = tree.sample(now)
+        assert tree.pids == {orphan}
+        assert cpu >= 0
+        assert MIB < rss < before
+    psutil.Process(orphan).kill()
+    until(lambda: math.isnan(tree.sample(time.monotonic())[1]))
+    assert tree.pids == frozenset()
+
+
+@pytest.mark.parametrize("now", [5.0, 4.0, -1e9])
+def test_a_clock_that_does_not_increase(child: Child, now: float) -> None:
+    tree = ProcessTree(child.pid)
+    tree.sample(5.0)
+    cpu, rss = tree.sample(now)
+    assert math.isnan(cpu)
+    assert rss > MIB
+    child.tell("burn 1000000")
+    assert tree.sample(now + 1)[0] > 0
+
+
+def test_this_process_is_in_its_own_tree() -> None:
+    tree = ProcessTree(os.getpid())
+    tree.sample(0.0)
+    assert os.getpid() in tree.pids
+    assert tree.sample(1.0)[0] >= 0

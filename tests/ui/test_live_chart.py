@@ -1,0 +1,225 @@
+"""What the feed sends: a browser that applies every update holds the figure that the page gave."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from vitprof.ui.live_chart import ChartFeed, ChartUpdate, payload
+
+
+class Browser:
+    """live_chart.js in Python, as far as data go."""
+
+    def __init__(self) -> None:
+        self.held: tuple[str, int] | None = None
+        self.traces: list[dict[str, Any]] = []
+        self.layout: dict[str, Any] = {}
+        self.resync: int | None = None
+
+    def receive(self, update: ChartUpdate) -> int:
+        raw = payload(update, key="k", height=100, view=None)
+        sent = json.loads(raw)
+        if self.held and self.held[1] == sent["revision"]:
+            return len(raw)
+        if sent["figure"]:
+            self.traces = [{k: decode(v) for k, v in trace.items()} for trace in sent["figure"]["data"]]
+            self.layout = sent["figure"]["layout"]
+        elif self.held == (sent["run"], sent["base"]):
+            for trace, new in zip(self.traces, sent["traces"], strict=True):
+                keep = new.pop("keep")
+                for name, values in new.items():
+                    trace[name] = trace[name][:keep] + decode(values)
+            self.layout = sent["layout"] or self.layout
+        else:
+            self.resync = sent["revision"]
+            return len(raw)
+        self.held = (sent["run"], sent["revision"])
+        return len(raw)
+
+
+def decode(value: Any) -> Any:
+    if not isinstance(value, dict) or "bdata" not in value:
+        return value
+    values = np.frombuffer(base64.b64decode(value["bdata"]), "<" + value["dtype"])
+    return values.reshape([int(n) for n in value.get("shape", "-1").split(",")]).tolist()
+
+
+def line(x: Any, y: Any, **more: Any) -> dict[str, Any]:
+    return {"data": [{"type": "scatter", "name": "a", "x": np.array(x, float), "y": np.array(y, float), **more}]}
+
+
+ys = st.lists(st.one_of(st.integers(-3, 3).map(float), st.just(np.nan)), max_size=8)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(ys, min_size=1, max_size=3), st.sampled_from("ab"), st.booleans(), st.integers(0, 1)),
+        max_size=12,
+    )
+)
+def test_the_browser_ends_up_with_the_figure_whatever_gets_lost(steps: list[Any]) -> None:
+    feed, browser = ChartFeed(), Browser()
+    for traces, run, lost, title in [*steps, *[(*last[:2], False, last[3]) for last in steps[-1:] * 2]]:
+        figure = {
+            "data": [{"x": np.arange(len(y)), "y": np.array(y, float)} for y in traces],
+            "layout": {"title": {"text": str(title)}},
+        }
+        update = feed.update(figure, run=run, resync=browser.resync)
+        if not lost:
+            browser.receive(update)
+            browser.receive(update)  # twice is harmless
+    if steps:  # whatever got lost, two refreshes later all is there
+        assert browser.layout == figure["layout"]
+        assert len(browser.traces) == len(figure["data"])
+        for held, meant in zip(browser.traces, figure["data"], strict=True):
+            np.testing.assert_array_equal(held["x"], meant["x"])
+            np.testing.assert_array_equal(np.array(held["y"], float), meant["y"])
+
+
+def test_sends_only_new_points_and_the_one_that_changed() -> None:
+    feed, browser = ChartFeed(), Browser()
+    x = np.arange(5000) * 0.01
+    y = np.sin(x)
+    full = browser.receive(feed.update(line(x[:4000], y[:4000]), run="r"))
+    y[3999] = 7
+    update = feed.update(line(x[:4010], y[:4010]), run="r")
+    assert update.figure is None
+    assert update.layout is None
+    assert update.traces[0]["keep"] == 3999
+    appended = browser.receive(update)
+    assert full > 4000 * 12
+    assert appended < 500
+    np.testing.assert_array_equal(browser.traces[0]["x"], x[:4010])
+    np.testing.assert_allclose(browser.traces[0]["y"], y[:4010], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"line": {"width": 3}},
+        {"name": "b"},
+        {"text": ["t"] * 3},
+        {"marker": {"color": np.arange(3.0)}},
+    ],
+)
+def test_another_look_is_sent_whole(change: dict[str, Any]) -> None:
+    feed = ChartFeed()
+    feed.update(line([1, 2, 3], [1, 2, 3]), run="r")
+    assert feed.update(line([1, 2, 3], [1, 2, 3]), run="r").figure is None
+    assert feed.update(line([1, 2, 3], [1, 2, 3], **change), run="r").figure is not None
+
+
+def test_another_run_a_further_trace_and_a_request_are_sent_whole() -> None:
+    feed, figure = ChartFeed(), line([1], [1])
+    assert feed.update(figure, run="r").figure
+    assert feed.update(figure, run="s").figure
+    assert feed.update({"data": figure["data"] * 2}, run="s").figure
+    asked = feed.update({"data": figure["data"] * 2}, run="s", resync=5)
+    assert asked.figure
+    assert asked.base is None
+    assert feed.update({"data": figure["data"] * 2}, run="s", resync=5).figure is None
+
+
+def test_the_callers_buffer_may_be_filled_on() -> None:
+    feed, browser = ChartFeed(), Browser()
+    figure = line([1, 2], [1, 2])
+    browser.receive(feed.update(figure, run="r"))
+    figure["data"][0]["y"][1] = 9
+    browser.receive(feed.update(figure, run="r"))
+    assert browser.traces[0]["y"] == [1, 9]
+
+
+def test_takes_plotly_figures_and_leaves_the_template_out() -> None:
+    feed, browser = ChartFeed(), Browser()
+
+    def figure(points: int) -> dict[str, Any]:
+        x = np.arange(points)
+        rows = np.stack([x, x], axis=1)
+        trace = go.Scatter(x=x * 0.5, y=x, customdata=rows, name="a")
+        return go.Figure(trace, {"xaxis": {"title": {"text": "s"}}}).to_dict()
+
+    browser.receive(feed.update(figure(3), run="r"))
+    update = feed.update(figure(5), run="r")
+    assert update.figure is None
+    browser.receive(update)
+    assert browser.layout == {"xaxis": {"title": {"text": "s"}}}
+    assert browser.traces[0]["x"] == [0, 0.5, 1, 1.5, 2]
+    assert browser.traces[0]["customdata"] == [[n, n] for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([1, 2**40]), [1, 2**40]),
+        (np.array([1, 2], np.uint8), [1, 2]),
+        (["a", None, float("nan")], ["a", None, None]),
+        (np.array(["2024-01-02"], "datetime64[D]"), ["2024-01-02"]),
+        (np.array([True, False]), [True, False]),
+        (np.array([], float), []),
+    ],
+)
+def test_values_of_every_kind_cross_the_wire(values: Any, expected: list[Any]) -> None:
+    browser = Browser()
+    browser.receive(ChartFeed().update({"data": [{"x": values, "y": [1.5] * len(expected)}]}, run="r"))
+    assert browser.traces[0]["x"] == expected
+
+
+def test_nothing_that_json_cannot_say_is_left() -> None:
+    odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
+    sent = json.loads(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
+    assert sent["figure"]["layout"]["range"] == [None, 3, None]
+    assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
+
+
+def page() -> None:
+    import streamlit as st
+
+    from vitprof.ui.live_chart import ChartFeed, LiveChartState, chart_state, live_chart
+
+    feed = st.session_state.setdefault("feed", ChartFeed())
+    state = chart_state("one")
+    update = feed.update({"data": [{"x": [1, 2], "y": [3, 4]}]}, run="r", alt="an <alt>", resync=state.resync)
+    assert live_chart(update, key="one", height=123) == state == LiveChartState()
+
+
+@pytest.mark.parametrize("_runtime", [1, 2])  # AppTest makes a runtime for each
+def test_mounts(_runtime: int) -> None:
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    sent = [json.loads(element.proto.bytes) for element in app.get("bidi_component")]
+    assert [(one["key"], one["height"], one["alt"]) for one in sent] == [("one", 123, "an <alt>")]
+    assert sent[0]["figure"]
+    assert not app.run().exception
+    assert [json.loads(element.proto.bytes)["figure"] for element in app.get("bidi_component")] == [None]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ([1, 2.5], (1.0, 2.5)),
+        (None, None),
+        ([2, 1], None),
+        ([1], None),
+        (["1", "2"], None),
+        ([float("nan"), 1], None),
+        ("ab", None),
+    ],
+)
+def test_what_the_browser_says_is_checked(view: object, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitprof.ui import live_chart as module
+
+    session: dict[str, object] = {"k": {"view": view, "resync": 7, "else": 1}}
+    monkeypatch.setattr(module.st, "session_state", session)
+    read: Callable[[str], Any] = module.chart_state
+    assert read("k") == module.LiveChartState(expected, 7)  # type: ignore[arg-type]
+    assert read("other") == module.LiveChartState()

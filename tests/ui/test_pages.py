@@ -1,0 +1,197 @@
+"""Every page through Streamlit's AppTest: states, messages, and what a setting does to the form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunConfig, RunSummary
+from vitprof.store import RunStore
+from vitprof.ui import resources
+
+APP = Path(__file__).resolve().parents[2] / "app.py"
+LIMIT_S = 60
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+    """The dashboard's own store, in a home of this test's own."""
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
+    monkeypatch.delenv("VITPROF_DB", raising=False)
+    st.cache_resource.clear()
+    yield resources.store()
+    resources.manager().shutdown()
+    resources.store().close()
+    st.cache_resource.clear()
+
+
+def add_run(store: RunStore, *, n: int = 40, status: str = "done", **config: object) -> int:
+    """A run with `n` steps of 10 ms, half of it data wait."""
+    run_id = store.create_run(RunConfig(**{"steps": max(n, 1), **config}))
+    figures = {
+        "t_start_s": 0.0,
+        "data_wait_s": 0.005,
+        "compute_s": 0.005,
+        "gap_s": 0.005,
+        "exposed_wait_s": 0.005,
+        "step_s": 0.01,
+        "samples": 128,
+        "loss": 2.0,
+    }
+    rows = []
+    for step in range(n):
+        at = {"step": step, "t_start_s": 100 + step * 0.01, "compute_start_s": 100.005 + step * 0.01}
+        at["warmup"] = float(step < 5)
+        rows.append([(figures | at).get(name, 0.0) for name in STEP_COLUMNS])
+    store.append_steps(run_id, rows)
+    sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
+    store.append_telemetry(run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+    summary = RunSummary(n_steps=n, n_steady_steps=n - 6, samples_per_s=12_800.0, wall_s=3.0, device_idle_frac=0.5)
+    store.update_run(run_id, status=status, t_origin_s=100.0, summary=summary if n else None)
+    return run_id
+
+
+def app(page: str = "", **query: str) -> AppTest:
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    if page:
+        at.switch_page(f"pages/{page}.py").run()
+    assert not at.exception
+    return at
+
+
+def metrics(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def test_profile_without_runs_says_what_to_do(store: RunStore) -> None:
+    at = app()
+    assert at.title[0].value == "Is your GPU starved by data loading?"
+    assert not at.metric
+
+
+def test_knobs_of_other_strategies_are_hidden(store: RunStore) -> None:
+    at = app()
+    labels = {number.label for number in at.number_input}
+    assert "Workers" not in labels
+    at.selectbox(key="set-strategy").set_value("workers").run()
+    labels = {number.label for number in at.number_input}
+    assert {"Workers", "Prefetch factor"} <= labels
+    at.number_input(key="set-workers").set_value(0).run()
+    assert "Prefetch factor" not in {number.label for number in at.number_input}
+    assert not at.error
+
+
+def test_every_setting_has_help(store: RunStore) -> None:
+    at = app()
+    widgets = [*at.selectbox, *at.number_input, *at.checkbox, *at.text_input]
+    assert widgets
+    assert [w.label for w in widgets if not w.help] == []
+
+
+def test_a_finished_run_from_the_url(store: RunStore) -> None:
+    at = app(run=str(add_run(store, name="mine")))
+    assert at.subheader[0].value == "mine"
+    shown = metrics(at)
+    assert shown["Samples/s"] == "12,800"
+    assert shown["Data wait"] == "50%"
+    assert shown["Device idle"] == "50%"
+    assert shown["GPU-util"] == "n/a"
+    assert shown["Memory, peak"] == "1.00 GiB"
+    assert any("no NVIDIA GPU here: device figures are not available" in c.value for c in at.caption)
+
+
+def test_a_failed_run_shows_its_message_and_no_traceback(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="failed")
+    store.update_run(run_id, error="train-images-idx3-ubyte is damaged; delete it and it is made again")
+    at = app(run=str(run_id))
+    assert any("train-images-idx3-ubyte is damaged" in e.value for e in at.error)
+    assert not at.metric
+
+
+def test_a_run_that_is_gone(store: RunStore) -> None:
+    at = app(run="99")
+    assert any("no run 99" in w.value for w in at.warning)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"strategy": "nope"}, "Strategy nope"),
+        ({"batch_size": "many"}, "Batch size many"),
+        ({"batch_size": "70000"}, "60000 samples"),
+        ({"image_size": "30"}, "7 px patches"),
+    ],
+)
+def test_settings_from_the_url_that_cannot_work_are_named(store: RunStore, query: dict[str, str], message: str) -> None:
+    at = app(**query)
+    assert any(message in shown.value for shown in [*at.warning, *at.error])
+
+
+def test_an_impossible_setting_disables_run_and_says_why(store: RunStore) -> None:
+    at = app()
+    at.number_input(key="set-batch_size").set_value(70_000).run()
+    assert at.button(key="run-button").disabled
+    assert "60000 samples" in at.error[0].value
+
+
+def test_settings_survive_a_change_of_page(store: RunStore) -> None:
+    add_run(store)
+    at = app()
+    at.number_input(key="set-batch_size").set_value(96).run()
+    at.switch_page("pages/compare.py").run()
+    at.switch_page("pages/profile.py").run()
+    assert at.number_input(key="set-batch_size").value == 96
+
+
+def test_compare_without_runs(store: RunStore) -> None:
+    at = app("compare")
+    assert "No finished runs yet" in at.info[0].value
+
+
+def test_compare_shows_a_row_for_each_chosen_run(store: RunStore) -> None:
+    names = ["=cmd()", "<b>bold</b>"]
+    ids = [add_run(store, name=name) for name in names]
+    at = app("compare")
+    assert sorted(at.multiselect[0].value) == ids
+    frame = at.dataframe[0].value
+    assert sorted(frame["Run"]) == sorted(f"{i}: {n}" for i, n in zip(ids, names, strict=True))
+    assert set(frame["Speed-up"]) == {"1.00x"}
+    assert len(at.get("plotly_chart")) == 3
+    at.multiselect[0].set_value([]).run()
+    assert "Choose at least one run" in at.info[0].value
+
+
+def test_the_queue_of_other_runs_is_shown_with_their_names_as_text(store: RunStore) -> None:
+    shown = add_run(store)
+    waiting = store.create_run(RunConfig(name="**other**"))
+    at = app(run=str(shown))
+    assert any(rf"Run {waiting}: \*\*other\*\*" in m.value for m in at.markdown)
+
+
+def test_an_unusable_home_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file" / "home"))
+    st.cache_resource.clear()
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S).run()
+    assert not at.exception
+    assert "cannot write to" in at.error[0].value
+    assert "\n" not in at.error[0].value
+    st.cache_resource.clear()
+
+
+def test_garbage_collection_after_each_rerun_is_off() -> None:
+    code = (
+        "import streamlit as st, streamlit.config as c; c.get_config_options(); "
+        "print(st.get_option('runner.postScriptGC'))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=APP.parent, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
