@@ -204,12 +204,13 @@ class TestStop:
         assert "test_accuracy" not in run.values
 
     def test_during_evaluation(self) -> None:
-        evaluating: list[bool] = []
         run = Recorded()
-        stage = run.stage
-        run.stage = lambda name, *rest: (evaluating.append(True) if name == "evaluating" else None, stage(name, *rest))[0]  # type: ignore[method-assign] # fmt: skip
+
+        def evaluating() -> bool:
+            return run.stages[-1][0] == "evaluating"
+
         config = train.RunConfig(strategy="memory", epochs=1, batch_size=100, device="cpu", threads=1)
-        assert train.train(config, run, lambda: bool(evaluating)) is False
+        assert train.train(config, run, evaluating) is False
         assert len(run.rows) == 6
         assert "test_accuracy" not in run.values
 
@@ -239,7 +240,7 @@ class TestFailure:
         assert run.phases[-1][0] == "shutdown"
 
     def test_of_the_config(self) -> None:
-        with pytest.raises(ConfigError, match="batch_size: 601 .* has 600 samples"):
+        with pytest.raises(ConfigError, match=r"batch_size: 601 .* has 600 samples"):
             trained(strategy="memory", batch_size=601)
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -46,7 +46,7 @@ out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 HELP = {f.name: f.metadata["doc"] for f in dataclasses.fields(RunConfig)}
-DEFAULT = {f.name: f.default for f in dataclasses.fields(RunConfig)}
+DEFAULT: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
 NUMBERS: dict[str, tuple[type, str, str]] = {
     "int": (int, "INTEGER", "give a whole number"),
     "float": (float, "NUMBER", "give a number"),

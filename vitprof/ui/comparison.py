@@ -28,10 +28,10 @@ FIGURES: dict[str, str] = {
     "Speed-up": "Throughput over the slowest run's, with the range the intervals allow; a tie where they overlap.",
     "Data wait": "Share of the steady time that the training loop was blocked in next(loader).",
     "Device idle": "Share of the steady time between steps in which the device computed nothing.",
+    "Accuracy": "On the test set, at the last evaluation.",
     "GPU-util": "Mean of NVML's utilisation while training.",
     "GPU memory": "Highest device memory of the job.",
     "Memory": "Highest resident memory of the job's processes.",
-    "Accuracy": "On the test set, at the last evaluation.",
 }
 
 
@@ -52,10 +52,10 @@ def table(runs: Sequence[StoredRun]) -> pd.DataFrame:
                 speed_up if np.isfinite(gain.speed_up) else formats.NOT_AVAILABLE,
                 formats.percent(s.data_wait_frac),
                 formats.percent(s.device_idle_frac),
+                formats.percent(s.test_accuracy),
                 formats.percent(s.gpu_util_pct_mean / 100),
                 formats.size(s.gpu_mem_peak_bytes),
                 formats.size(s.rss_peak_bytes),
-                formats.percent(s.test_accuracy),
             )
         )
     return pd.DataFrame(rows, columns=list(FIGURES))

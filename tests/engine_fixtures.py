@@ -1,0 +1,168 @@
+"""What the engine's tests share: data sets made once for the whole session, a recorder of events, ways to wait.
+
+Import the fixtures a file needs and name them in `pytest.mark.usefixtures`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from vitprof import catalog, data
+from vitprof.data import digits
+from vitprof.records import STEP_COLUMNS, RunConfig
+
+SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
+CHEAP: dict[str, Any] = {"device": "cpu", "threads": 1, "batch_size": 32}
+"""Settings of most jobs here. One thread: two OpenMP threads on two shared cores can take seconds for a step."""
+
+
+@contextlib.contextmanager
+def small_digits(home: Path) -> Iterator[None]:
+    """In this process `digits` has the size of `SMALL` and lies under `home`."""
+    sizes = {"n_train": SMALL.n_train, "n_test": SMALL.n_test}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_HOME", str(home))
+        patch.setitem(catalog.DATASETS, "digits", SMALL)
+        patch.setattr(digits, "make", functools.partial(digits.make, **sizes))
+        yield
+
+
+def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A home of that name in the session's directory, with `digits` in it."""
+    home = factory.getbasetemp() / name
+    home.mkdir(exist_ok=True)
+    if name == "small-digits":
+        with small_digits(home):
+            data.prepare("digits")
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("VITPROF_HOME", str(home))
+            data.prepare("digits")
+    return home
+
+
+@pytest.fixture(scope="session")
+def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A VITPROF_HOME in which `digits` has been made."""
+    return made_once(tmp_path_factory, "digits")
+
+
+@pytest.fixture
+def full_home(digits_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own; its data sets are those of `digits_home`."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "data").symlink_to(digits_home / "data")
+    monkeypatch.setenv("VITPROF_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def small_home(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Path]:
+    """A home of the test's own with a small `digits`, as long as the job stays in this process."""
+    home = tmp_path / "small-home"
+    home.mkdir()
+    (home / "data").symlink_to(made_once(tmp_path_factory, "small-digits") / "data")
+    with small_digits(home):
+        yield home
+
+
+class Recorded:
+    """Events of a job, kept in lists."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, ...]] = []
+        self.step = self.rows.append
+        self.environments: list[dict[str, Any]] = []
+        self.environment = self.environments.append
+        self.stages: list[tuple[str, float, str]] = []
+        self.phases: list[tuple[str, float, float]] = []
+        self.values: dict[str, Any] = {}
+        self.facts = self.values.update
+        self.completed: bool | None = None
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None:
+        self.stages.append((name, fraction, message))
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
+        self.phases.append((name, t_start_s, t_end_s))
+
+    def __getitem__(self, column: str) -> NDArray[np.float64]:
+        return np.array([row[STEP_COLUMNS.index(column)] for row in self.rows])
+
+
+def never() -> bool:
+    return False
+
+
+def trained(
+    stop: Callable[[], bool] = never, clock: Callable[[], float] = time.perf_counter, **config: Any
+) -> Recorded:
+    """Run `train` here with `CHEAP` settings, changed by `config`."""
+    from vitprof.train import train
+
+    events = Recorded()
+    events.completed = train(RunConfig(**(CHEAP | config)), events, stop, clock=clock)
+    return events
+
+
+def ticking(step_s: float = 1e-3) -> Callable[[], float]:
+    """A clock that goes on by `step_s` each time it is read."""
+    count = itertools.count()
+    return lambda: next(count) * step_s
+
+
+def wait_until(condition: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
+    """Wait for `condition()` to be true and return what it gave; fail if that takes too long."""
+    pause, deadline = threading.Event(), time.monotonic() + within_s
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within_s:g} s: {what}")
+        pause.wait(0.02)
+    return result
+
+
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """The processes that descend from `pid` (this process), without Python's own helpers that stay to its end."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            helper = any("resource_tracker" in part or "forkserver" in part for part in process.cmdline())
+            if process.status() != psutil.STATUS_ZOMBIE and not helper:
+                found.append(process)
+    return found
+
+
+def gone(processes: list[psutil.Process], within_s: float = 20.0) -> bool:
+    """Whether all of `processes` have ended, or end soon. One that nobody waits for stays as a zombie: ended."""
+
+    def ended(process: psutil.Process) -> bool:
+        try:
+            return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return True
+
+    wait_until(lambda: all(ended(p) for p in processes), f"end of {processes}", within_s)
+    return True
+
+
+def vitprof_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("vitprof")]
+
+
+def not_available(value: float) -> bool:
+    return math.isnan(value)

@@ -1,0 +1,230 @@
+"""The job's own process: its messages, its end, and what becomes of it when its parent goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # noqa: F401
+
+import vitprof
+from vitprof import train
+from vitprof.errors import DataError, JobStopped
+from vitprof.jobs.child import run_job
+from vitprof.jobs.protocol import EventBuffer, Message, Note, read_messages
+from vitprof.records import RunConfig
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
+ROOT = str(Path(vitprof.__file__).parents[1])
+QUICK = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
+CHILD = [sys.executable, "-m", "vitprof.jobs.child"]
+
+
+def with_train(body: str) -> list[str]:
+    """A child whose `train(config, events, stop)` is `body`, so that it needs no torch."""
+    script = f"""
+import sys, types, time, os, threading
+module = types.ModuleType("vitprof.train")
+def train(config, events, stop):
+{textwrap.indent(textwrap.dedent(body), "    ")}
+module.train = train
+sys.modules["vitprof.train"] = module
+from vitprof.jobs import child
+child.ORPHAN_GRACE_S = 0.2
+child.main()
+"""
+    return [sys.executable, "-c", script]
+
+
+class Child:
+    """A child process, its pipe and its log."""
+
+    def __init__(self, command: list[str], log: Path, config: dict[str, Any] | None) -> None:
+        self.log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": ROOT},
+            )
+        assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        self.stdout, self.stdin = self.process.stdout, self.process.stdin
+        if config is not None:
+            self.stdin.write(json.dumps(RunConfig(**config).to_dict()).encode() + b"\n")
+            self.stdin.flush()
+        self.messages: Iterator[Message] = read_messages(self.stdout)
+        self.steps: list[np.ndarray[Any, Any]] = []
+        self.notes: list[Note] = []
+
+    def read_until(self, kind: str, **values: Any) -> Note:
+        """Read on to a note of this kind with these values."""
+        for message in self.messages:
+            if isinstance(message, np.ndarray):
+                self.steps.append(message)
+                if kind == "steps":
+                    return Note("steps", {})
+                continue
+            self.notes.append(message)
+            if message.kind == kind and values.items() <= message.values.items():
+                return message
+        pytest.fail(f"the child ended without {kind} {values}: {self.log.read_text()}")
+
+    def numbers(self) -> list[float]:
+        return np.concatenate(self.steps)[:, 1].tolist() if self.steps else []
+
+    def close(self) -> None:
+        self.stdin.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.stdout.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    children: list[Child] = []
+
+    def begin(command: list[str], config: dict[str, Any] | None = None) -> Child:
+        children.append(Child(command, tmp_path / f"child-{len(children)}.log", config))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.close()
+
+
+@pytest.mark.usefixtures("full_home")
+def test_a_whole_job_while_everybody_prints(start: Any) -> None:
+    """Python, C code and a worker process write to standard output; the channel carries messages only."""
+    script = """
+import os, sys
+from vitprof.storage import idx
+make = idx.IdxStorage.dataset
+class Loud:
+    def __init__(self, quiet): self.quiet = quiet
+    def __len__(self): return len(self.quiet)
+    def __getitem__(self, i):
+        print("a worker prints", flush=True)
+        return self.quiet[i]
+def loud(self):
+    os.write(1, b"C prints\\n")
+    print("Python prints", flush=True)
+    return Loud(make(self))
+idx.IdxStorage.dataset = loud
+from vitprof.jobs.child import main
+main()
+"""
+    child = start(
+        [sys.executable, "-c", script], QUICK | {"strategy": "workers", "workers": 1, "persistent_workers": False}
+    )
+    end = child.read_until("end")
+    assert end.values == {"status": "done", "error": ""}
+    assert child.numbers() == list(range(6))
+    assert list(child.messages) == []
+    assert child.process.wait(20) == 0
+    kinds = [note.kind for note in child.notes]
+    assert {"environment", "stage", "phase", "facts", "end"} == set(kinds)
+    assert all(line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints"))
+
+
+@pytest.mark.usefixtures("full_home")
+def test_the_end_of_standard_input_stops_it(start: Any) -> None:
+    child = start(CHILD, QUICK | {"strategy": "workers", "steps": 100_000})
+    child.read_until("steps")
+    workers = psutil.Process(child.process.pid).children()
+    assert len(workers) == 2
+    child.stdin.close()
+    assert child.read_until("end").values == {"status": "stopped", "error": ""}
+    assert child.process.wait(20) == 0
+    assert child.numbers() == list(range(len(child.numbers())))
+    assert gone(workers)
+
+
+def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
+    child = start(with_train("events.stage('training', 0.0)\nthreading.Event().wait()"), {})
+    child.read_until("stage")
+    child.stdin.close()
+    assert child.process.wait(20) == 1
+
+
+def test_a_parent_that_no_longer_reads(start: Any) -> None:
+    child = start(with_train("while not stop(): events.step((0.0,) * 19); time.sleep(0.001)\nreturn False"), {})
+    child.read_until("steps")
+    child.stdout.close()
+    child.stdin.close()
+    child.process.wait(20)
+
+
+def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
+    """The sender's thread waits, not the training loop; everything arrives in the end."""
+    done = tmp_path / "done"
+    child = start(
+        with_train(f"for i in range(20_000): events.step((0.0, i) + (0.0,) * 17)\nopen({str(done)!r}, 'w')"), {}
+    )
+    wait_until(done.exists, "the end of training while nobody reads")
+    child.read_until("end")
+    assert child.numbers() == list(range(20_000))
+
+
+def test_it_wants_a_config(start: Any) -> None:
+    child = start(CHILD)
+    child.stdin.close()
+    assert child.process.wait(20) == 1
+    assert child.log.read_text().splitlines() == [
+        "vitprof.jobs.child is started by vitprof itself; use python -m vitprof run"
+    ]
+
+
+def test_a_config_of_another_vitprof(start: Any) -> None:
+    child = start(CHILD)
+    child.stdin.write(b'{"frobnicate": 1}\n')
+    child.stdin.flush()
+    assert child.process.wait(20) == 1
+    assert "frobnicate" in child.log.read_text().splitlines()[-1]
+
+
+def raising(error: BaseException) -> Any:
+    def fail(*args: object) -> bool:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "message", "traced"),
+    [
+        (lambda *args: True, "done", "", False),
+        (lambda *args: False, "stopped", "", False),
+        (raising(JobStopped("stopped while it was being made")), "stopped", "", False),
+        (raising(DataError("x.idx is damaged")), "failed", "x.idx is damaged", False),
+        (raising(ValueError("first\nlast line")), "failed", "ValueError: last line", True),
+        (raising(SystemExit(3)), "failed", "SystemExit: 3", True),
+        (raising(MemoryError()), "failed", "MemoryError", True),
+    ],
+)
+def test_every_end_is_reported(
+    outcome: Any,
+    status: str,
+    message: str,
+    traced: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(train, "train", outcome)
+    buffer = EventBuffer()
+    run_job(RunConfig(), buffer, threading.Event())
+    assert buffer.drain() == [Note("end", {"status": status, "error": message})]
+    assert ("Traceback" in capsys.readouterr().err) == traced

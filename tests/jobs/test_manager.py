@@ -1,0 +1,391 @@
+"""The job manager: queues, stopping, failing, and what is left afterwards, which is nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from engine_fixtures import (  # noqa: F401
+    CHEAP,
+    descendants,
+    digits_home,
+    full_home,
+    gone,
+    small_home,
+    vitprof_threads,
+    wait_until,
+)
+
+import vitprof
+from vitprof import train
+from vitprof.errors import ConfigError, JobError, JobStopped, StoreError
+from vitprof.home import home
+from vitprof.jobs import manager as manager_module
+from vitprof.jobs.manager import JobManager, resolve_device
+from vitprof.records import RunConfig
+from vitprof.store import RunStore, StoredRun
+from vitprof.telemetry import Telemetry
+
+ROOT = str(Path(vitprof.__file__).parents[1])
+QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "evaluate": False, "telemetry_hz": 20.0}
+STOP_WITHIN_S = 5.0
+"""Stop is promised within 2 s; the rest is for machines that are busy with other tests."""
+forking = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
+
+
+def config(**values: Any) -> RunConfig:
+    return RunConfig(**(QUICK | values))
+
+
+@pytest.fixture
+def jobs(store: RunStore) -> Iterator[JobManager]:
+    manager = JobManager(store)
+    yield manager
+    manager.shutdown()
+    assert vitprof_threads() == []
+    assert descendants() == []
+
+
+def finished(jobs: JobManager, run_id: int, within_s: float = 120.0) -> StoredRun:
+    assert jobs.wait(run_id, within_s), f"run {run_id} did not end: {jobs.store.run(run_id)}"
+    run = jobs.store.run(run_id)
+    assert not run.live
+    assert run.stage == ""
+    return run
+
+
+def steps_of(jobs: JobManager, run_id: int) -> list[float]:
+    return jobs.store.steps(run_id)["step"].tolist()
+
+
+def under_way(jobs: JobManager, run_id: int) -> None:
+    """Wait until the run has steps in the store, while it goes on."""
+    wait_until(lambda: steps_of(jobs, run_id), f"the first steps of run {run_id}")
+    assert jobs.store.run(run_id).status == "running"
+
+
+class Gate:
+    """In place of `train`: takes note of each job and ends when it is let through, or asked to stop."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.open = threading.Event()
+
+    def __call__(self, config: RunConfig, events: Any, stop: Any) -> bool:
+        self.begun.append(config.name)
+        wait_until(lambda: self.open.is_set() or stop(), "the gate")
+        return not stop()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Jobs in threads that do nothing but wait."""
+    gate = Gate()
+    monkeypatch.setattr(train, "train", gate)
+    return gate
+
+
+def queued(jobs: JobManager, *names: str, **values: Any) -> list[int]:
+    return [jobs.submit(config(name=name, isolation="thread", **values)) for name in names]
+
+
+class TestQueue:
+    def test_one_after_another_in_order(self, jobs: JobManager, gate: Gate) -> None:
+        ids = queued(jobs, "a", "b", "c")
+        wait_until(lambda: gate.begun, "the first job")
+        assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
+        assert gate.begun == ["a"]
+        assert all(jobs.owns(i) for i in ids)
+        gate.open.set()
+        assert [finished(jobs, i).status for i in ids] == ["done"] * 3
+        assert gate.begun == ["a", "b", "c"]
+        assert not any(jobs.owns(i) for i in ids)
+
+    def test_each_device_has_its_own(self, jobs: JobManager, gate: Gate) -> None:
+        queued(jobs, "on the cpu")
+        queued(jobs, "on the gpu", device="cuda:0")
+        wait_until(lambda: len(gate.begun) == 2, "both at once")
+        gate.open.set()
+
+    def test_stopping_one_that_waits_takes_effect_at_once(self, jobs: JobManager, gate: Gate) -> None:
+        first, second, third = queued(jobs, "a", "b", "c")
+        wait_until(lambda: gate.begun, "the first job")
+        jobs.stop(second)
+        run = jobs.store.run(second)  # while the first still runs
+        assert (run.status, run.error, run.t_origin_s) == ("stopped", "stopped before it began", None)
+        assert jobs.wait(second, 0)
+        assert not jobs.owns(second)
+        jobs.stop(second)  # once more does nothing
+        gate.open.set()
+        assert [finished(jobs, i).status for i in (first, second, third)] == ["done", "stopped", "done"]
+        assert gate.begun == ["a", "c"]
+
+    def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate) -> None:
+        jobs = JobManager(store)
+        ids = queued(jobs, "a", "b")
+        wait_until(lambda: gate.begun, "the first job")
+        jobs.shutdown()
+        assert [store.run(i).status for i in ids] == ["stopped", "stopped"]
+        assert gate.begun == ["a"]
+        assert vitprof_threads() == []
+        with pytest.raises(JobError, match="shutting down"):
+            queued(jobs, "late")
+        assert len(store.runs()) == 2
+        jobs.shutdown()
+
+    def test_a_config_that_cannot_work_leaves_no_trace(self, jobs: JobManager) -> None:
+        with pytest.raises(ConfigError, match="batch_size"):
+            jobs.submit(config(batch_size=10**6))
+        assert jobs.store.runs() == []
+
+    def test_a_run_of_somebody_else(self, jobs: JobManager) -> None:
+        run_id = jobs.store.create_run(config())
+        assert not jobs.owns(run_id)
+        with pytest.raises(JobError, match="stop it where it was started"):
+            jobs.stop(run_id)
+
+    def test_auto_is_settled_when_it_is_queued(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(manager_module, "list_gpus", lambda: ["a GPU"])
+        assert (resolve_device("auto"), resolve_device("cpu"), resolve_device("cuda:3")) == ("cuda:0", "cpu", "cuda:3")
+        monkeypatch.setattr(manager_module, "list_gpus", lambda: [])
+        assert resolve_device("auto") == "cpu"
+
+
+@pytest.mark.usefixtures("small_home")
+class TestThreadIsolation:
+    def test_a_whole_run(self, jobs: JobManager) -> None:
+        run = finished(jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread")))
+        assert (run.status, run.error, run.notices) == ("done", "", ())
+        assert steps_of(jobs, run.id) == list(range(8))
+        assert run.summary is not None
+        assert (run.summary.n_steps, run.summary.n_samples, run.summary.n_epochs_measured) == (8, 1200, 1)
+        assert 0 <= run.summary.test_accuracy <= 1
+        assert np.isnan(run.summary.cpu_s_per_sample)  # the process's CPU time is not the job's alone
+        assert [p.name for p in run.phases] == ["startup", "prepare", "startup", "evaluate", "evaluate", "shutdown"]
+        assert run.environment["device"] == "cpu"
+        assert run.facts["n_train"] == 600
+        assert run.t_origin_s is not None
+        assert run.training_since_s is not None
+        assert run.t_origin_s <= run.phases[0].t_start_s <= run.training_since_s
+        telemetry = jobs.store.telemetry(run.id)
+        assert telemetry["seq"].tolist() == list(range(len(telemetry["seq"])))
+        assert (np.diff(telemetry["t_s"]) > 0).all()
+        assert run.summary.rss_peak_bytes > 0
+
+    def test_stop_keeps_what_was_measured(self, jobs: JobManager) -> None:
+        run_id = jobs.submit(config(epochs=1000, isolation="thread"))
+        under_way(jobs, run_id)
+        jobs.stop(run_id)
+        run = finished(jobs, run_id, STOP_WITHIN_S)
+        assert (run.status, run.error) == ("stopped", "")
+        steps = steps_of(jobs, run_id)
+        assert steps == list(range(len(steps)))
+        assert run.summary is not None
+        assert run.summary.n_steps == len(steps) > 0
+
+    def test_a_failure_shows_its_own_message_and_the_next_job_runs(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        whole = train._train_step
+        failing = iter([False] * 4 + [True])
+
+        def step(*args: Any) -> Any:
+            if next(failing, False):
+                raise RuntimeError("the optimizer\nran into a wall")
+            return whole(*args)
+
+        monkeypatch.setattr(train, "_train_step", step)
+        first, second = (jobs.submit(config(steps=6, isolation="thread")) for _ in range(2))
+        run = finished(jobs, first)
+        assert (run.status, run.error) == ("failed", "RuntimeError: ran into a wall")
+        assert steps_of(jobs, first) == [0, 1, 2, 3]
+        assert run.summary is not None
+        assert run.summary.n_steps == 4
+        assert finished(jobs, second).status == "done"
+        assert "Traceback" in capsys.readouterr().err  # for whoever reads the log
+
+
+class TestTrouble:
+    """Around the job, not in it."""
+
+    def test_telemetry_that_fails_is_said(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        def train_and_tell(config: RunConfig, events: Any, stop: Any) -> bool:
+            events.environment({})
+            return gate(config, events, stop)
+
+        def sample(self: Telemetry) -> None:
+            raise OSError(24, "too many open files")
+
+        monkeypatch.setattr(train, "train", train_and_tell)
+        monkeypatch.setattr(Telemetry, "sample", sample)
+        gate.open.set()
+        (run_id,) = queued(jobs, "a")
+        run = finished(jobs, run_id)
+        assert run.status == "done"
+        assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
+
+    def test_a_store_that_fails_in_between(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        update = RunStore.update_run
+
+        def broken(self: RunStore, run_id: int, **values: Any) -> None:
+            if "summary" in values:
+                raise StoreError("the run store failed: disk full")
+            update(self, run_id, **values)
+
+        first, second = queued(jobs, "a", "b")
+        wait_until(lambda: gate.begun, "the first job")
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStore, "update_run", broken)
+            gate.open.set()
+            assert finished(jobs, first).error == "the run store failed: disk full"
+        assert jobs.store.run(first).status == "failed"
+        assert jobs.wait(second, 60)
+
+    def test_a_job_that_does_not_end_after_its_last_message(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such as a process that hangs in its shutdown: it is ended, and the run keeps the status it reported."""
+
+        def hanging(config: RunConfig, buffer: Any, stop: Any) -> None:
+            buffer.end("done")
+            while True:
+                pass
+
+        monkeypatch.setattr("vitprof.jobs.child.run_job", hanging)
+        (run_id,) = queued(jobs, "a")
+        assert finished(jobs, run_id, 20).status == "done"
+
+    def test_a_wish_to_stop_that_is_not_heard(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, stopped = threading.Event(), threading.Event()
+
+        def deaf(config: RunConfig, events: Any, stop: Any) -> bool:
+            begun.set()
+            try:
+                while True:
+                    pass
+            except JobStopped:
+                stopped.set()
+                raise
+
+        monkeypatch.setattr(train, "train", deaf)
+        (run_id,) = queued(jobs, "a")
+        begun.wait(30)
+        jobs.stop(run_id)
+        assert finished(jobs, run_id, STOP_WITHIN_S).status == "stopped"
+        assert stopped.is_set()
+
+
+@forking
+@pytest.mark.usefixtures("full_home")
+class TestProcessIsolation:
+    def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
+        """A batch of 30,000 samples one by one: the loop cannot hear in there, so the process is ended."""
+        run_id = jobs.submit(config(strategy="per-sample", batch_size=30_000, loader_only=True, warmup_steps=0))
+        wait_until(lambda: jobs.store.run(run_id).stage == "training", "the first batch")
+        jobs.stop(run_id)
+        run = finished(jobs, run_id, STOP_WITHIN_S)
+        assert (run.status, run.error) == ("stopped", "")
+        assert len(steps_of(jobs, run_id)) <= 1
+
+    def test_stop_keeps_what_was_measured_and_the_next_job_runs(self, jobs: JobManager) -> None:
+        first = jobs.submit(config(strategy="workers", epochs=1000))
+        second = jobs.submit(config(steps=20))
+        under_way(jobs, first)
+        family = descendants()
+        assert len(family) == 3  # the job and two workers
+        jobs.stop(first)
+        run = finished(jobs, first, STOP_WITHIN_S)
+        assert gone(family)
+        steps = steps_of(jobs, first)
+        assert steps == list(range(len(steps)))
+        assert (run.status, run.error) == ("stopped", "")
+        assert run.summary is not None
+        assert run.summary.n_steps == len(steps) > 0
+        assert run.summary.shutdown_s >= 0  # it ended by itself
+        done = finished(jobs, second)
+        assert (done.status, steps_of(jobs, second)) == ("done", list(range(20)))
+        assert done.summary is not None
+        assert done.summary.cpu_s_per_sample > 0
+        assert done.summary.rss_peak_bytes > 0
+        assert sorted(p.name for p in (home() / "logs").iterdir()) == ["run-1.log", "run-2.log"]
+
+    def test_killed_in_mid_run(self, jobs: JobManager) -> None:
+        run_id = jobs.submit(config(epochs=1000))
+        under_way(jobs, run_id)
+        (child,) = descendants()
+        child.kill()
+        run = finished(jobs, run_id)
+        assert run.status == "failed"
+        assert run.error.startswith("the job's process was ended by SIGKILL")
+        assert "\n" not in run.error
+        steps = steps_of(jobs, run_id)
+        assert steps == list(range(len(steps)))
+        assert run.summary is not None
+        assert run.summary.n_steps == len(steps) > 0
+
+    def test_a_worker_killed_in_mid_run(self, jobs: JobManager) -> None:
+        run_id = jobs.submit(config(strategy="workers", epochs=1000))
+        under_way(jobs, run_id)
+        child, *workers = descendants()
+        assert len(workers) == 2
+        os.kill(workers[0].pid, signal.SIGKILL)
+        run = finished(jobs, run_id)
+        assert run.status == "failed"
+        assert "DataLoader worker (pid" in run.error  # PyTorch has several ways to say it
+        assert str(workers[0].pid) in run.error
+        assert "\n" not in run.error
+        assert len(steps_of(jobs, run_id)) > 0
+        assert gone([child, *workers])
+
+    def test_two_programs_on_one_store(self, jobs: JobManager, tmp_path: Path) -> None:
+        """Each runs its own jobs; neither takes the other's for lost, until the other is killed.
+
+        Then its job ends too, with the job's workers, and what was measured is kept and summed up.
+        """
+        script = f"""
+import time
+from vitprof.jobs.manager import JobManager
+from vitprof.records import RunConfig
+from vitprof.store import RunStore
+store = RunStore()
+jobs = JobManager(store)
+run_id = jobs.submit(RunConfig(**{QUICK | {"strategy": "workers", "epochs": 1000, "name": "theirs"}}))
+while not len(store.steps(run_id, names=["step"])["step"]): time.sleep(0.02)
+print(run_id, flush=True)
+jobs.wait(run_id)
+"""
+        mine = jobs.submit(config(epochs=1000, name="mine"))
+        env = {**os.environ, "PYTHONPATH": ROOT, "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as other:
+            assert other.stdout is not None
+            theirs = int(other.stdout.readline())
+            assert theirs != mine
+            under_way(jobs, mine)
+            assert jobs.store.mark_interrupted() == []
+            assert {r.id: r.status for r in jobs.store.runs()} == {mine: "running", theirs: "running"}
+            with pytest.raises(JobError, match="stop it where it was started"):
+                jobs.stop(theirs)
+            family = psutil.Process(other.pid).children(recursive=True)
+            assert len(family) == 3  # the job and two workers
+            other.kill()
+        assert gone(family)
+        JobManager(jobs.store).shutdown()  # as when vitprof is started anew
+        run = jobs.store.run(theirs)
+        assert run.status == "interrupted"
+        assert "ended without finishing" in run.error
+        steps = steps_of(jobs, theirs)
+        assert steps == list(range(len(steps)))
+        assert len(steps) > 0
+        assert run.summary is not None
+        assert run.summary.n_steps == len(steps)
+        jobs.stop(mine)
+        assert finished(jobs, mine, STOP_WITHIN_S).status == "stopped"

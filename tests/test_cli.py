@@ -1,0 +1,258 @@
+"""The command line: values that cannot be used, and the commands that need no run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vitprof
+from vitprof import cli, doctor
+from vitprof.doctor import Check
+from vitprof.home import home
+from vitprof.records import KNOBS, RunConfig
+from vitprof.store import RunStore
+from vitprof.strategies import STRATEGIES
+
+Call = Callable[..., tuple[int, str, str]]
+NAMES = ", ".join(STRATEGIES)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line here: (exit status, standard output, standard error)."""
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--strategy", "magic"], f"--strategy magic: choose one of {NAMES}"),
+        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist"),
+        (["--model", "huge"], "--model huge: choose one of tiny, ti/16, s/16, b/16"),
+        (["--batch-size", "0"], "--batch-size 0: give a whole number of at least 1"),
+        (["--batch-size", "-3"], "--batch-size -3: give a whole number of at least 1"),
+        (["--batch-size", "60001"], "--batch-size 60001: the training set of digits has 60000 samples"),
+        (["--batch-size", "many"], "--batch-size many: give a whole number"),
+        (["--batch-size", "1.5"], "--batch-size 1.5: give a whole number"),
+        (["--batch-size", ""], "--batch-size : give a whole number"),
+        (["--image-size", "30"], "--image-size 30: tiny cuts images into 7 px patches; give a multiple"),
+        (
+            ["--model", "ti/16", "--image-size", "28"],
+            "--image-size 28: ti/16 cuts images into 16 px patches; give a multiple",
+        ),
+        (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),
+        (["--steps", "ten"], "--steps ten: give a whole number"),
+        (["--seconds", "0"], "--seconds 0.0: give a number above 0"),
+        (["--seconds", "nan"], "--seconds nan: give a number above 0"),
+        (["--seconds", "soon"], "--seconds soon: give a number"),
+        (["--steps", "5", "--epochs", "1"], "--steps 5: give one budget only, and epochs is given already"),
+        (["--device", "tpu"], "--device tpu: choose auto, cpu or cuda:N, such as cuda:0"),
+        (["--precision", "fp8"], "--precision fp8: choose one of fp32, bf16"),
+        (["--isolation", "vm"], "--isolation vm: choose one of process, thread"),
+        (
+            ["--strategy", "memory", "--workers", "2"],
+            "--workers 2: strategy memory does not take it (it takes no such setting)",
+        ),
+        (["--strategy", "workers", "--prefetch-factor", "0"], "--prefetch-factor 0: give a whole number of at least 1"),
+        (["--lr", "-1"], "--lr -1.0: give a number above 0"),
+        (["--seed", "-1"], "--seed -1: give a whole number from 0 to 4294967295"),
+        (["--threads", "-1"], "--threads -1: give a whole number of at least 0"),
+        (["--warmup-steps", "x"], "--warmup-steps x: give a whole number"),
+        (["--telemetry-hz", "0"], "--telemetry-hz 0.0: give a number above 0 and up to 50"),
+        (["--name", "x" * 201], f"--name {'x' * 20}...: give at most 200 characters"),
+        (["--strategy", "two\nlines"], f"--strategy two lines: choose one of {NAMES}"),
+        (["--csv", "/no/such/place/x.csv"], "--csv /no/such/place/x.csv: there is no directory /no/such/place"),
+        (["--csv", "/"], "--csv /: it is a directory; give a file"),
+        (["--csv", os.devnull], f"--csv {os.devnull}: it is a device or a pipe; give a file"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["", "json"])
+def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str, as_json: bool) -> None:
+    assert call("run", *args, *(["--json"] if as_json else [])) == (2, "", f"vitprof: {complaint}\n")
+    assert not home().exists()  # before anything was touched
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["run", "--no-such-thing"], "--no-such-thing"),
+        (["run", "--batch-size"], "Option '--batch-size' requires an argument"),
+        (["run", "--json=yes"], "Option '--json' does not take a value"),
+        (["run", "spare"], "extra argument"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["export", "1"], "Missing option '--csv'"),
+        (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),
+        (["export", "first", "--csv", "x.csv"], "RUN first: give a whole number, as `runs` lists them"),
+        (["export", "1", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no directory /no/such"),
+        (["delete"], "Missing argument 'RUN'"),
+        (["delete", "1e3"], "RUN 1e3: give a whole number"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], named: str) -> None:
+    status, out, err = call(*args)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert named in err
+
+
+def test_every_number_that_a_run_takes_is_read_here(call: Call) -> None:
+    """So that none is left to Typer, which does not name the value in every version."""
+    for name in ("epochs", "workers", "image_size", "lr", "seed", "threads", "telemetry_hz", *KNOBS[:2]):
+        option = "--" + name.replace("_", "-")
+        status, _, err = call("run", option, "x7")
+        assert status == 2
+        assert err.startswith(f"vitprof: {option} x7: give a ")
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["run", "--help"], ["export", "--help"]])
+def test_help(call: Call, args: list[str]) -> None:
+    status, out, err = call(*args)
+    assert (status, err) == (0, "")
+    assert "Usage: python -m vitprof" in out
+
+
+def test_strategies(call: Call) -> None:
+    status, out, err = call("strategies")
+    assert (status, err) == (0, "")
+    assert all(name in out for name in STRATEGIES)
+    status, out, err = call("strategies", "--json")
+    assert (status, err) == (0, "")
+    listed = json.loads(out)
+    assert listed["schema_version"] == 1
+    assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
+    assert {"storage", "location", "loader", "transfer", "what", "when", "defaults"} <= listed["strategies"][0].keys()
+
+
+class TestStore:
+    def test_empty(self, call: Call) -> None:
+        status, out, err = call("runs")
+        assert (status, err) == (0, "")
+        assert "no runs yet" in out
+        assert json.loads(call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
+
+    @pytest.mark.parametrize("args", [["delete", "7"], ["export", "7", "--csv", "{}/x.csv"]])
+    @pytest.mark.parametrize("run", ["7", "99999999999999999999"])
+    def test_no_such_run(self, call: Call, args: list[str], run: str, tmp_path: Path) -> None:
+        status, out, err = call(*(a.replace("7", run).format(tmp_path) for a in args))
+        assert (status, out, err) == (1, "", f"vitprof: there is no run {run}; python -m vitprof runs lists them\n")
+        assert not (tmp_path / "x.csv").exists()
+
+    def test_a_name_is_shown_as_it_is(self, call: Call) -> None:
+        """Brackets are no markup, colons no emoji, and a short line stays one."""
+        name = "[/oops] :dog: [red] " + "long " * 30
+        store = RunStore()
+        store.create_run(RunConfig(name=name))
+        store.close()
+        status, out, err = call("runs")
+        assert (status, err) == (0, "")
+        assert name in out
+
+    def test_a_run_whose_program_is_gone_is_not_shown_as_running(self, call: Call) -> None:
+        script = "from vitprof.store import RunStore, RunConfig; RunStore().create_run(RunConfig())"
+        root = str(Path(vitprof.__file__).parents[1])
+        subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": root})
+        (run,) = json.loads(call("runs", "--json")[1])["runs"]
+        assert run["status"] == "interrupted"
+        assert call("delete", "1") == (0, "", "")
+        assert json.loads(call("runs", "--json")[1])["runs"] == []
+
+    def test_one_that_goes_on_is_not_deleted(self, call: Call) -> None:
+        store = RunStore()
+        run_id = store.create_run(RunConfig())
+        store.close()
+        status, _, err = call("delete", str(run_id))
+        assert (status, err) == (1, f"vitprof: run {run_id} is still going on; stop it first\n")
+
+    def test_home_that_cannot_be_written_to(self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "file").write_text("in the way")
+        monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
+        for args in (["runs"], ["run", "--strategy", "memory"], ["run", "--strategy", "memory", "--json"]):
+            status, out, err = call(*args)
+            assert (status, out) == (1, "")
+            assert err.startswith(f"vitprof: cannot write to {tmp_path / 'file'}: ")
+            assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
+            assert err.count("\n") == 1
+
+    def test_home_on_a_read_only_place(self, call: Call, read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
+        status, out, err = call("run", "--strategy", "memory")
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"vitprof: cannot write to {read_only_dir / 'home'}: Permission denied; set VITPROF_HOME")
+        assert list(read_only_dir.iterdir()) == []
+
+    def test_a_database_that_is_none(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VITPROF_DB", "nonsense")
+        status, out, err = call("runs")
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert "VITPROF_DB" in err
+
+
+class TestDoctor:
+    def test_each_thing_has_a_verdict(self, call: Call) -> None:
+        status, out, _ = call("doctor")
+        checks = list(doctor.examine())
+        assert status == any(check.verdict == "bad" for check in checks)
+        assert {c.what for c in checks} >= {"packages", "PyTorch", "NVML", "shared memory", "disk", "database"}
+        assert all(check.what in out and check.verdict in out for check in checks)
+
+    def test_bad_news_is_exit_status_1(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        checks = [Check("disk", "/a/[b]/c", "ok", ""), Check("database", "cannot be [/used]", "bad", "move it away")]
+        monkeypatch.setattr(doctor, "examine", lambda: iter(checks))
+        status, out, err = call("doctor")
+        assert (status, err) == (1, "")
+        assert all(text in out for text in ("/a/[b]/c", "cannot be [/used]", "bad: move it away"))
+
+
+def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunStore, "runs", interrupted)
+    assert call("runs") == (130, "", "vitprof: interrupted\n")
+
+
+def test_a_terminal_that_cannot_show_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore()
+    store.create_run(RunConfig(name="50 µs"))
+    store.close()
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True))
+    monkeypatch.setattr(sys, "argv", ["vitprof", "runs"])
+    cli.main()
+    assert rb"50 \xb5s" in shown.getvalue()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_reader_that_has_gone() -> None:
+    root = str(Path(vitprof.__file__).parents[1])
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as gone:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vitprof", "strategies", "--json"],
+            check=False,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": root},
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
