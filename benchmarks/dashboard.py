@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from benchmarks.session import Session
 
+from benchmarks.session import Session
 from vitprof.records import STEP_COLUMNS, RunConfig
 from vitprof.store import RunStore
 

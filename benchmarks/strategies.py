@@ -24,11 +24,6 @@ CASES: tuple[tuple[str, int | None], ...] = (
     ("workers", 2),
     ("memory", None),
 )
-    ("per-sample", None),
-    ("tensordataset", None),
-    ("workers", 2),
-    ("memory", None),
-)
 BATCH_SIZES = (100, 500, 1000, 5000)
 TRAIN_STEPS = {100: 65, 500: 25, 1000: 17, 5000: 8}
 WARMUP_STEPS = 3
