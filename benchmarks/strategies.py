@@ -25,7 +25,7 @@ CASES: tuple[tuple[str, int | None], ...] = (
     ("memory", None),
 )
 BATCH_SIZES = (100, 500, 1000, 5000)
-TRAIN_STEPS = {100: 65, 500: 25, 1000: 17, 5000: 8}
+TRAIN_STEPS = {100: 45, 500: 15, 1000: 11, 5000: 7}
 WARMUP_STEPS = 3
 LOADER_SECONDS = 3.0
 

@@ -89,7 +89,7 @@ def test_on_the_cpu_the_steps_fill_the_time(runs: Callable[[str], Recorded], str
     began = end - run["step_s"]
     after = np.arange(1, 20) != 5  # after warm-up the CPU time is asked for: between steps 4 and 5 is a pause
     assert began[1:][after] == pytest.approx(end[:-1][after], abs=1e-9)
-    assert began[5] >= end[4]
+    assert began[5] > end[4] + 1e-6  # and no step is charged with it
     assert (run["t_start_s"] >= began).all()
     got = run["t_start_s"] + run["data_wait_s"]
     assert (run["compute_start_s"] - run["h2d_s"] >= got - 1e-9).all()

@@ -57,9 +57,9 @@ def _nothing_is_left_behind() -> None:
     """In place of the check around every test: Chromium starts helpers as it likes; `serve` looks after its server."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """The system's Chromium; skips where there is none."""
+    """The system's Chromium for the tests of this directory; skips where there is none."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

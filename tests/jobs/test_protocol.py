@@ -6,6 +6,7 @@ import io
 import json
 import math
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -116,6 +117,28 @@ def test_steps_come_before_the_notes_of_the_same_moment() -> None:
     assert [note.kind for note in notes if isinstance(note, Note)] == ["environment", "phase", "end"]
     assert notes[-1] == Note("end", {"status": "done", "error": ""})
     assert buffer.drain() == []
+
+
+class Untimely(deque[tuple[float, ...]]):
+    """Rows to which the last one is added, and the job's end, just when somebody has looked how many there are."""
+
+    def __init__(self, buffer: EventBuffer) -> None:
+        super().__init__()
+        self.buffer: EventBuffer | None = buffer
+
+    def __len__(self) -> int:
+        n, buffer, self.buffer = super().__len__(), self.buffer, None
+        if buffer is not None:
+            self.append((7.0,) * WIDTH)
+            buffer.end("done")
+        return n
+
+
+def test_the_end_never_overtakes_a_step() -> None:
+    buffer = EventBuffer()
+    buffer._rows = Untimely(buffer)
+    messages = buffer.drain() + buffer.drain()
+    assert [type(message) for message in messages] == [np.ndarray, Note]
 
 
 def test_a_thread_that_appends_while_another_drains_loses_nothing() -> None:
