@@ -128,7 +128,7 @@ class TestRun:
         monkeypatch.setattr(train, "_train_step", talking)
         monkeypatch.setattr(cli, "POLL_S", 0.01)
         with monkeypatch.context() as patch:
-            patch.setattr("vitprof.jobs.manager.FLUSH_EVERY_S", 0.0)
+            patch.setattr("vitprof.jobs.recording.FLUSH_EVERY_S", 0.0)
             status, _, _ = call(*QUICK, "--no-evaluate", "--steps", "40")
         assert status == 0
         assert "[/bracket] of 8" in shown.getvalue()

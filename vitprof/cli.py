@@ -239,7 +239,7 @@ def strategies(as_json: AsJson = False) -> None:
 @app.command()
 def runs(as_json: AsJson = False) -> None:
     """List the runs in the store, newest first."""
-    from vitprof.jobs.manager import settle_interrupted
+    from vitprof.jobs.recording import settle_interrupted
 
     with _store() as store:
         settle_interrupted(store)

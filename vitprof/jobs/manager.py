@@ -1,4 +1,4 @@
-"""The job manager: a queue and a worker thread for each device, and everything that happens around a job.
+"""The job manager: a queue and a worker thread for each device.
 
 One manager serves a whole process: the dashboard's sessions share one, the command line makes its own. What it knows
 about a run it writes to the store, so that readers need only the store.
@@ -10,28 +10,15 @@ import dataclasses
 import queue
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-
-from vitprof.analysis.summary import summarise
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
-from vitprof.home import ensure_dir, log_dir
-from vitprof.jobs.protocol import Message, Note
-from vitprof.jobs.runners import Runner, start_runner
-from vitprof.records import Phase, RunConfig, Status
+from vitprof.jobs.recording import NOT_BEGUN, JobRecorder, settle_interrupted
+from vitprof.records import RunConfig
 from vitprof.store import RunStore
 from vitprof.strategies import resolve
-from vitprof.telemetry import Telemetry, list_gpus
+from vitprof.telemetry import list_gpus
 
-FLUSH_EVERY_S = 0.5
-STOP_GRACE_S = 1.2
-"""How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
-ending a process takes a moment too."""
-NOT_BEGUN = "stopped before it began"
 STOP = None
 """What ends a worker thread's queue."""
 
@@ -41,25 +28,6 @@ def resolve_device(name: str) -> str:
     if name != "auto":
         return name
     return "cuda:0" if list_gpus() else "cpu"
-
-
-def settle_interrupted(store: RunStore) -> None:
-    """Mark runs whose program is gone, and sum up what they had stored until then."""
-    for run_id in store.mark_interrupted():
-        run, steps = store.run(run_id), store.steps(run_id)
-        if run.t_origin_s is None or not len(steps["step"]):
-            continue
-        last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
-        summary = summarise(
-            run.config,
-            steps,
-            store.telemetry(run_id),
-            run.phases,
-            run.facts,
-            t_origin_s=run.t_origin_s,
-            t_end_s=last_s,
-        )
-        store.update_run(run_id, summary=summary)
 
 
 class JobManager:
@@ -154,131 +122,3 @@ class JobManager:
             self.store.update_run(run_id, status="failed", stage="", error=one_line(error))
         except StoreError as second:
             print(f"vitprof: run {run_id}: {one_line(error)}; {one_line(second)}", file=sys.stderr)  # noqa: T201
-
-
-class JobRecorder:
-    """Runs one job to its end and records it."""
-
-    def __init__(
-        self, store: RunStore, run_id: int, stop: threading.Event, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
-        self._config = store.run(run_id).config
-        self._facts: dict[str, Any] = {}
-        self._phases: list[Phase] = []
-        self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
-        self._changes: dict[str, Any] = {}
-        self._samples = 0
-        self._telemetry: Telemetry | None = None
-        self._end: tuple[Status, str] | None = None  # the job's last message
-
-    def run(self) -> None:
-        """The whole life of the job. Raises `VitprofError` if it could not even be started."""
-        if self._stop.is_set():
-            self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
-            return
-        origin = self._clock()
-        self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
-        runner = start_runner(self._config, ensure_dir(log_dir()) / f"run-{self._run_id}.log")
-        try:
-            self._follow(runner)
-        finally:
-            runner.kill()
-            why = runner.close()
-            if self._telemetry is not None:
-                self._telemetry.stop()
-        self._flush()
-        self._finish(origin, why)
-
-    def _follow(self, runner: Runner) -> None:
-        """Take the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
-        flushed = self._clock()
-        kill_at: float | None = None
-        for message in runner.messages():
-            if message is not None:
-                self._take(message, runner)
-            now = self._clock()
-            if now - flushed >= FLUSH_EVERY_S:
-                self._flush()
-                flushed = now
-            if kill_at is None and (self._end is not None or self._stop.is_set()):
-                if self._end is None:
-                    runner.ask_stop()
-                    self._changes["stage"] = "stopping"
-                kill_at = now + STOP_GRACE_S
-            elif kill_at is not None and now >= kill_at:
-                runner.kill()
-                kill_at = now + STOP_GRACE_S
-
-    def _take(self, message: Message, runner: Runner) -> None:
-        if not isinstance(message, Note):
-            self._rows.append(message)
-            return
-        values = message.values
-        match message.kind:
-            case "stage":
-                self._changes |= {
-                    "stage": values["name"],
-                    "progress": values["fraction"],
-                    "message": values["message"],
-                }
-                if values["name"] == "training" and values["fraction"] == 0:
-                    self._changes["training_since_s"] = self._clock()
-            case "phase":
-                self._phases.append(Phase(**values))
-                self._changes["phases"] = self._phases
-            case "facts":
-                self._facts |= values
-                self._changes["facts"] = self._facts
-            case "environment":
-                self._changes["environment"] = values
-                self._start_telemetry(runner.pid, values)
-            case "end":
-                self._end = values["status"], values["error"]
-
-    def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
-        self._telemetry = Telemetry(
-            pid=pid,
-            device=self._config.device,
-            gpu_uuid=environment.get("gpu_uuid"),
-            hz=self._config.telemetry_hz,
-            sink=self._store_samples,
-            clock=self._clock,
-        )
-        self._telemetry.start()
-
-    def _store_samples(self, rows: list[tuple[float, ...]]) -> None:
-        self._store.append_telemetry(self._run_id, self._samples, rows)
-        self._samples += len(rows)
-
-    def _flush(self) -> None:
-        """Write what has come in since the last time: at least twice a second, so that a kill loses little."""
-        if self._rows:
-            self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
-            self._rows.clear()
-        if self._telemetry is not None:
-            notices = list(self._telemetry.notices)
-            if self._telemetry.error is not None:
-                notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
-            if notices:
-                self._changes["notices"] = notices
-        if self._changes:
-            self._store.update_run(self._run_id, **self._changes)
-            self._changes.clear()
-
-    def _finish(self, origin: float, why: str) -> None:
-        """Settle status and summary."""
-        without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
-        status, error = self._end or without_a_word
-        summary = summarise(
-            self._config,
-            self._store.steps(self._run_id),
-            self._store.telemetry(self._run_id),
-            self._phases,
-            self._facts,
-            t_origin_s=origin,
-            t_end_s=self._clock(),
-        )
-        self._store.update_run(
-            self._run_id, status=status, stage="", progress=None, message="", error=error, summary=summary
-        )
