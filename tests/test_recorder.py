@@ -20,6 +20,8 @@ FINITE = st.floats(-1e6, 1e6)
 class LaterDevice:
     """A device that passes its marks only when it is told to, at times that are told beforehand."""
 
+    immediate = False
+
     def __init__(self, times: list[float] | None = None) -> None:
         self.times = times
         self.marked = self.passed = 0

@@ -29,6 +29,8 @@ class Device(Protocol):
 
     name: str
     torch_device: torch.device
+    immediate: bool
+    """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
 
     def mark(self) -> Mark:
         """A point after all work launched so far."""
@@ -57,6 +59,8 @@ class Device(Protocol):
 
 class CpuDevice:
     """The CPU: work is done when the call returns, so a mark is the time."""
+
+    immediate = True
 
     def __init__(self, clock: Clock) -> None:
         self.name = "cpu"
@@ -89,6 +93,7 @@ class CpuDevice:
 class CudaDevice:
     """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
 
+    immediate = False
     SLOTS = 1024
     """Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
 

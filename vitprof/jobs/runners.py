@@ -100,7 +100,7 @@ class ProcessRunner:
             self._process.stdin.close()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; macOS says "not permitted" for a zombie
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> str:

@@ -20,6 +20,8 @@ class BlockingCopy:
 
     def __call__(self, batch: Batch) -> Batch:
         images, labels = batch
+        if images.device == self._device:  # training on the CPU: there is nothing to copy
+            return batch
         return (
             images.to(self._device, non_blocking=self.non_blocking),
             labels.to(self._device, non_blocking=self.non_blocking),
