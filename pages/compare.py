@@ -20,7 +20,7 @@ def page() -> None:
     chosen = st.multiselect(
         "Runs",
         list(runs),
-        default=st.session_state.get(STATE, default),
+        default=[run_id for run_id in st.session_state.get(STATE, default) if run_id in runs],
         format_func=lambda run_id: f"{run_id}: {runs[run_id].name} ({runs[run_id].status})",
         help="Finished runs, newest first. Type to search.",
         key="compare-runs",

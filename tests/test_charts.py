@@ -23,7 +23,7 @@ from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
 MAX_POINTS = 2000
-PER_GROUP = {"gaps": ((3, 3), (2, 2))}
+PER_GROUP = {"gaps": ((3, 3), (4, 4), (2, 2))}
 """Points of a group with one member, and with more, for each trace; elsewhere one, and the lowest and the highest."""
 ORIGIN = 90.0
 
@@ -71,7 +71,7 @@ def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
 @EVERY
 @pytest.mark.parametrize("n", [0, 1, 2, 160, 161, 650, 651, 1000, 100_000])
 def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sources: Any, n: int) -> None:
-    for groups in {chart.overview_groups, charts.MAX_GROUPS}:
+    for groups in {chart.overview_groups, chart.max_groups}:
         k = group_size(n, groups)
         points = drawn(chart, sources, n, groups)
         per_group = PER_GROUP.get(chart.key, ((1, 2),) * len(chart.traces))
@@ -114,7 +114,7 @@ def area(points: Points) -> float:
 
 @pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
 def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any, n: int) -> None:
-    busy, wait = drawn(charts.GAPS, sources, n)
+    busy, wait, _ = drawn(charts.GAPS, sources, n)
     steps = sources["steps"]
     assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
     assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
@@ -125,16 +125,16 @@ def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(
 
 def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> None:
     steps = make_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
-    busy, wait = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
+    busy, wait, _ = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
     assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
     assert busy.y.tolist() == [0, 1, 0] * 2
-    assert wait.x == pytest.approx([0.6, 1.0, 1.2, 1.3])
-    assert wait.y.tolist() == [1, 0] * 2
+    assert wait.x == pytest.approx([0.6, 1.0, 1.0, 1.0, 1.2, 1.3, 1.3, 1.3])
+    assert wait.y.tolist() == [1, 0, 1, 0] * 2
     assert busy.text is not None
     assert wait.text is not None
     assert list(busy.text)[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
-    assert list(wait.text)[2:] == ["step 2<br>data wait 100 ms"] * 2
-    busy, _ = charts.GAPS.build(steps, ORIGIN, 0, 3, 2)
+    assert list(wait.text)[4:] == ["step 2<br>data wait 100 ms, of which exposed 100 ms"] * 4
+    busy, *_ = charts.GAPS.build(steps, ORIGIN, 0, 3, 2)
     assert busy.text is not None
     assert [*busy.text][::3] == [
         "steps 0 to 1, drawn as one<br>device idle 800 ms, busy 400 ms",
@@ -158,7 +158,7 @@ def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any, n
 def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_is_a_hole(make_telemetry: Any) -> None:
     known = {"gpu_util_pct": [50.0, np.nan], "job_rss_bytes": [2.0**30, 3 * 2.0**30], "job_cpu_pct": [150, 0]}
     telemetry = make_telemetry(t_s=[90.0, 90.2], **known)
-    util, job, rss = charts.GPU.build(telemetry, ORIGIN, 0, 2, 1)
+    util, job, _, rss = charts.GPU.build(telemetry, ORIGIN, 0, 2, 1)
     assert util.x == pytest.approx([0, 0.2])
     np.testing.assert_array_equal(util.y, [50, np.nan])
     assert np.isnan(job.y).all()
@@ -212,3 +212,19 @@ def test_shares_are_stacked_bars_of_one_run_each() -> None:
     ]
     assert list(figure.data[0].y) == ["a", "&lt;i&gt;"]
     assert "ms" in figure.layout.xaxis.title.text
+
+
+def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_time(make_steps: Any) -> None:
+    steps = make_steps([0.5] * 4, [0.5] * 4, began=ORIGIN)
+    for name in ("t_start_s", "compute_start_s"):
+        steps[name][2:] += 10.0
+    steps["exposed_wait_s"] = np.full(4, 0.2)
+    for k in (1, 2, 4):
+        busy, wait, evaluation = charts.GAPS.build(steps, ORIGIN, 0, 4, k)
+        assert area(busy) == pytest.approx(2.0)
+        assert area(evaluation) == pytest.approx(10.0)
+        assert area(wait) == pytest.approx(2.0)
+    busy, wait, evaluation = charts.GAPS.build(steps, ORIGIN, 0, 4, 2)
+    assert evaluation.x.tolist() == [0.0, 0.0, 2.0, 12.0]
+    assert wait.x[4:] == pytest.approx([12.0, 12.4, 13.0, 13.6])  # exposed in the gap, hidden from where it is busy
+    assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])

@@ -91,6 +91,19 @@ class TestCuda:
             previous = at
             device.release(mark)
 
+    def test_marks_that_become_the_anchor_are_not_handed_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three marks of one step, each more than RE_ANCHOR_S after the one before, all released at its end."""
+        monkeypatch.setattr(devices, "RE_ANCHOR_S", 0.0)
+        device = CudaDevice(0, time.perf_counter)
+        for _ in range(5):
+            marks = [device.mark() for _ in range(3)]
+            device.synchronize()
+            for mark in marks:
+                device.seconds(mark)
+            device.release(*marks)
+            assert len({id(event) for event in device._free}) == len(device._free)
+            assert all(event is not device._anchor for event in device._free)
+
     def test_a_mark_does_not_wait(self) -> None:
         device = CudaDevice(0, time.perf_counter)
         busy(device, 1)  # the first launch loads the kernel

@@ -42,7 +42,11 @@ def test_every_error_of_ours_is_a_vitprof_error() -> None:
             ),
             "RuntimeError: cannot read 7",
         ),
-        (RuntimeError("CUDA error\nout of memory"), "RuntimeError: out of memory"),
+        # CUDA's own errors say what happened first, and how to debug it after that
+        (
+            RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions.\n"),
+            "RuntimeError: CUDA error: out of memory",
+        ),
     ],
 )
 def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(error: Exception, shown: str) -> None:

@@ -25,6 +25,7 @@ DATA_WAIT = "#E69F00"
 H2D = "#56B4E9"
 COMPUTE = "#009E73"
 OTHER = "#999999"
+EVALUATION = "#C7CDD3"
 GPU_UTIL = "#0072B2"
 MEMORY = "#D55E00"
 LOSS = "#CC79A7"
@@ -70,6 +71,9 @@ class LiveChart:
     layout: dict[str, Any]
     build: Builder
     overview_groups: int = MAX_GROUPS
+    """Groups at most for the whole run."""
+    max_groups: int = MAX_GROUPS
+    """Groups at most for what the user zoomed in to."""
 
 
 def _axis(title: str, **more: Any) -> dict[str, Any]:
@@ -93,21 +97,34 @@ MEMORY_AXIS = _axis(
 
 def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
     s = slices(series, origin, start, stop, k)
-    busy_x = np.stack([s.start_s, np.maximum(s.start_s, s.end_s - s.busy_s), s.end_s], axis=1).ravel()
-    busy_y = np.tile([0.0, 1.0, 0.0], len(s.start_s))
-    wait_x = np.stack([s.wait_start_s, s.wait_start_s + s.wait_s], axis=1).ravel()
-    wait_y = np.tile([1.0, 0.0], len(s.start_s))
+    busy_from = s.end_s - s.busy_s
+    other_to = s.start_s + s.other_s
+    busy = np.stack([s.start_s, busy_from, s.end_s], axis=1).ravel()
+    # One wait where it happened; several in one piece where they cost time, and one where they are hidden.
+    single = s.n_steps == 1
+    wait_from = np.where(single, s.wait_start_s, other_to)
+    wait_to = wait_from + np.where(single, s.wait_s, s.exposed_wait_s)
+    hidden_from = np.where(single, wait_to, busy_from)
+    hidden_to = np.where(single, wait_to, np.minimum(busy_from + s.wait_s - s.exposed_wait_s, s.end_s))
+    wait = np.stack([wait_from, wait_to, hidden_from, hidden_to], axis=1).ravel()
+    other = np.stack([s.start_s, other_to], axis=1).ravel()
     labels = [
         f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}, drawn as one"
         for a, n in zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
     ]
-    figures = zip(labels, s.idle_s.tolist(), s.busy_s.tolist(), s.wait_s.tolist(), strict=True)
-    busy_text, wait_text = [], []
-    for label, idle, busy, wait in figures:
-        device = f"{label}<br>device idle {formats.seconds(idle)}, busy {formats.seconds(busy)}"
-        busy_text += [device] * 3
-        wait_text += [f"{label}<br>data wait {formats.seconds(wait)}"] * 2
-    return [Points(busy_x, busy_y, busy_text), Points(wait_x, wait_y, wait_text)]
+    busy_text, wait_text, other_text = [], [], []
+    figures = (s.idle_s, s.busy_s, s.wait_s, s.exposed_wait_s, s.other_s)
+    for label, idle_s, busy_s, wait_s, exposed_s, other_s in zip(labels, *(f.tolist() for f in figures), strict=True):
+        busy_text += [f"{label}<br>device idle {formats.seconds(idle_s)}, busy {formats.seconds(busy_s)}"] * 3
+        waited = f"data wait {formats.seconds(wait_s)}, of which exposed {formats.seconds(exposed_s)}"
+        wait_text += [f"{label}<br>{waited}"] * 4
+        other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}"] * 2
+    n = len(labels)
+    return [
+        Points(busy, np.tile([0.0, 1.0, 0.0], n), busy_text),
+        Points(wait, np.tile([1.0, 0.0, 1.0, 0.0], n), wait_text),
+        Points(other, np.tile([1.0, 0.0], n), other_text),
+    ]
 
 
 def _batch_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -146,7 +163,7 @@ def _line(name: str, colour: str, unit: str, **more: Any) -> dict[str, Any]:
 
 def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
     return _line(name, colour, "", fill="tozeroy", fillcolor=colour, **more) | {
-        "line": {"color": colour, "width": 0.5, "shape": "hv"},
+        "line": {"color": colour, "width": 0, "shape": "hv"},
         "hovertemplate": "%{text}<extra></extra>",
     }
 
@@ -164,12 +181,13 @@ GAPS = LiveChart(
     help="Green: the device computes. Gaps in the green: it idles. Orange beneath: the training loop waits for "
     "data. A gap above orange is time lost to data loading. Drag to zoom, down to single steps; double-click to see "
     "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
-    alt="Time line of the device: busy in green, idle as white gaps; data waits of the training loop beneath in orange",
+    alt="Time line of the device: busy in green, idle as gaps; data waits of the training loop beneath in orange",
     source="steps",
     x="compute_start_s",
     traces=(
         _filled("device busy", COMPUTE),
         _filled("data wait", DATA_WAIT, yaxis="y2"),
+        _filled("evaluation", EVALUATION),
     ),
     layout={
         "xaxis": _axis("time since the run began (s)", anchor="y2"),
@@ -183,6 +201,7 @@ GAPS = LiveChart(
     },
     build=_gap_points,
     overview_groups=OVERVIEW_GROUPS,
+    max_groups=480,  # four points each
 )
 
 BATCHES = LiveChart(
@@ -219,13 +238,15 @@ GPU = LiveChart(
     key="gpu",
     title="GPU-util and memory",
     help="NVML's utilisation is the share of the past 1/6 to 1 s in which any kernel ran, so each value describes the "
-    "time before it, and 100% does not mean that the GPU was full. For idle time trust the gap chart.",
+    "time before it, and 100% does not mean that the GPU was full. For idle time trust the gap chart. Memory in use is "
+    "everybody's; the job's own is not available everywhere.",
     alt="GPU utilisation in percent and memory in GiB over time",
     source="telemetry",
     x="t_s",
     traces=(
         _line("GPU-util (trailing)", GPU_UTIL, "%", line={"shape": "vh"}),
         _line("GPU memory of the job", MEMORY, "GiB", yaxis="y2"),
+        _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
         _line("memory of the job", OTHER, "GiB", yaxis="y2", visible="legendonly"),
     ),
     layout={
@@ -236,7 +257,12 @@ GPU = LiveChart(
         ),
         "margin": MARGIN | {"r": 64},
     },
-    build=_telemetry_points(("gpu_util_pct", 1.0), ("gpu_mem_job_bytes", 2.0**-30), ("job_rss_bytes", 2.0**-30)),
+    build=_telemetry_points(
+        ("gpu_util_pct", 1.0),
+        ("gpu_mem_job_bytes", 2.0**-30),
+        ("gpu_mem_used_bytes", 2.0**-30),
+        ("job_rss_bytes", 2.0**-30),
+    ),
 )
 
 CPU = LiveChart(

@@ -141,8 +141,7 @@ class CudaDevice:
         since = float(self._anchor.elapsed_time(mark)) / 1e3
         at = self._anchor_s + since
         if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and no rounding that grows with the run
-            self._free.append(self._anchor)
-            self._anchor, self._anchor_s = mark, at
+            self._anchor, self._anchor_s = mark, at  # the old one is not recycled: its step may still release it
         return at
 
     def release(self, *marks: torch.cuda.Event) -> None:

@@ -52,16 +52,14 @@ class CpuMeter:
     def __init__(self) -> None:
         self.cpu_s = 0.0
         self.samples = 0
-        self._since: float | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._since is not None
+        self.running = False
+        self._since = 0.0
 
     def start(self) -> None:
         self._since = process_tree_cpu_s()
+        self.running = True
 
     def pause(self) -> None:
-        if self._since is not None:
+        if self.running:
             self.cpu_s += process_tree_cpu_s() - self._since
-            self._since = None
+            self.running = False

@@ -39,13 +39,15 @@ class DeviceError(VitprofError):
 
 
 def one_line(error: BaseException) -> str:
-    """What to show for `error`: the message of ours, or the type and the last line of somebody else's.
+    """What to show for `error`: the message of ours, or the type and the first line of somebody else's.
 
-    The last line, because PyTorch re-raises a worker's exception with the worker's whole traceback in front.
+    Of a DataLoader worker's exception the last line: PyTorch puts the worker's whole traceback in front of it.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, VitprofError):
         return " ".join(lines)
     if not lines:
         return type(error).__name__
-    return lines[-1] if len(lines) > 1 and ": " in lines[-1] else f"{type(error).__name__}: {lines[-1]}"
+    if len(lines) > 1 and lines[1].startswith("Original Traceback"):
+        return lines[-1] if ": " in lines[-1] else f"{type(error).__name__}: {lines[-1]}"
+    return f"{type(error).__name__}: {lines[0]}"

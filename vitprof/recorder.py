@@ -42,7 +42,6 @@ class StepRecorder:
 
     def step(
         self,
-        *,
         step: int,
         epoch: int,
         t_start: float,

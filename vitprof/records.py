@@ -65,8 +65,12 @@ class StepRecord:
     data_wait_s: float = measured("time the loop was blocked in next(loader), host clock")
     h2d_s: float = measured("time of the copy to the device: CUDA events on CUDA, host clock on cpu")
     compute_start_s: float = measured("when the device began the step's compute, on the monotonic clock")
-    compute_s: float = measured("device time from the first kernel of the step to the end of the optimizer's")
-    gap_s: float = measured("device idle time between the previous step's end and this step's compute")
+    compute_s: float = measured(
+        "device time from the end of the copy to the end of the optimizer's work; waits for launches count"
+    )
+    gap_s: float = measured(
+        "from the previous step's end to this step's compute on the device; a copy in between counts"
+    )
     exposed_wait_s: float = measured("the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing")
     step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
     samples: int = counted("samples in the batch")
@@ -113,7 +117,9 @@ class RunSummary:
     samples_per_s: float = measured("steady-state throughput: samples / time of the steady steps")
     samples_per_s_low: float = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
     samples_per_s_high: float = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    epoch_s: float = measured("training time of an epoch: median of the whole epochs run, else n_train / samples_per_s")
+    epoch_s: float = measured(
+        "training time of an epoch: median of the whole ones (the first only if alone), else n_train / samples_per_s"
+    )
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
     step_ms_median: float = measured("median time of a step")
     step_ms_p95: float = measured("time that 95% of the steps stay below")
@@ -121,7 +127,9 @@ class RunSummary:
     h2d_frac: float = measured("share of the steady time taken by copies to the device")
     compute_frac: float = measured("share of the steady time that the device computed")
     exposed_wait_frac: float = measured("share of the steady time that the device idled because of a data wait")
-    device_idle_frac: float = measured("share of the steady time between steps' device work: gaps / (gaps + compute)")
+    device_idle_frac: float = measured(
+        "share of the steady time that the device did not compute between steps: gaps / (gaps + compute)"
+    )
     gpu_util_pct_mean: float = measured("mean of NVML's utilisation while training")
     gpu_mem_peak_bytes: float = measured("highest device memory of the job (NVML, else PyTorch's allocator)")
     rss_peak_bytes: float = measured("highest resident memory of the job's process tree")
@@ -197,7 +205,7 @@ class RunConfig:
     pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
     persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
     warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
-    evaluate: bool = knob_doc("evaluate on the test set after each epoch and at the end", True)
+    evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
     loader_only: bool = knob_doc("fetch and transfer batches without training", False)
     threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
     isolation: Isolation = knob_doc("train in a process of its own (recommended) or in a thread of this one", "process")

@@ -106,7 +106,8 @@ def test_groups_of_one_are_the_steps_as_they_were(make_steps: MakeSteps, pairs: 
     assert s.wait_s.tolist() == list(waits)
     assert s.wait_start_s.tolist() == steps["t_start_s"].tolist()
     assert s.end_s.tolist() == (steps["compute_start_s"] + steps["compute_s"]).tolist()
-    assert s.start_s.tolist() == (steps["compute_start_s"] - steps["gap_s"]).tolist()
+    assert s.start_s == pytest.approx(steps["compute_start_s"] - steps["gap_s"])
+    assert s.other_s == pytest.approx(np.zeros(len(waits)), abs=1e-9)
     assert s.n_steps.tolist() == [1] * len(waits)
 
 
@@ -123,14 +124,17 @@ def test_the_slices_of_two_parts_are_those_of_the_whole(
         assert [*getattr(first, name), *getattr(second, name)] == pytest.approx(column.tolist()), name
 
 
-def test_a_pause_in_which_nothing_was_to_be_done_belongs_to_no_group(make_steps: MakeSteps) -> None:
-    """An evaluation between two steps: the next step's gap is counted from its end."""
+@pytest.mark.parametrize(("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])])
+def test_an_evaluation_is_neither_idle_nor_busy(make_steps: MakeSteps, k: int, other_s: list[float]) -> None:
+    """Between two steps: the next step's gap is counted from its end, whether it falls into a group or between two."""
     steps = make_steps([0.5] * 4, [0.5] * 4, began=0.0)
     for name in ("t_start_s", "compute_start_s"):
         steps[name][2:] += 10.0
-    s = slices(steps, 0.0, 0, 4, 2)
-    assert (s.start_s.tolist(), s.end_s.tolist()) == ([0.0, 12.0], [2.0, 14.0])
-    assert (s.idle_s.tolist(), s.busy_s.tolist()) == ([1.0, 1.0], [1.0, 1.0])
+    s = slices(steps, 0.0, 0, 4, k)
+    assert s.other_s.tolist() == other_s
+    assert s.idle_s.tolist() == s.busy_s.tolist() == [0.5 * k] * (4 // k)
+    assert s.end_s - s.start_s == pytest.approx(s.other_s + s.idle_s + s.busy_s)
+    assert (s.start_s[0], s.end_s[-1]) == (0.0, 14.0)
 
 
 def test_nothing_gives_nothing(make_steps: MakeSteps) -> None:

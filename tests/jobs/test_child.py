@@ -210,7 +210,7 @@ def raising(error: BaseException) -> Any:
         (lambda *args: False, "stopped", "", False),
         (raising(JobStopped("stopped while it was being made")), "stopped", "", False),
         (raising(DataError("x.idx is damaged")), "failed", "x.idx is damaged", False),
-        (raising(ValueError("first\nlast line")), "failed", "ValueError: last line", True),
+        (raising(ValueError("first line\nlast")), "failed", "ValueError: first line", True),
         (raising(SystemExit(3)), "failed", "SystemExit: 3", True),
         (raising(MemoryError()), "failed", "MemoryError", True),
     ],

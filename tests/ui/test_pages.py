@@ -129,11 +129,33 @@ def test_a_run_that_is_gone(store: RunStore) -> None:
         ({"batch_size": "many"}, "Batch size many"),
         ({"batch_size": "70000"}, "60000 samples"),
         ({"image_size": "30"}, "7 px patches"),
+        ({"batch_size": "0"}, "Batch size 0: give a whole number of at least 1"),
+        ({"seconds": "-1"}, "Seconds -1"),
+        ({"precision": "fp8"}, "Precision fp8: choose one of fp32, bf16"),
+        ({"evaluate": "perhaps"}, "Evaluate on the test set perhaps"),
     ],
 )
 def test_settings_from_the_url_that_cannot_work_are_named(store: RunStore, query: dict[str, str], message: str) -> None:
     at = app(**query)
     assert any(message in shown.value for shown in [*at.warning, *at.error])
+
+
+@pytest.mark.parametrize("query", [{"seconds": "0.5"}, {"workers": "300", "strategy": "workers"}, {"epochs": "2"}])
+def test_settings_from_the_url_that_can_work(store: RunStore, query: dict[str, str]) -> None:
+    at = app(**query)
+    assert not [*at.warning, *at.error]
+    assert not at.button(key="run-button").disabled
+
+
+def test_a_compared_run_that_is_deleted_meanwhile(store: RunStore) -> None:
+    kept, deleted = add_run(store), add_run(store)
+    at = app("compare")
+    assert sorted(at.multiselect[0].value) == [kept, deleted]
+    at.switch_page("pages/profile.py").run()
+    store.delete(deleted)
+    at.switch_page("pages/compare.py").run()
+    assert not at.exception
+    assert at.multiselect[0].value == [kept]
 
 
 def test_an_impossible_setting_disables_run_and_says_why(store: RunStore) -> None:

@@ -16,7 +16,7 @@ ORIGIN_S = 50.0
 
 def made_up(n: int) -> Series:
     rng = np.random.default_rng(1)
-    names = ("data_wait_s", "h2d_s", "compute_s", "gap_s", "step_s", "loss")
+    names = ("data_wait_s", "exposed_wait_s", "h2d_s", "compute_s", "gap_s", "step_s", "loss")
     series = {name: rng.uniform(0.1, 1.0, n) for name in names}
     series["t_start_s"] = ORIGIN_S + np.arange(n) * 2.0
     series["compute_start_s"] = series["t_start_s"] + 1.0

@@ -46,43 +46,56 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
 
 @dataclass(frozen=True)
 class Slices:
-    """Groups of steps on the device's time line, each as idle time followed by busy time. All (groups,) float64.
+    """Groups of steps on the device's time line, without a hole between them. All (groups,) float64 but the last two.
 
-    With one step in a group this is what happened. With several, the idle times of the group are drawn as one gap:
-    the share of white is exact at every zoom, and no gap is lost.
+    Each group is other work (an evaluation before its first step), then idle time, then busy time. With one step in a
+    group this is what happened. With several, the idle times of the group are drawn as one gap, and so are its waits:
+    the shares are exact at every zoom, and no gap is lost.
     """
 
     start_s: Floats
     """End of the previous group's device work, seconds since the run began."""
+    other_s: Floats
+    """What was no step: evaluation, and the moment after the warm-up in which CPU times are read."""
     idle_s: Floats
     busy_s: Floats
     end_s: Floats
-    wait_start_s: Floats
-    """When the first data wait of the group began."""
     wait_s: Floats
+    exposed_wait_s: Floats
+    """The part of `wait_s` that lies in the idle time."""
+    wait_start_s: Floats
+    """When the data wait of the group's first step began."""
     first_step: Ints
     n_steps: Ints
 
 
 def slices(series: dict[str, Floats], origin_s: float, start: int, stop: int, k: int) -> Slices:
-    """Steps `start` to `stop` in groups of `k`. Sums are exact: idle + busy of a group is the sum of its steps'."""
+    """Steps `start` to `stop` in groups of `k`. Sums are exact: other + idle + busy of a group is its length."""
     edges = np.arange(start, stop, k)
     if not len(edges):
         none = np.empty(0)
-        return Slices(none, none, none, none, none, none, edges, edges)
+        return Slices(none, none, none, none, none, none, none, none, edges, edges)
     last = np.minimum(edges + k, stop) - 1
     local = edges - start
 
     def total(name: str) -> Floats:
         return np.asarray(np.add.reduceat(series[name][start:stop], local))
 
+    begin_s = series["compute_start_s"][edges] - series["gap_s"][edges]
+    before = np.maximum(edges - 1, 0)
+    previous_end_s = series["compute_start_s"][before] + series["compute_s"][before]
+    start_s = np.where(edges > 0, previous_end_s, begin_s)
+    end_s = series["compute_start_s"][last] + series["compute_s"][last]
+    idle_s, busy_s = total("gap_s"), total("compute_s")
     return Slices(
-        start_s=series["compute_start_s"][edges] - series["gap_s"][edges] - origin_s,
-        idle_s=total("gap_s"),
-        busy_s=total("compute_s"),
-        end_s=series["compute_start_s"][last] + series["compute_s"][last] - origin_s,
-        wait_start_s=series["t_start_s"][edges] - origin_s,
+        start_s=start_s - origin_s,
+        other_s=np.maximum(end_s - start_s - idle_s - busy_s, 0.0),
+        idle_s=idle_s,
+        busy_s=busy_s,
+        end_s=end_s - origin_s,
         wait_s=total("data_wait_s"),
+        exposed_wait_s=total("exposed_wait_s"),
+        wait_start_s=series["t_start_s"][edges] - origin_s,
         first_step=edges,
         n_steps=last - edges + 1,
     )

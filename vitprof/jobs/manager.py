@@ -6,7 +6,6 @@ about a run it writes to the store, so that readers need only the store.
 
 from __future__ import annotations
 
-import dataclasses
 import queue
 import sys
 import threading
@@ -23,8 +22,11 @@ STOP = None
 """What ends a worker thread's queue."""
 
 
-def resolve_device(name: str) -> str:
-    """ "auto" becomes the first GPU that NVML reports, else the CPU."""
+def queue_of(name: str) -> str:
+    """The queue for a device: "auto" waits for the first GPU that NVML reports, else for the CPU.
+
+    Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that NVML knows.
+    """
     if name != "auto":
         return name
     return "cuda:0" if list_gpus() else "cpu"
@@ -46,17 +48,18 @@ class JobManager:
 
     def submit(self, config: RunConfig) -> int:
         """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work."""
-        config = resolve(dataclasses.replace(config, device=resolve_device(config.device)))
+        config = resolve(config)
+        device = queue_of(config.device)
         with self._lock:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
             run_id = self.store.create_run(config)
             self._stops[run_id] = threading.Event()
             self._ended[run_id] = threading.Event()
-            if config.device not in self._queues:
-                self._start_worker(config.device)
+            if device not in self._queues:
+                self._start_worker(device)
             self._waiting.add(run_id)
-            self._queues[config.device].put(run_id)
+            self._queues[device].put(run_id)
         return run_id
 
     def _start_worker(self, device: str) -> None:

@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -72,7 +73,9 @@ class EventBuffer:
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if rows:
-            messages.append(np.array(rows, dtype=np.float64))
+            # three quarters of np.array(rows)'s time, in which the training thread has to wait for the GIL
+            flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
+            messages.append(flat.reshape(len(rows), -1))
         return messages + list(notes)
 
 

@@ -108,7 +108,7 @@ class JobRecorder:
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
         self._telemetry = Telemetry(
             pid=pid,
-            device=self._config.device,
+            device=environment.get("device", self._config.device),
             gpu_uuid=environment.get("gpu_uuid"),
             hz=self._config.telemetry_hz,
             sink=self._store_samples,

@@ -22,6 +22,12 @@ from vitprof.ui.series import RunSeries, Totals
 T = TypeVar("T")
 
 REFRESH_S = 0.5
+MEMORY_TILES = (
+    ("GPU memory, peak", "gpu_mem_job_bytes"),
+    ("GPU memory in use", "gpu_mem_used_bytes"),
+    ("Memory, peak", "job_rss_bytes"),
+)
+"""What the memory tile shows: the first of these that could be read."""
 CHART_HEIGHT = 260
 STAGES = {
     "starting": "starting: loading PyTorch and opening the data",
@@ -49,7 +55,8 @@ def draw_run(run_id: int, refreshing: bool, *, now: Callable[[], float] = time.p
         return
     draw_headline(run, series.totals)
     draw_tiles(run, series)
-    draw_chart(charts.GAPS, run, steps)
+    if not run.config.loader_only:
+        draw_chart(charts.GAPS, run, steps)
     left, right = st.columns(2)
     with left:
         draw_chart(charts.BATCHES, run, steps)
@@ -120,17 +127,9 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     """Five figures, over the steady state so far."""
     totals, telemetry = series.totals, series.telemetry()
     trained = not run.config.loader_only
-    gpu_memory = _latest_max(telemetry, "gpu_mem_job_bytes")
-    memory = (
-        ("GPU memory, peak", gpu_memory)
-        if math.isfinite(gpu_memory)
-        else (
-            "Memory, peak",
-            _latest_max(telemetry, "job_rss_bytes"),
-        )
-    )
-    utilisation = telemetry["gpu_util_pct"]
-    known = utilisation[np.isfinite(utilisation)]
+    peaks = ((label, _peak(telemetry, name)) for label, name in MEMORY_TILES)
+    memory = next((p for p in peaks if math.isfinite(p[1])), (MEMORY_TILES[-1][0], math.nan))
+    utilisation = _utilisation(run, telemetry)
     tiles = (
         ("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples trained on each second."),
         (
@@ -145,20 +144,27 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
         ),
         (
             "GPU-util",
-            formats.percent(float(known.mean()) / 100) if len(known) else formats.NOT_AVAILABLE,
-            "Mean of NVML's utilisation: the share of time in which any kernel ran."
-            if len(known)
-            else NO_GPU_MESSAGE.capitalize() + ".",
+            formats.percent(utilisation / 100),
+            "Mean of NVML's utilisation while training: the share of time in which any kernel ran.",
         ),
         (memory[0], formats.size(memory[1]), "Highest value seen while the job ran."),
     )
     for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
         column.metric(name, value, help=text, border=True)
-    if len(telemetry["t_s"]) and not len(known):
+    if not resources.gpus():
         st.caption(NO_GPU_MESSAGE)
 
 
-def _latest_max(telemetry: Series, name: str) -> float:
+def _utilisation(run: StoredRun, telemetry: Series) -> float:
+    """Mean GPU-util while training: the summary's, or before there is one that of the samples since training began."""
+    if run.summary is not None:
+        return run.summary.gpu_util_pct_mean
+    since = telemetry["t_s"] >= (run.training_since_s or math.inf)
+    known = telemetry["gpu_util_pct"][since & np.isfinite(telemetry["gpu_util_pct"])]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _peak(telemetry: Series, name: str) -> float:
     known = telemetry[name][np.isfinite(telemetry[name])]
     return float(known.max()) if len(known) else math.nan
 

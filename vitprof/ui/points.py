@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.downsample import group_size
-from vitprof.charts import MAX_GROUPS, LiveChart, Points
+from vitprof.charts import LiveChart, Points
 from vitprof.store import Series
 
 
@@ -73,4 +73,4 @@ def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float,
         stop = int(np.searchsorted(x, high + origin_s, side="right"))
     if stop <= start:  # zoomed to where nothing is
         return 0, n, chart.overview_groups
-    return start, stop, MAX_GROUPS
+    return start, stop, chart.max_groups

@@ -153,9 +153,9 @@ def _knobs(defaults: dict[str, Any]) -> None:
         if settings[name] is None:
             settings[name] = default
     if "workers" in defaults:
-        _number("workers", most=256)
+        _number("workers")
         if settings["workers"]:
-            _number("prefetch_factor", least=1, most=64)
+            _number("prefetch_factor", least=1)
             _toggle("persistent_workers")
         _toggle("pin_memory")
 
@@ -170,10 +170,13 @@ def _budget() -> None:
         )
     with right:
         field = settings["budget"]
+        whole = field != "seconds"
+        kind = int if whole else float
         settings[field] = st.number_input(
             field.capitalize(),
-            min_value=1,
-            value=int(settings[field] or BUDGET_DEFAULTS[field]),
+            min_value=kind(1) if whole else 0.1,
+            value=kind(settings[field] or BUDGET_DEFAULTS[field]),
+            step=kind(1),
             help=_help(field),
             key=f"set-{field}",
         )
@@ -188,10 +191,10 @@ def _reject_unusable(settings: dict[str, Any]) -> str:
             messages.append(f"{label(field)} {settings[field]}: choose one of {', '.join(names)}")
             settings[field] = FIELDS[field].default
     for name, spec in FIELDS.items():
-        kind, value = str(spec.type), settings[name]
-        number_expected = kind.startswith(("int", "float"))
-        if (number_expected and isinstance(value, str)) or (kind.startswith("bool") and isinstance(value, str)):
-            messages.append(f"{label(name)} {value}: not a {'number' if number_expected else 'yes or no'}")
+        try:
+            RunConfig(**{name: settings[name]})
+        except ConfigError as error:
+            messages.append(f"{label(name)} {error.value}: {error.allowed}")
             settings[name] = BUDGET_DEFAULTS.get(name, spec.default)
     return "; ".join(messages)
 
