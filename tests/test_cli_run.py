@@ -194,7 +194,7 @@ class TestFailure:
         status, out, err = call(*QUICK, "--json")
         run = json.loads(out)
         assert status == 1
-        assert (run["status"], run["error"]) == ("failed", "RuntimeError: has lost its head")
+        assert (run["status"], run["error"]) == ("failed", "RuntimeError: the model")
         assert run["summary"]["n_steps"] == 0
         assert err == "vitprof: run 1 failed: RuntimeError: has lost its head\n"
         status, out, err = call(*QUICK)

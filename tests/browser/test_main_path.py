@@ -116,7 +116,7 @@ def test_stop_keeps_what_was_measured_and_a_reload_shows_the_run(dashboard: str,
 
 
 def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, page: Any) -> None:
-    page.goto(f"{dashboard}?strategy=memory&steps=4000&batch_size=64&loader_only=true&threads=1")
+    page.goto(f"{dashboard}?strategy=memory&steps=600&batch_size=1&evaluate=false&threads=1")
     page.locator(".st-key-run-button button").click()
     page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
     text = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.text"
