@@ -1,6 +1,6 @@
 """The strategies side by side on this machine: loader only, and with training.
 
-    python -m benchmarks.strategies [--rounds 3] [--csv FILE]
+    python -m benchmarks.strategies [--rounds 3] [--loader-only] [--csv FILE]
 
 Runs every strategy at every batch size in turn, `--rounds` times over, each in a process of its own, torch on one
 thread, and prints the median of the rounds' samples/s with their range. Uses VITPROF_HOME as the dashboard does.
@@ -52,6 +52,7 @@ def configs(loader_only: bool) -> list[RunConfig]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--loader-only", action="store_true", help="leave out the runs with training")
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     store = RunStore()
@@ -59,7 +60,7 @@ def main() -> None:
     speeds: dict[tuple[bool, int, str], list[float]] = {}
     try:
         for index in range(given.rounds):
-            for config in configs(loader_only=True) + configs(loader_only=False):
+            for config in configs(loader_only=True) + ([] if given.loader_only else configs(loader_only=False)):
                 run_id = manager.submit(config)
                 manager.wait(run_id)
                 run = store.run(run_id)
@@ -71,7 +72,7 @@ def main() -> None:
     finally:
         manager.shutdown()
         store.close()
-    for loader_only in (True, False):
+    for loader_only in (True,) if given.loader_only else (True, False):
         print(f"\n{'loader only' if loader_only else 'with training'}, samples/s: median (range) of {given.rounds}\n")
         print("| batch | " + " | ".join(s + (f" ({w})" if w else "") for s, w in CASES) + " |")
         print("|---" * (len(CASES) + 1) + "|")

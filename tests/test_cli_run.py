@@ -196,9 +196,9 @@ class TestFailure:
         assert status == 1
         assert (run["status"], run["error"]) == ("failed", "RuntimeError: the model")
         assert run["summary"]["n_steps"] == 0
-        assert err == "vitprof: run 1 failed: RuntimeError: has lost its head\n"
+        assert err == "vitprof: run 1 failed: RuntimeError: the model\n"
         status, out, err = call(*QUICK)
-        assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: has lost its head\n")
+        assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
 
     @pytest.fixture
     def own_copy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
