@@ -32,7 +32,7 @@ LOSS = "#CC79A7"
 RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, "#F0E442", OTHER)
 
 MAX_GROUPS = 650
-"""Groups in a live chart: at most three points each, so that no trace passes 2,000 points."""
+"""Groups in a live chart, two points each at most; the gap chart has fewer. No trace passes 2,000 points."""
 OVERVIEW_GROUPS = 160
 """Groups in the idle-gap chart of a whole run: few enough for each gap to be some pixels wide."""
 
@@ -90,9 +90,13 @@ LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "
 MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
 
 
-MEMORY_AXIS = _axis(
-    "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
-)
+def _beside_memory(axis: dict[str, Any]) -> dict[str, Any]:
+    """Layout over time with `axis` on the left and memory on the right."""
+    memory = _axis(
+        "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
+    )
+    margin = MARGIN | {"r": 64}
+    return {"xaxis": _axis("time since the run began (s)"), "yaxis": axis, "yaxis2": memory, "margin": margin}
 
 
 def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -249,14 +253,7 @@ GPU = LiveChart(
         _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
         _line("memory of the job", OTHER, "GiB", yaxis="y2", visible="legendonly"),
     ),
-    layout={
-        "xaxis": _axis("time since the run began (s)"),
-        "yaxis": _axis("GPU-util (%)", range=[0, 105]),
-        "yaxis2": _axis(
-            "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
-        ),
-        "margin": MARGIN | {"r": 64},
-    },
+    layout=_beside_memory(_axis("GPU-util (%)", range=[0, 105])),
     build=_telemetry_points(
         ("gpu_util_pct", 1.0),
         ("gpu_mem_job_bytes", 2.0**-30),
@@ -277,14 +274,7 @@ CPU = LiveChart(
         _line("CPU of the job", GPU_UTIL, "%", line={"shape": "vh"}),
         _line("memory of the job", MEMORY, "GiB", yaxis="y2"),
     ),
-    layout={
-        "xaxis": _axis("time since the run began (s)"),
-        "yaxis": _axis("CPU (% of one core)", rangemode="tozero"),
-        "yaxis2": _axis(
-            "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
-        ),
-        "margin": MARGIN | {"r": 64},
-    },
+    layout=_beside_memory(_axis("CPU (% of one core)", rangemode="tozero")),
     build=_telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
 )
 
