@@ -11,7 +11,7 @@ import streamlit as st
 def main() -> None:
     """Page set-up and navigation."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import resources
+    from vitprof.ui import entry, resources
     from vitprof.ui.assets import ensure_assets, page_icon
 
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
@@ -26,8 +26,10 @@ def main() -> None:
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
             st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
+            st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
         ]
     )
+    entry.enter()
     page.run()
 
 

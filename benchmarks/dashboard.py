@@ -28,7 +28,8 @@ import numpy as np
 import psutil
 
 from benchmarks.session import Session
-from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -14,8 +14,8 @@ import statistics
 import sys
 from pathlib import Path
 
+from vitprof.config import RunConfig
 from vitprof.jobs.manager import JobManager
-from vitprof.records import RunConfig
 from vitprof.store import RunStore
 
 CASES: tuple[tuple[str, int | None], ...] = (

@@ -4,6 +4,7 @@ import streamlit as st
 
 from vitprof.records import ENDED_STATUSES
 from vitprof.ui import comparison, resources
+from vitprof.ui.entry import through_app
 
 STATE = "compared"
 
@@ -38,4 +39,5 @@ def page() -> None:
     comparison.draw_charts(picked)
 
 
+through_app("pages/compare.py")
 page()

@@ -22,10 +22,12 @@ import pytest
 from numpy.typing import NDArray
 
 from vitprof import catalog, data
+from vitprof.config import RunConfig
 from vitprof.data import digits
-from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.records import STEP_COLUMNS
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
+N_PHOTOS = 120
 CHEAP: dict[str, Any] = {"device": "cpu", "threads": 1, "batch_size": 32}
 """Settings of most jobs here. One thread: two OpenMP threads on two shared cores can take seconds for a step."""
 
@@ -42,12 +44,16 @@ def small_digits(home: Path) -> Iterator[None]:
 
 
 def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
-    """A home of that name in the session's directory, with `digits` in it."""
+    """A home of that name in the session's directory, with `digits` in it (`photos` in that of this name)."""
     home = factory.getbasetemp() / name
     home.mkdir(exist_ok=True)
     if name == "small-digits":
         with small_digits(home):
             data.prepare("digits")
+    elif name == "photos":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("VITPROF_HOME", str(home))
+            data.prepare("photos", N_PHOTOS)
     else:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VITPROF_HOME", str(home))
@@ -59,6 +65,15 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
 def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A VITPROF_HOME in which `digits` has been made."""
     return made_once(tmp_path_factory, "digits")
+
+
+@pytest.fixture(scope="session")
+def photos_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A VITPROF_HOME in which `photos` with N_PHOTOS training images and 12 test images has been made.
+
+    All tests share it: one that damages a file copies the data set first.
+    """
+    return made_once(tmp_path_factory, "photos")
 
 
 @pytest.fixture
@@ -93,6 +108,8 @@ class Recorded:
         self.phases: list[tuple[str, float, float]] = []
         self.values: dict[str, Any] = {}
         self.facts = self.values.update
+        self.notices: list[str] = []
+        self.notice = self.notices.append
         self.completed: bool | None = None
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:

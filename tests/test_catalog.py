@@ -36,7 +36,7 @@ def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
     info = dataset_info(name)
     assert (info.image_size, info.channels, info.classes) == (28, 1, 10)
     assert (info.n_train, info.n_test) == (60_000, 10_000)
-    assert (info.mean, info.std) == (0.1307, 0.3081)
+    assert (info.mean, info.std) == ((0.1307,), (0.3081,))
     assert info.title
     assert info.note
     assert DATASETS[info.name] is info

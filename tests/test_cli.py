@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -9,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vitprof
 from vitprof import cli, doctor
+from vitprof.config import CHOICES, GROUPS, RunConfig
 from vitprof.doctor import Check
+from vitprof.errors import VitprofError
 from vitprof.home import home
-from vitprof.records import KNOBS, RunConfig
+from vitprof.parts import STORAGES
 from vitprof.store import RunStore
 from vitprof.strategies import STRATEGIES
 
@@ -45,7 +49,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     ("args", "complaint"),
     [
         (["--strategy", "magic"], f"--strategy magic: choose one of {NAMES}"),
-        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist"),
+        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist, photos"),
         (["--model", "huge"], "--model huge: choose one of tiny, ti/16, s/16, b/16"),
         (["--batch-size", "0"], "--batch-size 0: give a whole number of at least 1"),
         (["--batch-size", "-3"], "--batch-size -3: give a whole number of at least 1"),
@@ -69,7 +73,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["--isolation", "vm"], "--isolation vm: choose one of process, thread"),
         (
             ["--strategy", "memory", "--workers", "2"],
-            "--workers 2: strategy memory does not take it (it takes no such setting)",
+            "--workers 2: strategy memory does not take it (it takes shuffle)",
         ),
         (["--strategy", "workers", "--prefetch-factor", "0"], "--prefetch-factor 0: give a whole number of at least 1"),
         (["--lr", "-1"], "--lr -1.0: give a number above 0"),
@@ -78,6 +82,14 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["--warmup-steps", "x"], "--warmup-steps x: give a whole number"),
         (["--telemetry-hz", "0"], "--telemetry-hz 0.0: give a number above 0 and up to 50"),
         (["--name", "x" * 201], f"--name {'x' * 20}...: give at most 200 characters"),
+        (["--storage", "tape"], f"--storage tape: choose one of {', '.join(STORAGES)}"),
+        (
+            ["--strategy", "hdf5", "--loader", "threads"],
+            "--loader threads: it cannot read storage hdf5; choose one of dataloader, batches, ahead, generator",
+        ),
+        (["--strategy", "slow-drive", "--slow-mb-s", "0"], "--slow-mb-s 0.0: give a number above 0"),
+        (["--page-cache", "hot"], "--page-cache hot: choose one of as-is, warm, cold"),
+        (["--n-images", "5"], "--n-images 5: digits always has 60000; leave it out"),
         (["--strategy", "two\nlines"], f"--strategy two lines: choose one of {NAMES}"),
         (["--csv", "/no/such/place/x.csv"], "--csv /no/such/place/x.csv: there is no directory /no/such/place"),
         (["--csv", "/"], "--csv /: it is a directory; give a file"),
@@ -117,7 +129,9 @@ def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], name
 
 def test_every_number_that_a_run_takes_is_read_here(call: Call) -> None:
     """So that none is left to Typer, which does not name the value in every version."""
-    for name in ("epochs", "workers", "image_size", "lr", "seed", "threads", "telemetry_hz", *KNOBS[:2]):
+    numbers = [f.name for f in dataclasses.fields(RunConfig) if str(f.type).startswith(("int", "float"))]
+    assert {"workers", "prefetch_factor", "cache_mb", "slow_latency_ms", "n_images"} < set(numbers)
+    for name in numbers:
         option = "--" + name.replace("_", "-")
         status, _, err = call("run", option, "x7")
         assert status == 2
@@ -140,7 +154,78 @@ def test_strategies(call: Call) -> None:
     listed = json.loads(out)
     assert listed["schema_version"] == 1
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
-    assert {"storage", "location", "loader", "transfer", "what", "when", "defaults"} <= listed["strategies"][0].keys()
+    assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= listed[
+        "strategies"
+    ][0].keys()
+
+
+def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
+    listed = json.loads(call("strategies", "--json")[1])["strategies"]
+    dali = next(s for s in listed if s["name"] == "dali")
+    assert (dali["available"], dali["availability"]) == (False, "bad")
+    assert dali["reason"] == "it cannot load digits; choose the data set photos"
+    assert dali["reason"] in call("strategies")[1]
+    photos = json.loads(call("strategies", "--dataset", "photos", "--n-images", "50", "--json")[1])
+    assert photos["dataset"] == "photos"
+    assert {s["name"]: s["storage"] for s in photos["strategies"]}["lmdb"] == "lmdb-encoded"
+    assert all(s["availability"] in ("ok", "note", "bad") for s in photos["strategies"])
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist, photos"),
+        (["--n-images", "x"], "--n-images x: give a whole number"),
+        (["--n-images", "5"], "--n-images 5: digits always has 60000; leave it out"),
+        (["--dataset", "photos", "--n-images", "0"], "--n-images 0: give a whole number of at least 1"),
+    ],
+)
+def test_strategies_with_a_bad_value(call: Call, args: list[str], complaint: str) -> None:
+    assert call("strategies", *args) == (2, "", f"vitprof: {complaint}\n")
+
+
+def test_groups_hold_every_setting_once() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(f.name for f in dataclasses.fields(RunConfig))
+
+
+def test_help_of_run_names_every_option_in_its_panel(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    out = call("run", "--help")[1]
+    for panel, names in GROUPS.items():
+        section = out.partition(f"{panel} ─")[2].partition("╰")[0]
+        assert all("--" + name.replace("_", "-") in section for name in names), panel
+
+
+OTHER: dict[str, tuple[str, Any]] = {"int": ("7", 7), "float": ("7.5", 7.5), "str": ("x", "x")}
+VALID: dict[str, tuple[str, Any]] = {
+    "device": ("cpu", "cpu"),
+    **{name: (values[-1], values[-1]) for name, values in CHOICES.items()},
+}
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(RunConfig)])
+def test_every_setting_reaches_the_config(call: Call, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Up to the point where the run would start."""
+    seen: list[RunConfig] = []
+
+    def take(config: RunConfig) -> None:
+        seen.append(config)
+        raise VitprofError("far enough")
+
+    monkeypatch.setattr(cli.running, "_run_job", take)
+    field = next(f for f in dataclasses.fields(RunConfig) if f.name == name)
+    kind, flag = str(field.type).removesuffix(" | None"), name.replace("_", "-")
+    if kind == "bool":
+        assert call("run", f"--{flag}")[0] == call("run", f"--no-{flag}")[0] == 1
+        assert [getattr(config, name) for config in seen] == [True, False]
+    else:
+        text, value = VALID.get(name) or OTHER[kind]
+        assert call("run", f"--{flag}", text) == (1, "", "vitprof: far enough\n")
+        assert getattr(seen[0], name) == value
+    others = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name not in (name, "epochs")}
+    assert others == {key: getattr(seen[0], key) for key in others}
 
 
 class TestStore:

@@ -117,16 +117,16 @@ class TestRun:
         """What a job says of itself is shown as it is."""
         shown = io.StringIO()
         terminal = Console(file=shown, force_terminal=True, width=100)
-        monkeypatch.setattr(cli, "err", terminal)
+        monkeypatch.setattr(cli.terminal, "err", terminal)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
         step = train._train_step
 
-        def talking(job: train.Job, batch: Any) -> Any:
+        def talking(job: train.Job, *batch: Any) -> Any:
             job.events.stage("training", 0.5, "[/bracket] of 8")
-            return step(job, batch)
+            return step(job, *batch)
 
         monkeypatch.setattr(train, "_train_step", talking)
-        monkeypatch.setattr(cli, "POLL_S", 0.01)
+        monkeypatch.setattr(cli.running, "POLL_S", 0.01)
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.jobs.recording.FLUSH_EVERY_S", 0.0)
             status, _, _ = call(*QUICK, "--no-evaluate", "--steps", "40")

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from vitprof import doctor
+from vitprof.config import RunConfig
 from vitprof.doctor import Check, examine
-from vitprof.records import RunConfig
+from vitprof.locations.tmpfs import Tmpfs
 from vitprof.store import RunStore
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo
 
@@ -22,7 +23,17 @@ Usage = collections.namedtuple("Usage", "total used free")
 def found(what: str) -> Check:
     """The one check of this name, on a line of its own like all others."""
     checks = {check.what: check for check in examine()}
-    assert list(checks) == ["vitprof", "packages", "PyTorch", "NVML", "shared memory", "disk", "database"]
+    assert list(checks) == [
+        "vitprof",
+        "packages",
+        "DALI",
+        "PyTorch",
+        "NVML",
+        "shared memory",
+        "RAM disk",
+        "disk",
+        "database",
+    ]
     for check in checks.values():
         assert check.verdict in ("ok", "note", "bad")
         assert check.found
@@ -121,3 +132,37 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     check = found("packages")
     assert (check.verdict, check.found) == ("bad", "missing: h5py, lmdb")
     assert check.meaning == "pip install -r requirements.txt"
+
+
+def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "opencv-python-headless":
+            raise metadata.PackageNotFoundError(name)
+        return "4.12.0" if name == "opencv-python" else real(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    assert found("packages").verdict == "ok"
+    assert "opencv-python 4.12.0" in found("packages").found
+
+
+def test_dali_is_optional_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "2.4.0")
+    monkeypatch.setattr(doctor, "installed", lambda name: True)
+    assert (found("DALI").verdict, found("DALI").found) == ("ok", "nvidia-dali-cuda130 2.4.0")
+    monkeypatch.setattr(doctor, "installed", lambda name: False)
+    assert (found("DALI").verdict, found("DALI").found) == ("note", "nvidia-dali-cuda130 2.4.0, without its module")
+    monkeypatch.setattr(doctor.metadata, "version", missing)
+    assert found("DALI").verdict == "note"
+    assert found("DALI").meaning.endswith("pip install nvidia-dali-cuda130")
+
+
+def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_tmpfs", lambda: None)
+    assert found("RAM disk").verdict == "note"
+    monkeypatch.setattr(doctor, "find_tmpfs", lambda: Tmpfs(Path("/run/ram"), 3 << 30))
+    assert (found("RAM disk").verdict, found("RAM disk").found) == ("ok", "room for 3.00 GiB in /run/ram")

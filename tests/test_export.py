@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vitprof.config import CONFIG_COLUMNS, RunConfig
 from vitprof.errors import VitprofError
 from vitprof.export import (
     FORMULA_STARTS,
@@ -31,15 +32,7 @@ from vitprof.export import (
     summary_csv,
     write_text,
 )
-from vitprof.records import (
-    CONFIG_COLUMNS,
-    RUN_COLUMNS,
-    SCHEMA_VERSION,
-    STEP_COLUMNS,
-    SUMMARY_COLUMNS,
-    RunConfig,
-    RunSummary,
-)
+from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.store import RunStore, StoredRun
 
 SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'

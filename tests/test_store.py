@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from vitprof import store as store_module
+from vitprof.config import RunConfig
 from vitprof.errors import StoreError
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunConfig, RunSummary
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import STORE_VERSION, RunStore
 
 NAN, INF = math.nan, math.inf
@@ -27,7 +28,8 @@ REPOSITORY = Path(__file__).parents[1]
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
 WRITER = """
 import math, sys
-from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS
 from vitprof.store import RunStore
 print("ready", flush=True)
 sys.stdin.readline()

@@ -8,61 +8,151 @@ from typing import Any
 
 import pytest
 
-from vitprof.catalog import DATASETS, MODELS
+from vitprof.catalog import DATASETS, MODELS, dataset_info
+from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
-from vitprof.records import KNOBS, RunConfig
-from vitprof.strategies import STRATEGIES, Strategy, resolve, strategy
+from vitprof.parts import LOADERS, LOCATIONS, TRANSFERS, Combination, why_not
+from vitprof.strategies import STRATEGIES, Strategy, resolve, run_name, strategy
 
-OTHER_VALUE = {"workers": 3, "prefetch_factor": 7, "pin_memory": False, "persistent_workers": False}
+OTHER_VALUE: dict[str, Any] = {
+    "workers": 3,
+    "prefetch_factor": 7,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "start_method": "spawn",
+    "decoder": "pil",
+    "cache_mb": 3.0,
+    "slow_drive": "mechanical-disk",
+    "slow_mb_s": 12.0,
+    "slow_latency_ms": 3.5,
+    "stage_overlap": True,
+}
 EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.name)
 
 
-def test_the_strategies_that_were_asked_for_are_there() -> None:
-    assert set(STRATEGIES) >= {"per-sample", "workers", "memory", "device", "tensordataset"}
-    assert STRATEGIES["tensordataset"].loader == STRATEGIES["per-sample"].loader == "dataloader"
-    assert STRATEGIES["memory"].loader == "batches"
-    assert STRATEGIES["device"].transfer == "resident"
+def dataset_of(plan: Strategy) -> str:
+    """A data set that the strategy can load."""
+    return "photos" if plan.name == "dali" else "digits"
+
+
+def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
+    info = dataset_info(name or dataset_of(plan))
+    return plan.knobs(plan.combination(info), info)
+
+
+def test_every_row_of_the_reference_can_be_chosen() -> None:
+    """REFERENCE.md's feature table, rows 1 to 16; those that are settings are fields of the config."""
+    assert set(STRATEGIES) >= {"per-sample", "workers", "memory", "device", "tensordataset"}  # 1, 2, 4
+    assert set(STRATEGIES) >= {"cache", "preprocessed", "prefetch", "ram-disk", "dali"}  # 5, 6, 8, 9, 10
+    assert set(STRATEGIES) >= {"pt", "pt-whole", "generator", "slow-drive", "staged", "hdf5", "lmdb"}  # 11, 12, 14-16
+    assert {"augment", "cudnn_benchmark", "evaluate", "precision"} <= set(RunConfig().to_dict())  # 3, 7, 8, 13
+    used = {part for plan in STRATEGIES.values() for part in (plan.loader, plan.location, plan.transfer)}
+    assert used == {*LOADERS, *LOCATIONS, *TRANSFERS}
 
 
 @EVERY
-def test_a_strategy_explains_itself_and_only_has_knobs_that_a_config_knows(plan: Strategy) -> None:
+def test_a_strategy_explains_itself(plan: Strategy) -> None:
     assert strategy(plan.name) is plan
-    assert all([plan.title, plan.storage, plan.location, plan.loader, plan.transfer])
-    assert len(plan.what) > 40
-    assert len(plan.when) > 40
-    assert set(plan.defaults) <= set(KNOBS)
+    assert all(len(text) > 20 for text in (plan.what, plan.when, plan.costs, plan.origin))
+    assert plan.what.count(". ") + plan.what.count("; ") >= 1, "two sentences"
+    assert set(plan.defaults) | set(plan.fixed) <= set(KNOBS)
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["digits", "mnist", "photos"])
+def test_a_strategy_fits_every_data_set_that_its_parts_can_keep(plan: Strategy, name: str) -> None:
+    info = dataset_info(name)
+    if plan.name == "dali" and info.kind == "idx":
+        with pytest.raises(ConfigError, match="strategy: 'dali' is not possible; its loader dali"):
+            resolve(RunConfig(strategy="dali", dataset=name))
+        return
+    resolved = resolve(RunConfig(strategy=plan.name, dataset=name))
+    parts = Combination(*(getattr(resolved, kind) or "" for kind in PARTS))
+    assert why_not(info, parts) is None
+    assert parts == plan.combination(info)
+    assert resolved.n_images == (info.n_train if name == "photos" else None)
 
 
 @EVERY
 def test_resolve_fills_in_every_default(plan: Strategy) -> None:
-    resolved = resolve(RunConfig(strategy=plan.name))
-    assert {knob: getattr(resolved, knob) for knob in KNOBS} == {k: plan.defaults.get(k) for k in KNOBS}
+    resolved = resolve(RunConfig(strategy=plan.name, dataset=dataset_of(plan)))
+    takes = knobs_of(plan) | {k: v for k, v in plan.fixed.items() if v is not None}
+    assert {knob: getattr(resolved, knob) for knob in KNOBS} == {k: takes.get(k) for k in KNOBS}
     assert (resolved.image_size, resolved.lr) == (28, 3e-3)
 
 
 @EVERY
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", OTHER_VALUE)
 def test_a_knob_is_kept_where_the_strategy_takes_it_and_refused_where_not(plan: Strategy, knob: str) -> None:
-    value = OTHER_VALUE[knob]
-    config = RunConfig(strategy=plan.name, **{knob: value})
-    if knob in plan.defaults:
-        assert value != plan.defaults[knob]
+    value, takes = OTHER_VALUE[knob], knobs_of(plan)
+    config = RunConfig(strategy=plan.name, dataset=dataset_of(plan), **{knob: value})
+    if knob in takes:
+        assert value != takes[knob]
         resolved = resolve(config)
-        assert {k: getattr(resolved, k) for k in KNOBS} == {**plan.defaults, knob: value}
+        assert {k: getattr(resolved, k) for k in takes} == {**takes, knob: value}
+        return
+    if plan.fixed.get(knob, ()) == value:  # what it is anyway
+        assert getattr(resolve(config), knob) == value
         return
     with pytest.raises(ConfigError) as caught:
         resolve(config)
     assert (caught.value.field, caught.value.value) == (knob, value)
     assert f"strategy {plan.name} does not take it" in str(caught.value)
-    assert all(name in caught.value.allowed for name in plan.defaults)
+    assert all(name in caught.value.allowed for name in takes)
 
 
 @EVERY
 def test_resolving_twice_changes_nothing_more(plan: Strategy) -> None:
     """The job manager resolves what a person asked for, and the job resolves what it is given."""
-    once = resolve(RunConfig(strategy=plan.name, steps=3))
+    once = resolve(RunConfig(strategy=plan.name, dataset=dataset_of(plan), steps=3))
     assert resolve(once) == once
     assert resolve(RunConfig.from_dict(once.to_dict())) == once
+
+
+def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
+    resolved = resolve(RunConfig(strategy="workers", storage="hdf5-chunked", location="staged", loader="ahead"))
+    assert (resolved.storage, resolved.loader, resolved.transfer) == ("hdf5-chunked", "ahead", "pinned")
+    assert (resolved.shuffle, resolved.slow_drive, resolved.prefetch_factor) == ("block", "network-drive", 1)
+    assert (resolved.workers, resolved.pin_memory) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"loader": "threads"}, "loader: 'threads' is not possible; it cannot read storage idx; choose one of "),
+        ({"storage": "hdf5-encoded"}, "storage: 'hdf5-encoded' is not possible; it cannot keep digits; choose one of "),
+        ({"storage": "tape"}, "storage: 'tape' is not possible; choose one of idx, imagefolder, "),
+        ({"location": "ram-disk"}, "location: 'ram-disk' is not possible; storage idx is in memory while training"),
+        ({"transfer": "resident"}, "transfer: 'resident' is not possible; it needs storage memory and loader batches"),
+        ({"storage": "files", "decoder": "simplejpeg"}, "decoder: 'simplejpeg' is not possible; it cannot decode PNG"),
+        ({"storage": "files", "loader": "threads", "workers": 0}, "workers: 0 is not possible; loader threads works "),
+        ({"n_images": 500}, "n_images: 500 is not possible; digits always has 60000; leave it out"),
+        ({"strategy": "device", "augment": "cpu"}, "augment: 'cpu' is not possible; these samples are not touched"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_in_one_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(RunConfig(**({"strategy": "workers"} | values)))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "strategy", "augment"),
+    [
+        ("digits", "per-sample", "off"),
+        ("digits", "memory", "off"),
+        ("photos", "per-sample", "cpu"),
+        ("photos", "threads", "cpu"),
+        ("photos", "preprocessed", "device"),
+        ("photos", "device", "device"),
+        ("photos", "tensordataset", "device"),
+    ],
+)
+def test_photos_are_augmented_unless_told_otherwise(dataset: str, strategy: str, augment: str) -> None:
+    """A random crop and a flip are part of training on photos; on the device where the pixels come in whole batches."""
+    assert resolve(RunConfig(dataset=dataset, strategy=strategy)).augment == augment
+    assert resolve(RunConfig(dataset=dataset, strategy=strategy, augment="off")).augment == "off"
 
 
 @pytest.mark.parametrize("given", [{}, {"prefetch_factor": 4, "persistent_workers": True}])
@@ -108,7 +198,8 @@ def test_a_batch_may_be_the_whole_set() -> None:
 def test_nothing_else_of_the_config_is_touched() -> None:
     config = RunConfig(name="n", seconds=3.0, seed=7, device="cuda:1", precision="bf16", warmup_steps=0, evaluate=False)
     before, after = config.to_dict(), resolve(config).to_dict()
-    assert {name for name in before if before[name] != after[name]} == {"image_size", "lr"}
+    filled = {"image_size", "lr", "augment", *PARTS, "workers", "pin_memory", "persistent_workers"}
+    assert {name for name in before if before[name] != after[name]} == filled
 
 
 def test_choosing_storing_and_drawing_need_no_torch_and_no_streamlit() -> None:
@@ -117,3 +208,34 @@ def test_choosing_storing_and_drawing_need_no_torch_and_no_streamlit() -> None:
     code += "print([m for m in ('torch', 'torchvision', 'streamlit') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [
+        ({"name": "mine", "strategy": "workers", "workers": 2}, "mine"),
+        ({"strategy": "memory", "batch_size": 512}, "memory, batch 512"),
+        ({"strategy": "workers", "workers": 1}, "workers, batch 128, 1 worker"),
+        ({"strategy": "workers", "workers": 4, "loader_only": True}, "workers, batch 128, 4 workers, loader only"),
+        ({"strategy": "workers", "workers": 0}, "workers, batch 128"),
+        (
+            {"strategy": "threads", "dataset": "photos", "workers": 2, "page_cache": "cold"},
+            "threads, photos, batch 128, 2 threads, cold page cache",
+        ),
+        (
+            {"strategy": "cache", "storage": "memmap", "cache_mb": 12.5, "augment": "cpu"},
+            "cache, storage memmap, batch 128, cache 12.5 MB, augmented on cpu",
+        ),
+        (
+            {"strategy": "staged", "slow_drive": "mechanical-disk", "workers": 0},
+            "staged, batch 128, throttled as mechanical-disk",
+        ),
+        (
+            {"model": "s/16", "precision": "bf16", "compile": True, "strategy": "device"},
+            "device, batch 128, s/16, bf16, compiled",
+        ),
+    ],
+)
+def test_a_run_without_a_name_is_called_after_what_tells_runs_apart(values: dict[str, Any], label: str) -> None:
+    assert run_name(RunConfig(**values)) == label
+    assert run_name(resolve(RunConfig(**values))) == label

@@ -12,12 +12,28 @@ from pathlib import Path
 from typing import Literal
 
 from vitprof import __version__, formats
+from vitprof.availability import installed
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
+from vitprof.locations.tmpfs import find_tmpfs
 from vitprof.store import RunStore
 from vitprof.telemetry import Nvml
 
-PACKAGES = ("torch", "torchvision", "streamlit", "plotly", "nvidia-ml-py", "numpy", "sqlalchemy", "h5py", "lmdb")
+PACKAGES: tuple[tuple[str, ...], ...] = (
+    ("torch",),
+    ("torchvision",),
+    ("streamlit",),
+    ("plotly",),
+    ("nvidia-ml-py",),
+    ("numpy",),
+    ("sqlalchemy",),
+    ("h5py",),
+    ("lmdb",),
+    ("simplejpeg",),
+    ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+)
+"""What vitprof needs; of several names, which bring the same module, any one."""
+DALI = tuple(f"nvidia-dali-cuda{version}" for version in ("130", "120", "110"))
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
@@ -39,22 +55,38 @@ def examine() -> Iterator[Check]:
     """All checks, in the order they matter."""
     yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
+    yield _dali()
     yield _torch()
     yield _nvml()
     yield _shared_memory()
+    yield _ram_disk()
     yield from _home()
 
 
+def _version(names: tuple[str, ...]) -> str | None:
+    """Name and version of the first of these packages that is installed."""
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return f"{name} {metadata.version(name)}"
+    return None
+
+
 def _packages() -> Check:
-    found, missing = [], []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            missing.append(name)
+    versions = {names[0]: _version(names) for names in PACKAGES}
+    missing = [name for name, version in versions.items() if version is None]
     if missing:
         return Check("packages", f"missing: {', '.join(missing)}", "bad", "pip install -r requirements.txt")
-    return Check("packages", ", ".join(found), "ok", "")
+    return Check("packages", ", ".join(filter(None, versions.values())), "ok", "")
+
+
+def _dali() -> Check:
+    """DALI is optional; a package whose module is not there is one for another system, or half removed."""
+    version = _version(DALI)
+    if version is None:
+        return Check("DALI", "not installed", "note", f"strategy dali needs it: pip install {DALI[0]}")
+    if not installed(DALI[0]):
+        return Check("DALI", f"{version}, without its module", "note", f"install it again: pip install {DALI[0]}")
+    return Check("DALI", version, "ok", "")
 
 
 def _torch() -> Check:
@@ -87,6 +119,13 @@ def _shared_memory() -> Check:
     if free < LOW_SHM_BYTES:
         return Check("shared memory", found, "note", "DataLoader workers can die of a bus error with large batches")
     return Check("shared memory", found, "ok", "")
+
+
+def _ram_disk() -> Check:
+    found = find_tmpfs()
+    if found is None:
+        return Check("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
+    return Check("RAM disk", f"room for {formats.size(found.free_bytes)} in {found.path}", "ok", "")
 
 
 def _home() -> Iterator[Check]:

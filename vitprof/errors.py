@@ -22,6 +22,10 @@ class DataError(VitprofError):
     """A data set that is missing, damaged, or cannot be made here."""
 
 
+class SampleError(DataError):
+    """One sample that cannot be read; the others can. A run fails with it unless told to skip such samples."""
+
+
 class StoreError(VitprofError):
     """The run store cannot be opened, read or written, or holds no such run."""
 
@@ -44,10 +48,13 @@ def one_line(error: BaseException) -> str:
     Of a DataLoader worker's exception the last line: PyTorch puts the worker's whole traceback in front of it.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[1].startswith("Original Traceback"):
+        last = lines[-1]
+        if isinstance(error, VitprofError):
+            return last.removeprefix(f"{type(error).__module__}.{type(error).__qualname__}: ")
+        return last if ": " in last else f"{type(error).__name__}: {last}"
     if isinstance(error, VitprofError):
         return " ".join(lines)
     if not lines:
         return type(error).__name__
-    if len(lines) > 1 and lines[1].startswith("Original Traceback"):
-        return lines[-1] if ": " in lines[-1] else f"{type(error).__name__}: {lines[-1]}"
     return f"{type(error).__name__}: {lines[0]}"

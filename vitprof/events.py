@@ -23,5 +23,8 @@ class Events(Protocol):
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
         """A stretch of the run that is not a step has ended."""
 
+    def notice(self, line: str) -> None:
+        """Something a person should know about the run: a line, shown with it."""
+
     def facts(self, values: dict[str, Any]) -> None:
         """Figures that belong to the run as a whole; later values replace earlier ones."""

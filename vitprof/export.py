@@ -15,16 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitprof.config import CONFIG_COLUMNS
 from vitprof.errors import VitprofError
-from vitprof.records import (
-    CONFIG_COLUMNS,
-    RUN_COLUMNS,
-    SCHEMA_VERSION,
-    SUMMARY_COLUMNS,
-    StepRecord,
-    columns,
-    summary_to_dict,
-)
+from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, SUMMARY_COLUMNS, StepRecord, columns, summary_to_dict
 from vitprof.store import RunStore, StoredRun
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

@@ -46,24 +46,27 @@ class StepRecorder:
         epoch: int,
         t_start: float,
         t_got: float,
-        h2d_start: Mark,
-        h2d_end: Mark,
+        copy_start: Mark,
+        copy_end: Mark,
+        ready: Mark,
         compute_end: Mark | None,
         loss: Callable[[], float],
         samples: int,
         warmup: bool,
     ) -> None:
-        """Take note of a step whose device work has been launched. Compute begins where the copy ends.
+        """Take note of a step whose device work has been launched. Compute begins where the batch is `ready`.
 
-        `compute_end` is None where nothing was computed.
+        That is the end of the copy, unless a stream of its own made it: then the training stream passed `ready`
+        after the step before and after the copy. `compute_end` is None where nothing was computed.
         """
         if self._device.immediate:  # a step of a fast loader takes 12 us: the queue would be a tenth of that
-            end = h2d_end if compute_end is None else compute_end
-            self._hand_on_row(step, epoch, t_start, t_got, h2d_start, h2d_end, end, samples, loss(), warmup)
+            end = ready if compute_end is None else compute_end
+            h2d = copy_end - copy_start
+            self._hand_on_row(step, epoch, t_start, t_got, h2d, ready, end, samples, loss(), warmup)
             return
         reached = self._device.mark()  # after the loss was sent on its way: when this is passed, all of it is there
         self._pending.append(
-            (reached, h2d_start, h2d_end, compute_end, step, epoch, t_start, t_got, loss, samples, warmup)
+            (reached, copy_start, copy_end, ready, compute_end, step, epoch, t_start, t_got, loss, samples, warmup)
         )
         self.resolve(at_most_pending=MAX_PENDING)
 
@@ -83,12 +86,14 @@ class StepRecorder:
             device.release(entry[0])
 
     def _finish(self, entry: tuple[Mark, ...]) -> None:
-        _, h2d_start, h2d_end, compute_end, step, epoch, t_start, t_got, loss, samples, warmup = entry
+        _, copy_start, copy_end, ready, compute_end, step, epoch, t_start, t_got, loss, samples, warmup = entry
         seconds = self._device.seconds
-        copy_start, start = seconds(h2d_start), seconds(h2d_end)
+        h2d, start = seconds(copy_end) - seconds(copy_start), seconds(ready)
         end = start if compute_end is None else seconds(compute_end)
-        self._hand_on_row(step, epoch, t_start, t_got, copy_start, start, end, samples, loss(), warmup)
-        self._device.release(h2d_start, h2d_end, *(() if compute_end is None else (compute_end,)))
+        self._hand_on_row(step, epoch, t_start, t_got, h2d, start, end, samples, loss(), warmup)
+        # a transfer that copies nothing gives one mark for all three; each is given back once
+        marks = {id(mark): mark for mark in (copy_start, copy_end, ready, compute_end) if mark is not None}
+        self._device.release(*marks.values())
 
     def _hand_on_row(
         self,
@@ -96,7 +101,7 @@ class StepRecorder:
         epoch: int,
         t_start: float,
         t_got: float,
-        copy_start: float,
+        h2d: float,
         start: float,
         end: float,
         samples: int,
@@ -113,7 +118,7 @@ class StepRecorder:
                 epoch,
                 t_start,
                 t_got - t_start,
-                start - copy_start,
+                h2d,
                 start,
                 end - start,
                 start - before,

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.errors import ConfigError
-
 SCHEMA_VERSION = 1
 """Version of the JSON object and of the CSV columns. Rises when a column changes its meaning or goes away."""
 
@@ -134,8 +132,15 @@ class RunSummary:
     gpu_mem_peak_bytes: float = measured("highest device memory of the job (NVML, else PyTorch's allocator)")
     rss_peak_bytes: float = measured("highest resident memory of the job's process tree")
     cpu_s_per_sample: float = measured("CPU seconds of job and workers for each sample; process isolation only")
-    prepare_s: float = measured("making or checking the data set and opening the storage, once")
-    startup_s: float = measured("start of the job to the first request for a batch, without prepare_s")
+    prepare_s: float = measured("making or checking the data set and the storage, opening it, filling its cache")
+    storage_prepare_s: float = measured("making the storage, at the time it was made; 0 for a data set's own files")
+    storage_bytes: float = measured("room that the storage takes on disk")
+    stage_s: float = measured("copying the storage to RAM disk or local disk, of this run")
+    stage_bytes: float = measured("bytes copied to RAM disk or local disk")
+    page_cached_frac: float = measured("share of the storage's files in the system's page cache when training began")
+    cache_hit_frac: float = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
+    n_unreadable: int = counted("samples left out because they could not be read, each time they came up")
+    startup_s: float = measured("start of the job to the first request for a batch, without prepare_s and stage_s")
     first_batch_s: float = measured("wait for the very first batch, worker start included")
     epoch_restart_s: float = measured("median wait for the first batch of each later epoch")
     evaluate_s: float = measured("all evaluations on the test set together")
@@ -161,141 +166,6 @@ TELEMETRY_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(TelemetrySamp
 SUMMARY_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(RunSummary))
 RUN_COLUMNS: tuple[str, ...] = ("run_id", "name", "status", "created_utc")
 """What stands before config and summary in a row of the comparison CSV."""
-
-Precision = Literal["fp32", "bf16"]
-Isolation = Literal["process", "thread"]
-BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
-KNOBS: tuple[str, ...] = ("workers", "prefetch_factor", "pin_memory", "persistent_workers")
-"""Fields of `RunConfig` that only some strategies take. None means: the strategy's default."""
-
-
-KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "give text"),
-    "bool": ((bool,), "give true or false"),
-    "float": ((int, float), "give a number"),
-}
-"""What a field of `RunConfig` with this annotation takes; whole numbers and choices are checked one by one."""
-
-
-def knob_doc(doc: str, default: Any) -> Any:
-    """A field of `RunConfig` with its help text, which the command line and the sidebar both show."""
-    return field(default=default, metadata={"doc": doc})
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """One job, as asked for. Checked once, here, as far as it can be without knowing data set and strategy."""
-
-    name: str = knob_doc("what to call the run; made from strategy and batch size if empty", "")
-    dataset: str = knob_doc("data set to train on", "digits")
-    model: str = knob_doc("Vision Transformer to train", "tiny")
-    strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
-    batch_size: int = knob_doc("samples for each step", 128)
-    epochs: int | None = knob_doc("budget: whole passes over the training set", None)
-    steps: int | None = knob_doc("budget: training steps", None)
-    seconds: float | None = knob_doc("budget: seconds of training", None)
-    device: str = knob_doc("auto (the first GPU, else the CPU), cpu, or cuda:N", "auto")
-    precision: Precision = knob_doc("fp32, or bf16 by autocast", "fp32")
-    compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
-    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
-    lr: float | None = knob_doc("learning rate for Adam; the model's own if not given", None)
-    seed: int = knob_doc("seed of the weights and of the sample order", 42)
-    workers: int | None = knob_doc("DataLoader worker processes", None)
-    prefetch_factor: int | None = knob_doc("batches each worker keeps ready", None)
-    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
-    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
-    warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
-    evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
-    loader_only: bool = knob_doc("fetch and transfer batches without training", False)
-    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
-    isolation: Isolation = knob_doc("train in a process of its own (recommended) or in a thread of this one", "process")
-    telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
-
-    def __post_init__(self) -> None:
-        budgets = [b for b in BUDGETS if getattr(self, b) is not None]
-        if len(budgets) > 1:
-            first, second = budgets[:2]
-            raise ConfigError(second, getattr(self, second), f"give one budget only, and {first} is given already")
-        if not budgets:
-            object.__setattr__(self, "epochs", 1)
-        self._at_least("batch_size", 1)
-        self._at_least("epochs", 1)
-        self._at_least("steps", 1)
-        self._check_kinds()
-        if self.seconds is not None and not (0 < self.seconds < math.inf):
-            raise ConfigError("seconds", self.seconds, "give a number above 0")
-        self._one_of("precision", ("fp32", "bf16"))
-        self._one_of("isolation", ("process", "thread"))
-        if self.device not in ("auto", "cpu") and not (
-            self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
-        ):
-            raise ConfigError("device", self.device, "choose auto, cpu or cuda:N, such as cuda:0")
-        self._at_least("image_size", 1)
-        if self.lr is not None and not (0 < self.lr < math.inf):
-            raise ConfigError("lr", self.lr, "give a number above 0")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
-            raise ConfigError("seed", self.seed, "give a whole number from 0 to 4294967295")
-        self._at_least("workers", 0)
-        self._at_least("prefetch_factor", 1)
-        self._at_least("warmup_steps", 0)
-        self._at_least("threads", 0)
-        if not 0 < self.telemetry_hz <= 50:
-            raise ConfigError("telemetry_hz", self.telemetry_hz, "give a number above 0 and up to 50")
-        if len(self.name) > 200:
-            raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
-        if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
-            raise ConfigError("name", self.name, "give text in UTF-8")
-
-    def _check_kinds(self) -> None:
-        for f in dataclasses.fields(self):
-            kind, _, optional = str(f.type).partition(" | ")
-            value = getattr(self, f.name)
-            if kind not in KINDS or (optional and value is None):
-                continue
-            wanted, allowed = KINDS[kind]
-            if not isinstance(value, wanted) or isinstance(value, bool) != (kind == "bool"):
-                raise ConfigError(f.name, value, allowed)
-
-    def _at_least(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if value is None and getattr(type(self), name) is None:  # the default: it may be left out
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(name, value, f"give a whole number of at least {least}")
-
-    def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
-        if getattr(self, name) not in allowed:
-            raise ConfigError(name, getattr(self, name), f"choose one of {', '.join(allowed)}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """The inverse of `to_dict`. Raises `ConfigError` on a name that is no field."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise ConfigError(name, values[name], "there is no such setting")
-        return cls(**values)
-
-    @property
-    def label(self) -> str:
-        """The run's name, or one made from what tells runs apart."""
-        parts = [
-            self.strategy,
-            f"batch {self.batch_size}",
-            f"{self.workers} worker{'s' if self.workers > 1 else ''}" if self.workers else "",
-            self.model if self.model != "tiny" else "",
-            self.precision if self.precision != "fp32" else "",
-            "compiled" if self.compile else "",
-            "loader only" if self.loader_only else "",
-        ]
-        return self.name or ", ".join(filter(None, parts))
-
-
-CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
 
 
 def json_number(value: float | int | None) -> float | int | None:

@@ -20,13 +20,13 @@ import psutil
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.home import ensure_dir, home
 from vitprof.records import (
     LIVE_STATUSES,
     Column,
     Phase,
-    RunConfig,
     RunSummary,
     Status,
     StepRecord,
@@ -35,6 +35,7 @@ from vitprof.records import (
     summary_from_dict,
     summary_to_dict,
 )
+from vitprof.strategies import run_name
 
 STORE_VERSION = 1
 MAX_ID = 2**31 - 1
@@ -216,7 +217,7 @@ class RunStore:
         with self._transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(
-                    name=config.label,
+                    name=run_name(config),
                     status="queued",
                     created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
                     config=config.to_dict(),

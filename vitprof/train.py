@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,23 +14,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitprof import data
 from vitprof.catalog import dataset_info, model_preset
+from vitprof.config import RunConfig
 from vitprof.devices import Clock, Device, open_device
 from vitprof.environment import CpuMeter, describe
+from vitprof.errors import DataError
 from vitprof.events import Events
-from vitprof.loaders import Loader, open_loader
 from vitprof.model import build_model
+from vitprof.pipeline import Pipeline, Split, open_pipeline
 from vitprof.recorder import StepRecorder
-from vitprof.records import RunConfig
-from vitprof.storage import Batch, open_storage
-from vitprof.strategies import resolve, strategy
-from vitprof.transfer import Transfer, open_transfer
-from vitprof.transfer.normalise import ToInput
+from vitprof.strategies import resolve
+from vitprof.transfer import Moved, ToInput
 
 Stop = Callable[[], bool]
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
+NAMED_UNREADABLE = 5
+"""Unreadable samples that a run names; the rest is counted."""
 
 
 @dataclass
@@ -41,14 +42,12 @@ class Job:
     stop: Stop
     clock: Clock
     device: Device
-    transfer: Transfer
-    to_input: ToInput
+    pipeline: Pipeline
     model: Callable[[Tensor], Tensor]
     optimizer: torch.optim.Optimizer
     recorder: StepRecorder
     cpu: CpuMeter
-    train_loader: Loader
-    test_loader: Loader | None
+    unreadable: int = 0
 
     def autocast(self) -> AbstractContextManager[Any]:
         if self.config.precision == "fp32":
@@ -64,6 +63,12 @@ class Job:
         finally:
             self.events.phase(name, start, self.clock())
 
+    def left_out(self, lines: tuple[str, ...]) -> None:
+        """Count samples that could not be read, and name the first few."""
+        for line in lines[: max(0, NAMED_UNREADABLE - self.unreadable)]:
+            self.events.notice(f"left out: {line}")
+        self.unreadable += len(lines)
+
 
 def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
     """Run the job that `config` describes and report to `events`.
@@ -72,71 +77,49 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
     person can mend, and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
-    plan, info = strategy(config.strategy), dataset_info(config.dataset)
     if config.threads:
         torch.set_num_threads(config.threads)
 
     events.stage("starting", math.nan)
     start = clock()
     device = open_device(config.device, clock)
-    transfer = open_transfer(plan.transfer, device.torch_device)
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name})
-    prepare_start = clock()
-    events.phase("startup", start, prepare_start)
-    root = data.prepare(
-        config.dataset,
-        progress=lambda fraction, message: events.stage("preparing", fraction, message),
-        stop=stop,
-    )
+    events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only
-    splits = [
-        transfer.place(open_storage(plan.storage, info, root, train=train_split))
-        for train_split in ((True, False) if evaluating else (True,))
-    ]
-    start = clock()
-    events.phase("prepare", prepare_start, start)
-
-    events.stage("starting", math.nan)
-    torch.manual_seed(config.seed)
-    model, optimizer = _build(config, device)
-    with ExitStack() as open_loaders:
-        loaders = []
-        for storage, train_split in zip(splits, (True, False), strict=False):
-            loader = open_loader(plan.loader, storage, config, train=train_split)
-            open_loaders.callback(loader.close)
-            loaders.append(loader)
+    with open_pipeline(config, device, events, stop, clock, evaluate=evaluating) as pipeline:
+        start = clock()
+        events.stage("starting", math.nan)
+        events.facts(pipeline.facts)
+        torch.manual_seed(config.seed)
+        model, optimizer = _build(config, device)
         job = Job(
             config=config,
             events=events,
             stop=stop,
             clock=clock,
             device=device,
-            transfer=transfer,
-            to_input=ToInput(info, splits[0].pixels, config.image_size or info.image_size),
+            pipeline=pipeline,
             model=model,
             optimizer=optimizer,
             recorder=StepRecorder(device, events.step),
             cpu=CpuMeter(),
-            train_loader=loaders[0],
-            test_loader=loaders[1] if evaluating else None,
         )
         events.phase("startup", start, clock())
         try:
-            completed = _fit(job)
+            return _fit(job)
         finally:
             job.recorder.resolve()
             events.facts(
-                {
-                    "n_train": len(splits[0]),
+                pipeline.settled_facts()
+                | {
+                    "n_train": pipeline.train.n,
+                    "n_unreadable": job.unreadable,
                     "cpu_s": job.cpu.cpu_s,
                     "cpu_samples": job.cpu.samples,
                     "gpu_mem_peak_bytes": device.peak_memory_bytes(),
                 }
             )
-            with job.phase("shutdown"):
-                events.stage("finishing", math.nan)
-                open_loaders.close()
-    return completed
 
 
 def _build(config: RunConfig, device: Device) -> tuple[Callable[[Tensor], Tensor], torch.optim.Optimizer]:
@@ -148,99 +131,136 @@ def _build(config: RunConfig, device: Device) -> tuple[Callable[[Tensor], Tensor
     return (torch.compile(model) if config.compile else model), optimizer
 
 
+@dataclass
+class Budget:
+    """How much of the job is done."""
+
+    steps: int
+    """0: not limited in steps."""
+    seconds: float
+    began: float
+    done: int = 0
+    """Steps so far."""
+    reported: float = -math.inf
+
+    def spent_frac(self, now: float) -> float:
+        """Share of the budget that is spent; 1 or more when it is all."""
+        return self.done / self.steps if self.steps else (now - self.began) / self.seconds
+
+
 def _fit(job: Job) -> bool:
     """Train until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
-    # names of its own for what each step calls: with a fast loader a step takes 12 us
-    config, clock, mark, transfer = job.config, job.clock, job.device.mark, job.transfer
-    recorder, record, cpu, stop = job.recorder, job.recorder.step, job.cpu, job.stop
-    total = config.steps or (config.epochs or 0) * len(job.train_loader)
-    seconds = config.seconds or math.inf
-    step = epoch = 0
+    config, epochs = job.config, job.config.epochs or 0
+    budget = Budget(config.steps or epochs * len(job.pipeline.train.loader), config.seconds or math.inf, job.clock())
     job.events.stage("training", 0.0)
-    began = reported = clock()
-    recorder.resume()
-    while True:
-        t_start = clock()
-        for batch in job.train_loader.epoch(epoch):
-            t_got = clock()
-            h2d_start = mark()
-            on_device = transfer(batch)
-            h2d_end = mark()
-            if config.loader_only:
-                loss, compute_end = _no_loss, None
-            else:
-                value = _train_step(job, on_device)
-                compute_end = mark()
-                loss = job.device.keep(value)
-            samples = len(on_device[1])
-            record(
-                step, epoch, t_start, t_got, h2d_start, h2d_end, compute_end, loss, samples, step < config.warmup_steps
-            )
-            step += 1
-            if cpu.running:
-                cpu.samples += samples
-            elif step == config.warmup_steps or step == 1 > config.warmup_steps:
-                cpu.start()
-                recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
-            now = clock()
-            fraction = step / total if total else (now - began) / seconds
-            if now - reported > REPORT_EVERY_S:
-                reported = now
-                job.events.stage("training", min(fraction, 1.0))
-            if fraction >= 1 or stop():
-                break
-            t_start = clock()
-        epoch += 1
-        spent = fraction >= 1
+    job.recorder.resume()
+    for epoch in itertools.count():
+        before = budget.done
+        spent = _train_epoch(job, budget, epoch)
+        if budget.done == before:
+            raise DataError(f"no sample of {config.dataset} could be read from storage {config.storage}")
+        # An epoch has fewer batches than it should where samples that cannot be read are left out.
+        spent = spent or epoch + 1 == epochs
         if job.stop() and not spent:
             job.cpu.pause()
             return False
-        if job.test_loader is not None and (spent or config.epochs):
+        if job.pipeline.test is not None and (spent or epochs):
             job.cpu.pause()
             with job.phase("evaluate"):
-                if not _evaluate(job, job.test_loader):
+                if not _evaluate(job, job.pipeline.test):
                     return False
             job.cpu.start()
-            job.events.stage("training", fraction)
-            recorder.resume()
+            job.events.stage("training", min(budget.spent_frac(job.clock()), 1.0))
+            job.recorder.resume()
         if spent:
-            job.cpu.pause()
-            return True
+            break
+    job.cpu.pause()
+    return True
+
+
+def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
+    """Train on an epoch's batches; True if the budget was spent on the way. Ends early where the job should stop."""
+    # names of its own for what each step calls: with a fast loader a step takes 12 us
+    clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
+    split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
+    transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
+    step = budget.done
+    with closing(split.loader.epoch(epoch)) as batches:
+        t_start = clock()
+        for batch in batches:
+            t_got = clock()
+            samples = len(batch.labels)
+            if not samples:  # nothing in it could be read: no step
+                job.left_out(batch.unreadable)
+                continue
+            moved = transfer(batch)
+            if loader_only:
+                loss, compute_end = _no_loss, None
+            else:
+                value = _train_step(job, moved, to_input)
+                compute_end = mark()
+                loss = job.device.keep(value)
+            record(step, epoch, t_start, t_got, *moved[2:], compute_end, loss, samples, step < warmup_steps)
+            budget.done = step = step + 1
+            if cpu.running:
+                cpu.samples += samples
+            elif step == warmup_steps or step == 1 > warmup_steps:
+                cpu.start()
+                job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
+            if batch.unreadable:
+                job.left_out(batch.unreadable)
+            now = clock()
+            spent_frac = budget.spent_frac(now)
+            if now - budget.reported > REPORT_EVERY_S:
+                budget.reported = now
+                job.events.stage("training", min(spent_frac, 1.0))
+            if spent_frac >= 1:
+                return True
+            if stop():
+                break
+            t_start = clock()
+    return False
 
 
 def _no_loss() -> float:
     return NO_LOSS
 
 
-def _train_step(job: Job, batch: Batch) -> Tensor:
-    """Launch one step of training; the loss stays on the device."""
-    images, labels = batch
+def _train_step(job: Job, batch: Moved, to_input: ToInput | None) -> Tensor:
+    """Launch one step of training; the loss stays on the device. `to_input` is None where that was done already."""
     job.optimizer.zero_grad(set_to_none=True)
     with job.autocast():
-        logits = job.model(job.to_input(images))
-    loss = F.cross_entropy(logits.float(), labels)
+        logits = job.model(batch.images if to_input is None else to_input(batch.images))
+    loss = F.cross_entropy(logits.float(), batch.labels)
     loss.backward()  # type: ignore[no-untyped-call]
     job.optimizer.step()
     return loss.detach()
 
 
 @torch.no_grad()
-def _evaluate(job: Job, loader: Loader) -> bool:
+def _evaluate(job: Job, split: Split) -> bool:
     """Mean loss and accuracy over the test set, reported as facts. False if the job was asked to stop in between."""
     n = correct = 0
     loss = torch.zeros((), dtype=torch.float64, device=job.device.torch_device)
     hits = torch.zeros((), dtype=torch.int64, device=job.device.torch_device)
-    batches = len(loader)
-    for done, batch in enumerate(loader.epoch(0)):
+    batches = len(split.loader)
+    for done, batch in enumerate(split.loader.epoch(0)):
         job.events.stage("evaluating", done / batches)
-        images, labels = job.transfer(batch)
+        if not len(batch.labels):  # nothing in it could be read
+            job.left_out(batch.unreadable)
+            continue
+        images, labels, *_ = split.transfer(batch)
         with job.autocast():
-            logits = job.model(job.to_input(images))
+            logits = job.model(images if split.transfer.normalises else split.to_input(images))
         loss += F.cross_entropy(logits.float(), labels, reduction="sum")
         hits += (logits.argmax(1) == labels).sum()
         n += len(labels)
+        if batch.unreadable:
+            job.left_out(batch.unreadable)
         if job.stop():
             return False
     correct = int(hits)
+    if not n:
+        return True
     job.events.facts({"test_loss": float(loss) / n, "test_accuracy": correct / n})
     return True

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.summary import first_of_epoch, steady_state, summarise, throughput_interval
-from vitprof.records import Phase, RunConfig, RunSummary
+from vitprof.config import RunConfig
+from vitprof.records import Phase, RunSummary
 
 MakeSteps = Any
 MakeTelemetry = Any
@@ -95,6 +96,8 @@ def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
     assert (s.first_batch_s, s.epoch_restart_s) == (1.0, 0.4)
     assert (s.prepare_s, s.startup_s) == (1.5, 1.5)  # the first batch was asked for at 100 s
     assert (s.evaluate_s, s.shutdown_s, s.wall_s) == (2.5, 0.25, 13.0)
+    staged = summary_of(steps, phases=[*phases, Phase("stage", 98.5, 99.25)], stage_s=0.75, stage_bytes=3e6)
+    assert (staged.startup_s, staged.prepare_s, staged.stage_s, staged.stage_bytes) == (0.75, 1.5, 0.75, 3e6)
     assert (s.loss_first, s.loss_last) == (10.0, pytest.approx(9.1))
     assert (s.test_loss, s.test_accuracy) == (0.5, 0.875)
     s = summary_of(steps)
@@ -148,7 +151,7 @@ def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do(mak
 def test_an_empty_run_has_counts_of_0_and_no_figures_but_the_time_it_took(make_steps: Any, summary_of: Any) -> None:
     s = summary_of(make_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
     known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
-    counts = dict.fromkeys(("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured"), 0)
+    counts = dict.fromkeys(("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0)
     assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
 
 

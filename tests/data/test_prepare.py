@@ -78,7 +78,8 @@ def test_made_once_and_read(made: Path) -> None:
 
 
 def test_unknown_name(made: Path) -> None:
-    assert "choose one of digits, mnist" in one_line(lambda: prepare("didgits"), ConfigError)
+    assert "choose one of digits, mnist, photos" in one_line(lambda: prepare("didgits"), ConfigError)
+    assert "digits always has" in one_line(lambda: prepare("digits", 100), ConfigError)
 
 
 def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:

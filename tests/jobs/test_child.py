@@ -19,10 +19,10 @@ from engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # n
 
 import vitprof
 from vitprof import train
+from vitprof.config import RunConfig
 from vitprof.errors import DataError, JobStopped
 from vitprof.jobs.child import run_job
 from vitprof.jobs.protocol import EventBuffer, Message, Note, read_messages
-from vitprof.records import RunConfig
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 ROOT = str(Path(vitprof.__file__).parents[1])

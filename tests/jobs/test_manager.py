@@ -27,11 +27,11 @@ from engine_fixtures import (  # noqa: F401
 
 import vitprof
 from vitprof import train
+from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError, JobStopped, StoreError
 from vitprof.home import home
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager, queue_of
-from vitprof.records import RunConfig
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
 
@@ -354,7 +354,7 @@ class TestProcessIsolation:
         script = f"""
 import time
 from vitprof.jobs.manager import JobManager
-from vitprof.records import RunConfig
+from vitprof.config import RunConfig
 from vitprof.store import RunStore
 store = RunStore()
 jobs = JobManager(store)

@@ -17,11 +17,12 @@ import pytest
 from engine_fixtures import gone, vitprof_threads, wait_until
 
 from vitprof import train
+from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.jobs import runners
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
-from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.records import STEP_COLUMNS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 WIDTH = len(STEP_COLUMNS)

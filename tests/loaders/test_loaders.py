@@ -1,234 +1,240 @@
-"""Loaders: for every strategy the same batches in the same order, and nothing left when they are closed."""
+"""Every loader: the same batches in the same order, epochs that can be broken off, and nothing left when closed."""
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
-import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from engine_fixtures import CHEAP, SMALL, descendants, gone, small_home  # noqa: F401
-from torch.utils.data import Dataset
+from engine_fixtures import SMALL, descendants, small_home, vitprof_threads  # noqa: F401
+from loader_helpers import as_input, collected, config_of, digits, labels_of, opened, storage_of, variant_id
 
-from vitprof import data
-from vitprof.errors import one_line
-from vitprof.loaders import Loader, epoch_order, open_loader
-from vitprof.loaders import dataloader as dataloader_module
-from vitprof.loaders.dataloader import start_method
-from vitprof.records import RunConfig
-from vitprof.storage import Pixels, open_storage
-from vitprof.strategies import STRATEGIES, resolve
-from vitprof.transfer.normalise import ToInput
+from vitprof.batch import Batch
+from vitprof.errors import DataError, SampleError, one_line
+from vitprof.loaders import Loader
+from vitprof.loaders.order import epoch_order
 
 pytestmark = pytest.mark.usefixtures("small_home")
 N = SMALL.n_train
-WORKERS = {"strategy": "workers", "workers": 2, "persistent_workers": True}
-FLEETING = WORKERS | {"persistent_workers": False}
-VARIANTS = [{"strategy": name} for name in STRATEGIES] + [FLEETING, WORKERS | {"workers": 1, "prefetch_factor": 5}]
+BATCHES = {"loader": "batches"}
+AHEAD = {"loader": "ahead"}
+WORKERS = {"loader": "dataloader", "workers": 2}
+THREADS = {"storage": "files", "loader": "threads", "workers": 2}
+QUICK: list[dict[str, Any]] = [
+    BATCHES,
+    AHEAD,
+    AHEAD | {"prefetch_factor": 4},
+    THREADS,
+    THREADS | {"workers": 3, "prefetch_factor": 1},
+    {"loader": "generator"},
+    {"storage": "files", "loader": "generator"},
+    {"storage": "idx", "loader": "generator"},
+    {"loader": "dataloader", "workers": 0},
+    {"storage": "idx", "loader": "dataloader", "workers": 0},
+    {"storage": "memory-float", "loader": "dataloader", "workers": 0},
+]
+PROCESSES: list[dict[str, Any]] = [
+    WORKERS,
+    WORKERS | {"persistent_workers": False},
+    WORKERS | {"workers": 1, "prefetch_factor": 5},
+    WORKERS | {"storage": "idx"},
+    WORKERS | {"storage": "idx", "persistent_workers": False},
+    WORKERS | {"storage": "files"},
+]
 
 
-def variant_id(config: dict[str, Any]) -> str:
-    return "-".join(str(value) for value in config.values())
-
-
-def opened(*, train: bool = True, **config: Any) -> tuple[Loader, ToInput]:
-    """The loader of a strategy over the small digits, and what makes the model's input of its images."""
-    resolved = resolve(RunConfig(**(CHEAP | {"batch_size": 64} | config)))
-    plan = STRATEGIES[resolved.strategy]
-    storage = open_storage(plan.storage, SMALL, data.prepare("digits"), train=train)
-    return open_loader(plan.loader, storage, resolved, train=train), ToInput(SMALL, storage.pixels, 28)
-
-
-def samples() -> tuple[torch.Tensor, torch.Tensor]:
-    """The training set as the model gets it."""
-    images, labels = data.read_split(data.prepare("digits"), True)
-    return ToInput(SMALL, "uint8", 28)(torch.from_numpy(images).unsqueeze(1)), torch.from_numpy(labels)
-
-
-def test_an_order_is_a_shuffle_of_all_samples() -> None:
-    order = epoch_order(1000, 42, 0)
-    assert order.dtype == torch.int64
-    assert order.sort().values.tolist() == list(range(1000))
-    assert torch.equal(order, epoch_order(1000, 42, 0))
-    for other in (epoch_order(1000, 42, 1), epoch_order(1000, 43, 0), torch.arange(1000)):
-        assert not torch.equal(order, other)
-    assert epoch_order(10, 2**32 - 1, 10**6).sort().values.tolist() == list(range(10))
-
-
-@pytest.mark.parametrize("config", VARIANTS, ids=variant_id)
-def test_each_epoch_has_each_sample_once_in_the_shared_order(config: dict[str, Any]) -> None:
+@pytest.mark.parametrize("variant", QUICK + PROCESSES, ids=variant_id)
+def test_each_epoch_has_each_sample_once_in_the_shared_order(variant: dict[str, Any]) -> None:
     """And the same pixels, to the last bit."""
-    images, labels = samples()
-    loader, to_input = opened(**config)
-    try:
+    images, labels = digits()
+    config = config_of(**variant)
+    storage = storage_of(config)
+    with opened(config, storage=storage) as loader:
         for epoch in (0, 1):
-            batches = list(loader.epoch(epoch))
+            batches = collected(loader.epoch(epoch))
             order = epoch_order(N, 42, epoch)
-            assert [len(b[1]) for b in batches] == [64] * 9 + [24]
+            assert [len(batch.labels) for batch in batches] == [64] * 9 + [24]
             assert len(loader) == len(batches)
-            assert torch.equal(torch.cat([b[1] for b in batches]), labels[order])
-            assert torch.equal(torch.cat([to_input(b[0]) for b in batches]), images[order])
-    finally:
-        loader.close()
+            assert all(batch.unreadable == () for batch in batches)
+            assert torch.equal(labels_of(batches), labels[order])
+            assert torch.equal(as_input(batches, getattr(storage, "pixels", "uint8")), images[order])
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_test_set_comes_as_it_is_stored(strategy: str) -> None:
-    loader, _ = opened(strategy=strategy, train=False)
-    try:
+@pytest.mark.parametrize("shuffle", ["block", "none"])
+@pytest.mark.parametrize("variant", [BATCHES, AHEAD, WORKERS], ids=variant_id)
+def test_other_orders(variant: dict[str, Any], shuffle: str) -> None:
+    with opened(config_of(**variant, shuffle=shuffle)) as loader:
+        for epoch in (0, 1):
+            labels = labels_of(collected(loader.epoch(epoch)))
+            assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch, shuffle)])
+
+
+@pytest.mark.parametrize("variant", QUICK, ids=variant_id)
+def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
+    with opened(config_of(**variant), train=False) as loader:
+        for epoch in (0, 1):
+            assert torch.equal(labels_of(collected(loader.epoch(epoch))), digits(train=False)[1])
+
+
+def check_whole(loader: Loader, epoch: int) -> None:
+    labels = labels_of(collected(loader.epoch(epoch)))
+    assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch)])
+
+
+BREAKABLE = [*QUICK, WORKERS, WORKERS | {"persistent_workers": False}, WORKERS | {"storage": "idx"}]
+
+
+@pytest.mark.parametrize("variant", BREAKABLE, ids=variant_id)
+class TestBrokenOff:
+    """Epochs that end before their last batch."""
+
+    def test_the_next_epoch_is_whole(self, variant: dict[str, Any]) -> None:
+        with opened(config_of(**variant)) as loader:
+            for _ in itertools.islice(loader.epoch(0), 2):
+                pass
+            check_whole(loader, 1)
+            batches = loader.epoch(2)
+            next(batches)
+            batches.close()
+            assert not vitprof_threads() or variant["loader"] == "threads"
+            check_whole(loader, 3)
+
+    def test_an_iterator_that_is_closed_late_does_no_harm(self, variant: dict[str, Any]) -> None:
+        """As one that an exception's traceback keeps alive."""
+        with opened(config_of(**variant)) as loader:
+            late = loader.epoch(0)
+            next(late)
+            batches = loader.epoch(1)
+            got = collected(itertools.islice(batches, 3))
+            late.close()
+            got += collected(batches)
+            assert torch.equal(labels_of(got), digits()[1][epoch_order(N, 42, 1)])
+
+    def test_closing_in_the_middle_leaves_nothing(self, variant: dict[str, Any]) -> None:
+        with opened(config_of(**variant)) as loader:
+            batches = loader.epoch(0)
+            next(batches)
+            loader.close()
+            assert not vitprof_threads()
+            assert not descendants()
+            loader.close()
+
+
+def test_an_epoch_that_was_overtaken_ends() -> None:
+    """Instead of waiting for a thread that has ended."""
+    with opened(config_of(**AHEAD)) as loader:
+        overtaken = loader.epoch(0)
+        next(overtaken)
+        check_whole(loader, 1)
+        assert len(list(overtaken)) <= 1
+
+
+class CountingBuffer:
+    """Gives fresh memory and remembers it."""
+
+    def __init__(self) -> None:
+        self.given: list[torch.Tensor] = []
+
+    def __call__(self, shape: tuple[int, ...]) -> torch.Tensor:
+        self.given.append(torch.empty(shape, dtype=torch.uint8))
+        return self.given[-1]
+
+
+@pytest.mark.parametrize("variant", [BATCHES, AHEAD, THREADS], ids=variant_id)
+def test_batches_are_made_in_the_memory_that_is_given(variant: dict[str, Any]) -> None:
+    buffer = CountingBuffer()
+    with opened(config_of(**variant), buffer=buffer) as loader:
+        batches = list(loader.epoch(0))
+    assert [batch.images.data_ptr() for batch in batches] == [given.data_ptr() for given in buffer.given]
+    assert torch.equal(as_input(batches), digits()[0][epoch_order(N, 42, 0)])
+
+
+@pytest.mark.parametrize(("variant", "depth"), [(AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)], ids=str)
+def test_no_more_than_prefetch_factor_batches_are_ahead(variant: dict[str, Any], depth: int) -> None:
+    buffer = CountingBuffer()
+    with opened(config_of(**variant, prefetch_factor=depth), buffer=buffer) as loader:
+        for got, _ in enumerate(loader.epoch(0), 1):
+            assert len(buffer.given) <= got + depth
+
+
+UNREADABLE = 57
+
+
+class Damaged:
+    """A pixel storage of which one sample, or every one from there on, cannot be read."""
+
+    def __init__(self, storage: Any, *, error: type[Exception] = SampleError, last: int = UNREADABLE) -> None:
+        self._storage, self._error, self._last = storage, error, last
+        self.labels, self.shape = storage.labels, storage.shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        bad = [index for index in indices.tolist() if UNREADABLE <= index <= self._last]
+        if bad:
+            raise self._error(f"/data/{bad[0]}.raw is too short; delete /data and it is made again")
+        return self._storage.read(indices, out)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._storage.close()
+
+
+WHOLE = [BATCHES, AHEAD, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}, WORKERS]
+
+
+@pytest.mark.parametrize("error", [SampleError, DataError])
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_an_unreadable_sample_reaches_the_caller_with_its_file(variant: dict[str, Any], error: type[Exception]) -> None:
+    config = config_of(**variant)
+    with opened(config, storage=Damaged(storage_of(config), error=error)) as loader:
         for _ in range(2):
-            labels = torch.cat([batch[1] for batch in loader.epoch(0)])
-            assert labels.tolist() == data.read_split(data.prepare("digits"), False)[1].tolist()
-    finally:
-        loader.close()
+            with pytest.raises(error) as caught:
+                list(loader.epoch(0))
+            assert one_line(caught.value) == "/data/57.raw is too short; delete /data and it is made again"
 
 
-@pytest.mark.parametrize("config", [WORKERS, FLEETING], ids=variant_id)
-class TestWorkers:
-    """Real processes."""
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_whole(variant: dict[str, Any]) -> None:
+    config = config_of(**variant, skip_unreadable=True)
+    with opened(config, storage=Damaged(storage_of(config), last=UNREADABLE + 2)) as loader:
+        for epoch in (0, 1):
+            batches = collected(loader.epoch(epoch))
+            order = epoch_order(N, 42, epoch)
+            left = order[(order < UNREADABLE) | (order > UNREADABLE + 2)]
+            assert torch.equal(labels_of(batches), digits()[1][left])
+            assert torch.equal(as_input(batches), digits()[0][left])
+            named = [line for batch in batches for line in batch.unreadable]
+            assert sorted(line.partition(" ")[0] for line in named) == [f"/data/{i}.raw" for i in (57, 58, 59)]
 
-    @pytest.fixture
-    def loader(self, config: dict[str, Any]) -> Iterator[Loader]:
-        loader, _ = opened(**config)
-        yield loader
-        loader.close()
 
-    def test_are_gone_after_close(self, loader: Loader, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_a_batch_without_a_readable_sample_is_empty(variant: dict[str, Any]) -> None:
+    config = config_of(**variant, skip_unreadable=True, shuffle="none", batch_size=3)
+    with opened(config, storage=Damaged(storage_of(config), last=UNREADABLE + 2)) as loader:
+        batches = collected(loader.epoch(0))
+    assert [len(batch.labels) for batch in batches] == [3] * (UNREADABLE // 3) + [0] + [3] * (200 - UNREADABLE // 3 - 1)
+    empty = batches[UNREADABLE // 3]
+    assert len(empty.images) == 0
+    assert len(empty.unreadable) == 3
+    assert labels_of(batches).tolist() == [v for i, v in enumerate(digits()[1].tolist()) if not 57 <= i <= 59]
+
+
+def test_other_errors_are_not_skipped() -> None:
+    config = config_of(**BATCHES, skip_unreadable=True)
+    with (
+        opened(config, storage=Damaged(storage_of(config), error=DataError)) as loader,
+        pytest.raises(DataError, match=r"57\.raw"),
+    ):
         list(loader.epoch(0))
-        assert len(descendants()) == (2 if config["persistent_workers"] else 0)
-        batches = loader.epoch(1)
-        next(batches)
-        workers = descendants()
-        assert len(workers) == 2
-        loader.close()  # in mid-epoch, with batches on their way
-        assert gone(workers)
-        loader.close()
-
-    def test_an_epoch_broken_off_does_not_disturb_the_next(self, loader: Loader, config: dict[str, Any]) -> None:
-        for _ in itertools.islice(loader.epoch(0), 2):
-            pass
-        labels = torch.cat([batch[1] for batch in loader.epoch(1)])
-        assert torch.equal(labels, samples()[1][epoch_order(N, 42, 1)])
-        assert len(descendants()) <= 2
 
 
-class CutOff:
-    """An iterator of batches whose connection to a worker breaks."""
-
-    def __init__(self, workers: list[Any]) -> None:
-        self._workers = workers
-
-    def __iter__(self) -> CutOff:
-        return self
-
-    def __next__(self) -> Any:
-        raise ConnectionResetError(104, "Connection reset by peer")
-
-
-def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
-    """As a real one that is killed while it hands over a batch; then PyTorch's signal handler may say it as well."""
-    loader, _ = opened(strategy="per-sample")
-    worker = multiprocessing.get_context("fork").Process(target=signal.pause)
-    worker.start()
-    loader._loader = CutOff([worker])  # type: ignore[attr-defined, assignment]
-    with pytest.raises(ConnectionResetError):  # alive: it was something else
-        next(loader.epoch(0))
-    worker.kill()
-    worker.join()
-    with pytest.raises(RuntimeError, match=rf"^DataLoader worker \(pid {worker.pid}\) was ended by SIGKILL$"):
-        next(loader.epoch(0))
-
-
-class Broken(Dataset[Any]):
-    """A data set that cannot give one of its samples."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if index == 57:
-            raise self.error
-        return torch.zeros(1, 28, 28), 0
-
-
-class BrokenStorage:
-    pixels: Pixels = "normalised"
-    device = torch.device("cpu")
-
-    def __init__(self, error: Exception) -> None:
-        self.broken = Broken(error)
-
-    def __len__(self) -> int:
-        return 100
-
-    def dataset(self) -> Broken:
-        return self.broken
-
-
-class OwnError(Exception):
-    """One that cannot be made from a message alone."""
-
-    def __init__(self, path: str, line: int) -> None:
-        super().__init__(f"{path}:{line}: no such breed")
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (ValueError("sample 57 is upside down"), "ValueError: sample 57 is upside down"),
-        (OwnError("dogs.csv", 3), "dogs.csv:3: no such breed"),
-        (KeyError("beagle"), "KeyError: 'beagle'"),
-        (RuntimeError(), "RuntimeError"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_an_exception_reaches_the_caller_with_its_own_message(workers: int, error: Exception, expected: str) -> None:
-    config = resolve(RunConfig(strategy="workers", workers=workers, batch_size=10))
-    loader = open_loader("dataloader", BrokenStorage(error), config, train=True)  # type: ignore[arg-type]
-    try:
-        with pytest.raises(Exception) as caught:
-            list(loader.epoch(0))
-        assert one_line(caught.value).endswith(expected)
-        assert "\n" not in one_line(caught.value)
-    finally:
-        loader.close()
-    assert gone(descendants())
-
-
-def test_how_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataloader_module.sys, "platform", "linux")
-    assert (start_method("process"), start_method("thread")) == ("fork", "forkserver")
-    monkeypatch.setattr(dataloader_module.sys, "platform", "darwin")
-    assert (start_method("process"), start_method("thread")) == (None, None)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts every process by spawn")
-def test_workers_of_a_job_in_a_thread_come_from_a_fork_server() -> None:
-    loader, _ = opened(**WORKERS, isolation="thread")
-    try:
-        labels = torch.cat([batch[1] for batch in loader.epoch(0)])
-        assert torch.equal(labels, samples()[1][epoch_order(N, 42, 0)])
-        workers = descendants()
-    finally:
-        loader.close()
-        gone(workers)
-        # Python keeps both to its end; the next test is to find no process.
-        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
-        multiprocessing.resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("device", "pins"), [("cpu", False), ("cuda:0", True), ("auto", True)])
-def test_memory_is_pinned_for_a_gpu_only(device: str, pins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the CPU of a machine with a GPU pinning would start CUDA for nothing."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    loader, _ = opened(**WORKERS, device=device)
-    assert loader._loader.pin_memory is pins  # type: ignore[attr-defined]
-    loader.close()
+def test_a_batch_is_made_of_plain_tensors() -> None:
+    """PyTorch pins and sends such a tuple."""
+    with opened(config_of(**WORKERS)) as loader:
+        batch = next(loader.epoch(0))
+    assert type(batch) is Batch
+    assert batch.images.dtype == torch.uint8
+    assert batch.images.shape == (64, 1, 28, 28)
+    assert batch.labels.dtype == torch.int64

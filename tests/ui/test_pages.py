@@ -11,7 +11,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunConfig, RunSummary
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
 from vitprof.store import RunStore
 from vitprof.ui import resources
 

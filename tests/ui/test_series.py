@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.summary import steady_state
-from vitprof.records import STEP_COLUMNS, RunConfig
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS
 from vitprof.store import RunStore
 from vitprof.ui.series import Growing, RunSeries
 

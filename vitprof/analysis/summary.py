@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.records import Phase, RunConfig, RunSummary
+from vitprof.config import RunConfig
+from vitprof.records import Phase, RunSummary
 
 Series = Mapping[str, NDArray[np.float64]]
 Floats = NDArray[np.float64]
@@ -100,6 +101,7 @@ def summarise(
         return math.nan if value is None else float(value)
 
     prepare_s = spent("prepare")
+    staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
     cpu_samples = fact("cpu_samples")
     return RunSummary(
         n_steps=len(steps["step"]),
@@ -124,7 +126,14 @@ def summarise(
             fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
         ),
         prepare_s=prepare_s,
-        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s if len(steps["step"]) else math.nan,
+        storage_prepare_s=fact("storage_prepare_s"),
+        storage_bytes=fact("storage_bytes"),
+        stage_s=fact("stage_s"),
+        stage_bytes=fact("stage_bytes"),
+        page_cached_frac=fact("page_cached_frac"),
+        cache_hit_frac=fact("cache_hit_frac"),
+        n_unreadable=int(facts.get("n_unreadable") or 0),
+        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
         first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
         epoch_restart_s=_percentile(firsts[1:], 50),
         evaluate_s=spent("evaluate"),

@@ -1,13 +1,14 @@
-"""Data sets: `prepare` makes or downloads one once and checks it each time; `read_split` gives its arrays.
+"""Data sets: `prepare` makes or downloads one once and checks it each time; `read_split` reads those in IDX files.
 
-Each lies in `<home>/data/<name>`, in the form that `torchvision.datasets.MNIST(root, download=False)` takes, with a
-`manifest.json` that records size and SHA-256 of each file and what made them. The whole directory is made elsewhere
-and renamed into place in one step: it is either there and complete, or not there.
+Each lies in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
+`manifest.json` that records what made it and each file's size (SHA-256 too, where that is quick). The whole directory
+is made elsewhere and renamed into place in one step: it is either there and complete, or not there.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -15,26 +16,32 @@ import platform
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
 from vitprof import home
-from vitprof.catalog import dataset_info
-from vitprof.data import digits, idx, mnist
-from vitprof.errors import DataError
+from vitprof.catalog import DatasetInfo, dataset_info
+from vitprof.data import digits, idx, mnist, photos
+from vitprof.data.manifest import MANIFEST, Kind, check, fsync, read_manifest, seal
+from vitprof.errors import DataError, JobStopped
+
+__all__ = ["MAKERS", "MANIFEST", "Maker", "Progress", "Stop", "prepare", "read_split"]
 
 Progress = Callable[[float, str], None]
 """Told how far something is: fraction 0..1 and a short message."""
 
 Stop = Callable[[], bool]
-"""Asked now and then; true means: stop (`JobStopped` is raised and nothing half-made stays)."""
+"""Asked now and then; true means: stop (`JobStopped` is raised and nothing half-made is ever used)."""
 
-MANIFEST = "manifest.json"
+POLL_S = 0.2
+"""How often to look whether another process has finished the same set."""
 
 
 class Maker(Protocol):
@@ -45,10 +52,23 @@ class Maker(Protocol):
 
     @property
     def make(self) -> Callable[..., None]:
-        """`make(directory, *, progress, stop)`: put the four files under the existing `directory`."""
+        """`make(directory, *, progress, stop)`: put the set's files under the existing `directory`.
+
+        Also takes `n_train` and `n_test` where the set can have any size.
+        """
 
 
-MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist}
+MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist, "photos": photos}
+
+
+def _idx_files(root: Path) -> dict[str, Path]:
+    return {name: idx.raw_dir(root) / name for name in idx.FILES}
+
+
+KINDS: dict[str, Kind] = {
+    "idx": Kind(_idx_files, hashed=True, resumable=False),
+    "jpeg": Kind(photos.files, hashed=False, resumable=True),
+}
 
 
 def _silent(fraction: float, message: str) -> None:
@@ -59,21 +79,31 @@ def _never() -> bool:
     return False
 
 
-def prepare(name: str, *, progress: Progress = _silent, stop: Stop = _never) -> Path:
-    """Make (digits) or download (mnist) the data set if it is not there yet, check it, and return its root.
+def prepare(
+    name: str,
+    n_images: int | None = None,
+    *,
+    progress: Progress = _silent,
+    stop: Stop = _never,
+    skip_unreadable: bool = False,
+) -> Path:
+    """Make (digits, photos) or download (mnist) the data set if it is not there yet, check it, and return its root.
 
-    The root is what `torchvision.datasets.MNIST(root, download=False)` and `read_split` take. Several processes may
-    do this at once. Raises `ConfigError` for an unknown name, `VitprofError` if the home directory cannot be written
-    to, `DataError` if the set is damaged or cannot be made here, `JobStopped` if `stop()` turned true.
+    The root is what `vitprof.data.source.open_source` takes, and torchvision's MNIST, or ImageFolder with "train" or
+    "test" behind it. `n_images` is the size of the training set, where that can be chosen. Several processes may do
+    this at once. With `skip_unreadable` image files of another size than recorded are left to those who read them.
+
+    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written to,
+    `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is damaged), `JobStopped`
+    if `stop()` turned true. What was made of photos until then is kept aside, and the next try goes on from there.
     """
-    dataset_info(name)
-    root = home.data_dir() / name
-    maker = MAKERS[name]
-    manifest = _read_manifest(root)
-    if manifest is None or manifest["maker"] != maker.MAKER:
-        _make(root, maker, progress, stop)
-    else:
-        _check(root, manifest)
+    info = dataset_info(name, n_images)
+    root = home.data_dir() / info.directory
+    if not _is_made(info, root, skip_unreadable):
+        if KINDS[info.kind].resumable:
+            _make_or_go_on(info, root, progress, stop)
+        else:
+            _make(info, root, progress, stop)
     progress(1.0, f"{name} is ready")
     return root
 
@@ -93,7 +123,16 @@ def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
     return images, labels.astype(np.int64)
 
 
-def _make(root: Path, maker: Maker, progress: Progress, stop: Stop) -> None:
+def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
+    """Whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
+    manifest = read_manifest(root)
+    if manifest is None or manifest["maker"] != MAKERS[info.name].MAKER:
+        return False
+    check(root, KINDS[info.kind], manifest, skip_unreadable=skip_unreadable)
+    return True
+
+
+def _make(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
     """Make the set in a temporary directory beside `root`, then put it there; leaves nothing else behind."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
@@ -101,111 +140,93 @@ def _make(root: Path, maker: Maker, progress: Progress, stop: Stop) -> None:
     try:
         with idx.writing(temporary):
             temporary.mkdir()
-        maker.make(temporary, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
-        progress(0.95, f"{root.name}: recording checksums")
-        with idx.writing(temporary):
-            _seal(temporary, maker)
-        with idx.writing(root):
-            _put_in_place(temporary, root, maker)
+        _fill(info, temporary, root, progress, stop)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_or_go_on(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
+    """The same in `.<name>.partial-<identity>`, which stays when making is interrupted. One process at a time."""
+    parent = home.ensure_dir(root.parent)
+    _remove_leftovers(parent)
+    made = json.dumps([MAKERS[info.name].MAKER, info.n_train, info.n_test])
+    partial = parent / f".{root.name}.partial-{hashlib.sha256(made.encode()).hexdigest()[:8]}"
+    with _locked(parent / f".{root.name}.lock", progress, stop):
+        if _is_made(info, root):  # by the process that held the lock
+            return
+        for other in parent.glob(f".{root.name}.partial-*"):
+            if other != partial:
+                shutil.rmtree(other, ignore_errors=True)
+        try:
+            with idx.writing(partial):
+                partial.mkdir(exist_ok=True)
+            _fill(info, partial, root, progress, stop)
+        except DataError:  # most of all a full disk: it must not stay full of what nobody sees
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _fill(info: DatasetInfo, directory: Path, root: Path, progress: Progress, stop: Stop) -> None:
+    """Make the set in `directory` and move it to `root`."""
+    maker, kind = MAKERS[info.name], KINDS[info.kind]
+    sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
+    maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
+    progress(0.95, f"{root.name}: recording {'checksums' if kind.hashed else 'sizes'}")
+    with idx.writing(directory):
+        seal(directory, kind, maker.MAKER)
+    with idx.writing(root):
+        _put_in_place(directory, root, info)
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress, stop: Stop) -> Iterator[None]:
+    """Hold the lock file at `path`, which stays there. It is free again when its process ends, however it ends."""
+    with idx.writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise idx.write_error(path, error) from error
+            if stop():
+                raise JobStopped("stopped while waiting for another process that makes the same data set")
+            progress(0.0, "another process is making this data set")
+            time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_leftovers(parent: Path) -> None:
     """Remove temporary directories of processes that died while making a set."""
     # The host stands in the name because a home may be shared: process ids of other hosts say nothing here.
-    left = re.compile(rf"\.\w+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
+    left = re.compile(rf"\.[\w-]+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
     for path in parent.iterdir():
         match = left.fullmatch(path.name)
         if match and not psutil.pid_exists(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _seal(directory: Path, maker: Maker) -> None:
-    """Write the manifest of a set just made, and see to it that everything is on the disk and not just on its way."""
-    raw = idx.raw_dir(directory)
-    files = {name: {"size": (raw / name).stat().st_size, "sha256": _sha256(raw / name)} for name in idx.FILES}
-    manifest = directory / MANIFEST
-    manifest.write_text(json.dumps({"maker": maker.MAKER, "files": files}, indent=2) + "\n", encoding="utf-8")
-    for path in (*(raw / name for name in idx.FILES), manifest, raw, raw.parent, directory):
-        _fsync(path)
-
-
-def _put_in_place(temporary: Path, root: Path, maker: Maker) -> None:
+def _put_in_place(temporary: Path, root: Path, info: DatasetInfo) -> None:
     """Rename a finished set to `root`, unless somebody else was faster and has put the same there."""
     for _ in range(10):  # again only when somebody else came in between
         try:
             os.replace(temporary, root)  # takes the place of an empty directory, never of one with content
-            _fsync(root.parent)
+            fsync(root.parent)
             return
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        there = _read_manifest(root)
-        if there is not None and there["maker"] == maker.MAKER:
-            _check(root, there)
+        if _is_made(info, root):
             return
-        outdated = temporary.with_name(f"{temporary.name}.old")
+        outdated = root.with_name(f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.old")
         try:
             os.replace(root, outdated)
         except FileNotFoundError:
             continue
         shutil.rmtree(outdated, ignore_errors=True)
     raise DataError(f"{root} keeps being replaced by other processes; stop them and try again")
-
-
-def _read_manifest(root: Path) -> dict[str, Any] | None:
-    """The manifest under `root`; None if there is no set yet. Raises `DataError` if it is unreadable."""
-    path = root / MANIFEST
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(manifest["maker"], dict) or not isinstance(manifest["files"], dict):
-            raise TypeError
-    except (FileNotFoundError, NotADirectoryError):
-        if root.is_dir() and any(root.iterdir()):
-            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
-        return None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; make it readable, or delete {root}") from error
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is damaged; delete {root} and it is made again") from None
-    return manifest
-
-
-def _check(root: Path, manifest: dict[str, Any]) -> None:
-    """Compare each file with the manifest. Raises `DataError` that names the first that is missing or differs."""
-    for name in idx.FILES:
-        path = idx.raw_dir(root) / name
-        recorded = manifest["files"].get(name)
-        try:
-            if not isinstance(recorded, dict) or path.stat().st_size != recorded.get("size"):
-                what = "size"
-            elif _sha256(path) != recorded.get("sha256"):
-                what = "hash"
-            else:
-                continue
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
-        except OSError as error:
-            raise DataError(
-                f"cannot read {path}: {error.strerror or error}; delete {root} and it is made again"
-            ) from error
-        raise DataError(f"{path} is damaged ({what} differs from {MANIFEST}); delete {root} and it is made again")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(1 << 20))
-    with path.open("rb", buffering=0) as file:
-        while n := file.readinto(buffer):
-            digest.update(buffer[:n])
-    return digest.hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    """Wait until a file's or directory's content is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

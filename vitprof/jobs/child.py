@@ -14,9 +14,9 @@ import threading
 import traceback
 from typing import BinaryIO
 
+from vitprof.config import RunConfig
 from vitprof.errors import JobStopped, VitprofError, one_line
 from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, write_message
-from vitprof.records import RunConfig
 
 ORPHAN_GRACE_S = 5.0
 """How long a child that has been told to stop may take before it ends itself. A living parent kills it sooner."""

@@ -60,6 +60,9 @@ class EventBuffer:
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
         self._notes.append(Note("phase", {"name": name, "t_start_s": t_start_s, "t_end_s": t_end_s}))
 
+    def notice(self, line: str) -> None:
+        self._notes.append(Note("notice", {"line": line}))
+
     def facts(self, values: dict[str, Any]) -> None:
         self._notes.append(Note("facts", {k: json_number(v) for k, v in values.items()}))
 

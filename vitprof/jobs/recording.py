@@ -34,6 +34,7 @@ class JobRecorder:
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._config = store.run(run_id).config
         self._facts: dict[str, Any] = {}
+        self._notices: list[str] = []
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
@@ -96,6 +97,8 @@ class JobRecorder:
             case "phase":
                 self._phases.append(Phase(**values))
                 self._changes["phases"] = self._phases
+            case "notice":
+                self._notices.append(values["line"])
             case "facts":
                 self._facts |= values
                 self._changes["facts"] = self._facts
@@ -125,12 +128,13 @@ class JobRecorder:
         if self._rows:
             self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
             self._rows.clear()
+        notices = list(self._notices)
         if self._telemetry is not None:
-            notices = list(self._telemetry.notices)
+            notices += self._telemetry.notices
             if self._telemetry.error is not None:
                 notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
-            if notices:
-                self._changes["notices"] = notices
+        if notices:
+            self._changes["notices"] = notices
         if self._changes:
             self._store.update_run(self._run_id, **self._changes)
             self._changes.clear()

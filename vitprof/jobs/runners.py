@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from vitprof.config import RunConfig
 from vitprof.errors import JobError, JobStopped
 from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, Message, read_messages
-from vitprof.records import RunConfig
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux

@@ -1,15 +1,22 @@
-"""Loaders: who makes batches out of a storage's samples. One file each; `open_loader` finds them by name."""
+"""Loaders: who makes batches, and in which thread or process. One file each, found by the names of `parts.LOADERS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+import math
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from vitprof.records import RunConfig
-from vitprof.storage import Batch, Storage
+from vitprof.batch import Batch
+from vitprof.catalog import DatasetInfo
+from vitprof.config import RunConfig
+from vitprof.loaders.order import BLOCK, epoch_order
+from vitprof.parts import STORAGES
+
+Buffer = Callable[[tuple[int, ...]], Tensor]
+"""Gives memory (uint8, of this shape) to put a batch into. Whoever gives it knows when it can be used again."""
 
 
 class Loader(Protocol):
@@ -18,26 +25,65 @@ class Loader(Protocol):
     def __len__(self) -> int:
         """Batches in an epoch; the last one may be smaller."""
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored."""
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        """The batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
+
+        Closing the iterator ends the epoch early; the next one is whole again. A batch is good until the next but
+        one is asked for. Where unreadable samples are skipped it has fewer samples, and none at all if nothing in it
+        could be read.
+        """
 
     def close(self) -> None:
         """End worker processes and threads. The loader is of no use afterwards."""
 
 
-def epoch_order(n: int, seed: int, epoch: int) -> Tensor:
-    """The order of the samples in an epoch, (n,) int64: the same for every strategy with the same seed."""
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(n, generator=generator)
+class Schedule:
+    """Which samples make up which batch of an epoch."""
+
+    def __init__(self, storage: Any, config: RunConfig, *, train: bool) -> None:
+        self.n = len(storage)
+        self.batch_size = config.batch_size
+        self._seed = config.seed
+        self._shuffle = (config.shuffle or "full") if train else "none"
+        self._block = getattr(storage, "block", BLOCK)
+        # A resident storage is asked with indices that lie where it does: they go there once for each epoch.
+        self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
+
+    def __len__(self) -> int:
+        return math.ceil(self.n / self.batch_size)
+
+    def batches(self, epoch: int) -> tuple[Tensor, ...]:
+        """The indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
+        order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
+        return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
 
-Opener = Callable[[Storage, RunConfig, bool], Loader]
-"""(storage of a split, resolved config, training or evaluating) -> loader."""
+def open_loader(
+    storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool, buffer: Buffer | None = None
+) -> Loader:
+    """Start the loader that the resolved `config` names over one split.
 
+    `buffer` gives the memory for batches that are made in this process; without it each has its own.
+    """
+    from vitprof.loaders import ahead, batches, dataloader, generator, making, threads
 
-def open_loader(name: str, storage: Storage, config: RunConfig, *, train: bool) -> Loader:
-    """Start the loader called `name` over `storage`."""
-    from vitprof.loaders import batches, dataloader
+    if config.loader == "dali":
+        from vitprof.loaders import dali
 
-    openers: dict[str, Opener] = {"dataloader": dataloader.open_dataloader, "batches": batches.BatchReader}
-    return openers[name](storage, config, train)
+        return dali.DaliLoader(storage, info, config, train=train)
+    schedule = Schedule(storage, config, train=train)
+    if STORAGES[config.storage or ""].form == "samples":
+        samples = storage.dataset()
+        if config.loader == "generator":
+            return generator.SampleGenerator(schedule, samples, config)
+        return dataloader.over_samples(schedule, samples, config)
+    make = making.open_maker(storage, info, config, train=train)
+    if config.loader == "dataloader":
+        return dataloader.over_batches(schedule, make, config)
+    if config.loader == "generator":
+        return generator.MadeGenerator(schedule, make)
+    if config.loader == "threads":
+        assert isinstance(make, making.EncodedMaker)
+        return threads.ThreadsLoader(schedule, make, config, buffer)
+    reader = batches.BatchReader(schedule, make, buffer)
+    return ahead.AheadReader(reader, config) if config.loader == "ahead" else reader

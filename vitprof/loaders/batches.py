@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Generator
 
-import torch
-
-from vitprof.loaders import epoch_order
-from vitprof.records import RunConfig
-from vitprof.storage import Batch, Storage
+from vitprof.batch import Batch
+from vitprof.loaders import Buffer, Schedule
+from vitprof.loaders.making import Maker
 
 
 class BatchReader:
-    """Draws an order for each epoch and reads it off in slices of `batch_size`."""
+    """Draws an order for each epoch and reads it off batch by batch."""
 
-    def __init__(self, storage: Storage, config: RunConfig, train: bool) -> None:
-        self._storage = storage
-        self._batch_size = config.batch_size
-        self._seed = config.seed
-        self._shuffle = train
+    def __init__(self, schedule: Schedule, make: Maker, buffer: Buffer | None) -> None:
+        self._schedule, self._make, self._buffer = schedule, make, buffer
 
     def __len__(self) -> int:
-        return math.ceil(len(self._storage) / self._batch_size)
+        return len(self._schedule)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        n = len(self._storage)
-        order = epoch_order(n, self._seed, epoch) if self._shuffle else torch.arange(n)
-        for indices in order.to(self._storage.device).split(self._batch_size):  # type: ignore[no-untyped-call]
-            yield self._storage.read_batch(indices)
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        make, buffer, shape = self._make, self._buffer, self._make.shape
+        for indices in self._schedule.batches(epoch):
+            yield make(epoch, indices, buffer((len(indices), *shape)) if buffer else None)
 
     def close(self) -> None:
         return

@@ -1,72 +1,144 @@
-"""PyTorch's DataLoader over a storage's samples, without or with worker processes."""
+"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing import connection
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader, Sampler
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from vitprof.loaders import epoch_order
-from vitprof.records import RunConfig
-from vitprof.storage import Batch, Storage
+from vitprof.batch import Batch
+from vitprof.config import RunConfig
+from vitprof.errors import SampleError
+from vitprof.loaders import Schedule
+from vitprof.loaders.making import Maker, collate_readable
+
+PRELOAD = ["torch", "torchvision", "cv2", "vitprof.loaders.making"]
+"""What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
 
 
 class EpochOrder(Sampler[int]):
     """Indices in the order of the current epoch. Written as PyTorch's RandomSampler is: one randperm, one list."""
 
-    def __init__(self, n: int, seed: int) -> None:
-        self._n = n
-        self._seed = seed
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.epoch = 0
 
     def __len__(self) -> int:
-        return self._n
+        return self._schedule.n
 
     def __iter__(self) -> Iterator[int]:
-        yield from epoch_order(self._n, self._seed, self.epoch).tolist()
+        yield from torch.cat(self._schedule.batches(self.epoch)).tolist()
 
 
-def start_method(isolation: str) -> str | None:
+Ticket = tuple[int, NDArray[np.int64]]
+"""Epoch and indices of a batch. NumPy, because a tensor would be sent to a worker through shared memory of its own."""
+
+
+class BatchOrder(Sampler[Any]):
+    """Whole batches in the order of the current epoch. A `Ticket` each, where PyTorch's own samplers give a list."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        for indices in self._schedule.batches(self.epoch):
+            yield self.epoch, indices.numpy()
+
+
+class MadeBatches(Dataset[Batch]):
+    """A maker as a Dataset that is asked for whole batches."""
+
+    def __init__(self, make: Maker) -> None:
+        self._make = make
+
+    def __getitems__(self, ticket: Ticket) -> Batch:
+        epoch, indices = ticket
+        return self._make(epoch, torch.from_numpy(indices))
+
+
+def as_it_is(batch: Any) -> Any:
+    """What there is to collate where batches are made whole."""
+    return batch
+
+
+class Skipping(Dataset[Any]):
+    """A Dataset that gives the message in place of a sample that cannot be read."""
+
+    def __init__(self, samples: Dataset[Any]) -> None:
+        self._samples = samples
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self._samples[index]
+        except SampleError as error:
+            return str(error)
+
+
+def collate_skipping(samples: list[Any]) -> Batch:
+    """The samples that could be read as a batch, with the messages for the others."""
+    unreadable = [sample for sample in samples if isinstance(sample, str)]
+    return collate_readable([sample for sample in samples if not isinstance(sample, str)], unreadable)
+
+
+def start_method(config: RunConfig) -> str | None:
     """How worker processes start; None is Python's own choice.
 
     A job's own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 of 10 runs. The
     dashboard's process, full of threads, deadlocked in 5 of 16 when it forked, so a job in a thread of it asks a
     fork server (DESIGN.md sections 6 and 7).
     """
+    if config.start_method is not None:
+        return config.start_method
     if sys.platform != "linux":
         return None
-    return "fork" if isolation == "process" else "forkserver"
+    return "fork" if config.isolation == "process" else "forkserver"
 
 
 class DataLoaderLoader:
     """A DataLoader whose epochs follow the order that all strategies share."""
 
-    def __init__(self, loader: DataLoader[Any], order: EpochOrder | None) -> None:
+    def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder) -> None:
         self._loader = loader
         self._order = order
         self._batches: Iterator[Any] | None = None
+        self._persistent = loader.persistent_workers
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        if self._order is not None:
-            self._order.epoch = epoch
-        self._batches = iter(self._loader)
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        self._end_fleeting(self._batches)
+        self._order.epoch = epoch
+        batches = self._batches = iter(self._loader)
         try:
-            yield from self._batches
+            for batch in batches:
+                yield Batch(*batch)
         except (OSError, EOFError) as error:
-            self._blame_worker(error)
+            self._blame_worker(error, batches)
             raise
+        finally:
+            self._end_fleeting(batches)
 
-    def _blame_worker(self, error: Exception) -> None:
+    def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
+        """End the workers of an epoch that was broken off, unless they are to live on."""
+        if not self._persistent:
+            _end_workers(batches)
+
+    @staticmethod
+    def _blame_worker(error: Exception, batches: Iterator[Any]) -> None:
         """Say that a worker died where PyTorch only says that a connection did."""
-        workers = getattr(self._batches, "_workers", [])
+        workers = getattr(batches, "_workers", [])
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
             if worker.sentinel in ended:
@@ -78,37 +150,60 @@ class DataLoaderLoader:
                 raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
 
     def close(self) -> None:
-        # Dropping the iterators is what ends workers; PyTorch keeps one of its own when workers persist. A public
-        # way to end them does not exist (pytorch issue 57273), and waiting for the garbage collector would leave
-        # processes behind.
-        for batches in (self._batches, self._loader._iterator):
-            end = getattr(batches, "_shutdown_workers", None)
-            if end is not None:
-                end()
+        for batches in (self._batches, self._loader._iterator):  # PyTorch keeps one of its own when workers persist
+            _end_workers(batches)
         self._batches = self._loader._iterator = None
 
 
-def open_dataloader(storage: Storage, config: RunConfig, train: bool) -> DataLoaderLoader:
-    """The DataLoader for `storage`, with the workers and options of `config`."""
-    order = EpochOrder(len(storage), config.seed) if train else None
-    workers = config.workers or 0
-    options: dict[str, Any] = {}
-    if workers:
-        options = {
-            "prefetch_factor": config.prefetch_factor,
-            "persistent_workers": bool(config.persistent_workers),
-            "multiprocessing_context": start_method(config.isolation),
-        }
-        if options["multiprocessing_context"] == "forkserver":
-            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torchvision"])
+def _end_workers(batches: Iterator[Any] | None) -> None:
+    """End the worker processes of a DataLoader's iterator, if it has any.
+
+    Dropping it would do that too, but a public way to do it now does not exist (pytorch issue 57273), and waiting for
+    the garbage collector would leave processes behind.
+    """
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is not None:
+        end()
+
+
+def over_samples(schedule: Schedule, samples: Dataset[Any], config: RunConfig) -> DataLoaderLoader:
+    """A DataLoader over a Dataset of samples, with PyTorch's own batching and collating."""
+    order = EpochOrder(schedule)
+    if config.skip_unreadable:
+        samples = Skipping(samples)
     loader: DataLoader[Any] = DataLoader(
-        storage.dataset(),
-        batch_size=config.batch_size,
+        samples,
+        batch_size=schedule.batch_size,
         sampler=order,
-        num_workers=workers,
-        # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
-        pin_memory=bool(config.pin_memory) and config.device != "cpu" and torch.cuda.is_available(),
-        generator=torch.Generator().manual_seed(config.seed),
-        **options,
+        collate_fn=collate_skipping if config.skip_unreadable else None,
+        **_options(config),
     )
     return DataLoaderLoader(loader, order)
+
+
+def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
+    """A DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
+    order = BatchOrder(schedule)
+    loader: DataLoader[Any] = DataLoader(
+        MadeBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
+    )
+    return DataLoaderLoader(loader, order)
+
+
+def _options(config: RunConfig) -> dict[str, Any]:
+    workers = config.workers or 0
+    options: dict[str, Any] = {
+        "num_workers": workers,
+        # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
+        "pin_memory": bool(config.pin_memory) and config.device != "cpu" and torch.cuda.is_available(),
+        "generator": torch.Generator().manual_seed(config.seed),
+    }
+    if workers:
+        options |= {
+            "prefetch_factor": config.prefetch_factor,
+            "persistent_workers": bool(config.persistent_workers),
+            "multiprocessing_context": start_method(config),
+        }
+        if options["multiprocessing_context"] == "forkserver":
+            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
+    return options

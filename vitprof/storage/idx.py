@@ -6,37 +6,54 @@ conversion to a PIL image, ToTensor and Normalize (REFERENCE.md section 1).
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
 from vitprof.catalog import DatasetInfo
-from vitprof.storage import Batch, Pixels, Storage
+from vitprof.data import read_split
+from vitprof.errors import DataError
+from vitprof.storage import Pixels, Place
+
+ROTATION_DEG = 15
+PADDING_PX = 2
+"""Random crops are taken from the image with that much black around it."""
 
 
 class IdxStorage:
-    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses."""
+    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
+
+    With `augment` they rotate, crop and (where a mirrored image is still one of its class) flip at random. Raises
+    `DataError` that names a missing or damaged file.
+    """
 
     pixels: Pixels = "normalised"
-    device = torch.device("cpu")
 
-    def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
-        to_input = transforms.Compose([transforms.ToTensor(), transforms.Normalize((info.mean,), (info.std,))])
-        self._dataset: Dataset[tuple[Tensor, int | Tensor]] = datasets.MNIST(
-            str(root), train=train, transform=to_input, download=False
-        )
+    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
+        steps = [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
+        if augment:
+            flip = [transforms.RandomHorizontalFlip()] if info.flips else []
+            crop = transforms.RandomCrop(info.image_size, padding=PADDING_PX)
+            steps = [transforms.RandomRotation(ROTATION_DEG), crop, *flip, *steps]
+        try:
+            self._dataset = datasets.MNIST(
+                str(place.root), train=train, transform=transforms.Compose(steps), download=False
+            )
+            if len(self._dataset.data) != len(self._dataset.targets):
+                raise ValueError("images and labels do not belong together")
+        except Exception as error:  # torchvision raises whatever its parser stumbles over
+            read_split(place.root, train)  # says which file it is
+            raise DataError(
+                f"torchvision cannot read {place.root} ({error}); delete it and it is made again"
+            ) from error
+        self.labels: Tensor = self._dataset.targets
 
     def __len__(self) -> int:
-        return len(self._dataset)  # type: ignore[arg-type]
+        return len(self.labels)
 
     def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
-        return self._dataset
+        dataset: Dataset[tuple[Tensor, int | Tensor]] = self._dataset
+        return dataset
 
-    def read_batch(self, indices: Tensor) -> Batch:
-        raise NotImplementedError("the sample-by-sample baseline has no whole-batch read: that is its point")
-
-    def to(self, device: torch.device) -> Storage:
-        raise NotImplementedError("samples that are made one by one cannot be placed on a device; use storage 'memory'")
+    def close(self) -> None:
+        """Nothing is open: torchvision has read the files."""

@@ -1,35 +1,55 @@
-"""Transfers: how a batch reaches the device. `open_transfer` finds them by name."""
+"""Transfers: how a batch reaches the device. One file each, found by the names of `vitprof.parts.TRANSFERS`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-import torch
+from torch import Tensor
 
-from vitprof.storage import Batch, Storage
+from vitprof.batch import Batch
+from vitprof.devices import Device, Mark
+from vitprof.loaders import Buffer
+
+
+class Moved(NamedTuple):
+    """A batch on the device, and marks of when it got there."""
+
+    images: Tensor
+    labels: Tensor
+    copy_start: Mark
+    copy_end: Mark
+    ready: Mark
+    """In the stream that trains: compute on the batch can begin. Often `copy_end` itself."""
 
 
 class Transfer(Protocol):
     """Brings batches to one device."""
 
-    def place(self, storage: Storage) -> Storage:
+    buffer: Buffer | None
+    """Where loaders in this process should put batches; None: wherever they like."""
+    normalises: bool
+    """Whether the images come ready for the model; if not, they come in the storage's pixel format."""
+
+    def place(self, storage: Any) -> Any:
         """Once, before training: where the storage itself should lie. Most leave it as it is."""
 
-    def __call__(self, batch: Batch) -> Batch:
-        """The batch on the device. May return before the copy is done; the device's own order covers that."""
+    def __call__(self, batch: Batch) -> Moved:
+        """Start to move the batch. May return before the copy is done; the device's own order covers that."""
 
 
-Opener = Callable[[torch.device], Transfer]
+ToInput = Callable[[Tensor], Tensor]
+"""Images in the storage's pixel format on the device -> the model's input."""
 
 
-def open_transfer(name: str, device: torch.device) -> Transfer:
-    """The transfer called `name`, to `device`."""
-    from vitprof.transfer import copy, resident
+def open_transfer(name: str, device: Device, to_input: ToInput) -> Transfer:
+    """The transfer called `name`, to `device`. One that normalises does so by `to_input`."""
+    from vitprof.transfer import copy, resident, stream
 
-    openers: dict[str, Opener] = {
-        "blocking": copy.BlockingCopy,
-        "pinned": copy.PinnedCopy,
-        "resident": resident.Resident,
-    }
-    return openers[name](device)
+    if name == "blocking":
+        return copy.BlockingCopy(device)
+    if name == "pinned":
+        return copy.PinnedCopy(device)
+    if name == "stream":
+        return stream.PrefetchStream(device, to_input)
+    return resident.Resident(device)

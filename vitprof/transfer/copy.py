@@ -1,37 +1,83 @@
-"""Copies in the training loop: blocking, or non-blocking from page-locked memory."""
+"""Copies in the training loop's stream: blocking, or non-blocking out of page-locked memory."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from vitprof.storage import Batch, Storage
+import torch
+from torch import Tensor
+
+from vitprof.batch import Batch
+from vitprof.devices import Device
+from vitprof.loaders import Buffer
+from vitprof.transfer import Moved
+from vitprof.transfer.ring import Ring
+
+CPU = torch.device("cpu")
 
 
 class BlockingCopy:
     """`.to(device)`: the loop waits until the copy is done."""
 
-    non_blocking = False
+    normalises = False
+    buffer: Buffer | None = None
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: Device) -> None:
+        self._mark = device.mark
+        self._device = device.torch_device
 
-    def place(self, storage: Storage) -> Storage:
+    def place(self, storage: Any) -> Any:
         return storage
 
-    def __call__(self, batch: Batch) -> Batch:
-        images, labels = batch
-        if images.device == self._device:  # training on the CPU: there is nothing to copy
-            return batch
-        return (
-            images.to(self._device, non_blocking=self.non_blocking),
-            labels.to(self._device, non_blocking=self.non_blocking),
-        )
+    def __call__(self, batch: Batch) -> Moved:
+        start = self._mark()
+        if self._device == CPU:  # there is nothing to copy
+            end = self._mark()
+            return Moved(batch.images, batch.labels, start, end, end)
+        # Images that were made on the device (DALI) stay as they are; their labels come from the host all the same.
+        images, labels = batch.images.to(self._device), batch.labels.to(self._device)
+        end = self._mark()
+        return Moved(images, labels, start, end, end)
 
 
 class PinnedCopy(BlockingCopy):
-    """`.to(device, non_blocking=True)`: the copy is queued and the loop goes on, if the batch lies in pinned memory.
+    """`.to(device, non_blocking=True)` out of pinned memory: the copy is queued and the loop goes on.
 
-    PyTorch's host allocator does not hand the pinned block out again before the copy has passed.
+    Loaders of this process fill the ring's buffers themselves. What a DataLoader has pinned is copied as it is:
+    PyTorch's allocator does not hand that memory out again before the copy has passed. The rest goes through a buffer.
     """
 
-    non_blocking = True
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._ring = Ring(device)
+        self._in_use: Tensor | None = None
+        self.buffer = self._ring.take
+
+    def __call__(self, batch: Batch) -> Moved:
+        images = batch.images
+        start = self._mark()
+        if self._device == CPU:
+            # Training on the CPU reads the buffer itself: it is free when the next batch has taken its place.
+            if self._in_use is not None:
+                self._ring.give_back(self._in_use, start)
+            self._in_use = images if self._ring.holds(images) else None
+            end = self._mark()
+            return Moved(images, batch.labels, start, end, end)
+        if images.device == CPU and not images.is_pinned():
+            images = to_pinned(self._ring, images)
+        on_device = images.to(self._device, non_blocking=True)
+        labels = batch.labels.to(self._device, non_blocking=True)
+        end = self._mark()
+        if self._ring.holds(images):
+            self._ring.give_back(images, self._mark())  # a mark of its own: the ring asks for it after the recorder
+        return Moved(on_device, labels, start, end, end)
+
+
+def to_pinned(ring: Ring, images: Tensor) -> Tensor:
+    """`images` in a buffer of the ring: uint8 (b, c, h, w), kept in the order they lie in memory; else as they are."""
+    if images.element_size() != 1:
+        return images
+    as_stored = images.permute(0, 2, 3, 1)
+    buffer = ring.take(tuple(as_stored.shape))
+    buffer.copy_(as_stored)
+    return buffer.permute(0, 3, 1, 2)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from vitprof.storage import Batch, Storage
+from vitprof.batch import Batch
+from vitprof.devices import Device
+from vitprof.loaders import Buffer
+from vitprof.transfer import Moved
 
 
 class Resident:
     """Moves the storage once; its batches are made on the device."""
 
-    def __init__(self, device: torch.device) -> None:
+    normalises = False
+    buffer: Buffer | None = None
+
+    def __init__(self, device: Device) -> None:
         self._device = device
 
-    def place(self, storage: Storage) -> Storage:
-        return storage.to(self._device)
+    def place(self, storage: Any) -> Any:
+        return storage.to(self._device.torch_device)
 
-    def __call__(self, batch: Batch) -> Batch:
-        return batch
+    def __call__(self, batch: Batch) -> Moved:
+        mark = self._device.mark()
+        return Moved(batch.images, batch.labels, mark, mark, mark)

@@ -12,6 +12,7 @@ import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.charts import LiveChart
+from vitprof.records import RunSummary
 from vitprof.store import Series, StoredRun
 from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
@@ -32,6 +33,7 @@ CHART_HEIGHT = 260
 STAGES = {
     "starting": "starting: loading PyTorch and opening the data",
     "preparing": "preparing the data",
+    "staging": "copying the data",
     "training": "training",
     "evaluating": "evaluating on the test set",
     "finishing": "finishing",
@@ -197,8 +199,9 @@ def draw_account(run: StoredRun) -> None:
     st.markdown("**Where the run's time went**", help="Each stretch of the run that is not steady-state training.")
     measured = f"Median of {s.n_epochs_measured} measured."
     epoch_from = measured if s.n_epochs_measured else "Extrapolated from the throughput."
-    rows = (
-        ("Preparing the data", s.prepare_s, "Making or checking the data set, opening the storage."),
+    rows: tuple[tuple[str, float, str], ...] = (
+        ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
+        ("Copying the data", s.stage_s, f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."),
         ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
         ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
         ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
@@ -209,6 +212,7 @@ def draw_account(run: StoredRun) -> None:
         ("Shut-down", s.shutdown_s, "Ending loader and workers."),
         ("The whole run", s.wall_s, "From leaving the queue to the end."),
     )
+    rows = tuple(row for row in rows if row[0] != "Copying the data" or row[1] != 0)
     st.dataframe(
         {
             "what": [r[0] for r in rows],
@@ -219,6 +223,21 @@ def draw_account(run: StoredRun) -> None:
         width="stretch",
         height="content",
     )
-    left, right = st.columns(2)
-    left.metric("Test accuracy", formats.percent(s.test_accuracy), border=True)
-    right.metric("CPU for each sample", formats.seconds(s.cpu_s_per_sample), border=True)
+    tiles = [
+        ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
+        ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
+        ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
+    ]
+    if math.isfinite(s.cache_hit_frac):
+        text = "Share of the samples in the partial cache: every epoch reads each sample once."
+        tiles.append(("Cache hit rate", formats.percent(s.cache_hit_frac), text))
+    if s.n_unreadable:
+        tiles.append(("Left out", f"{s.n_unreadable:,}", "Samples that could not be read, each time they came up."))
+    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
+        column.metric(name, value, help=text, border=True)
+
+
+def _storage_help(s: RunSummary) -> str:
+    """What there is to know about the storage's files."""
+    made = f"Making it took {formats.seconds(s.storage_prepare_s)} when it was made. " if s.storage_prepare_s else ""
+    return f"{made}{formats.percent(s.page_cached_frac)} of it lay in the system's page cache when training began."

@@ -2,212 +2,220 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import streamlit as st
 
-from vitprof.catalog import DATASETS, MODELS
+from vitprof.availability import availability
+from vitprof.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
+from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
-from vitprof.records import BUDGETS, RunConfig
-from vitprof.strategies import STRATEGIES, resolve
+from vitprof.parts import ALL, DECODERS, why_not
+from vitprof.strategies import STRATEGIES, Strategy, resolve
+from vitprof.ui.launch import machine, run_button
 from vitprof.ui.resources import gpus
+from vitprof.ui.widgets import (
+    BUDGET_DEFAULTS,
+    FIELDS,
+    choice,
+    help_of,
+    knob,
+    label,
+    number,
+    read_first,
+    settings,
+    toggle,
+)
 
-FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
-LABELS = {
-    "dataset": "Data set",
-    "batch_size": "Batch size",
-    "pin_memory": "Pin memory",
-    "persistent_workers": "Persistent workers",
-    "prefetch_factor": "Prefetch factor",
-    "warmup_steps": "Warm-up steps",
-    "lr": "Learning rate",
-    "image_size": "Image size (px)",
-    "threads": "Torch CPU threads",
-    "compile": "torch.compile",
-    "evaluate": "Evaluate on the test set",
-    "loader_only": "Loader only (no training)",
-    "name": "Name of the run",
-}
-BUDGET_DEFAULTS: dict[str, float] = {"steps": 200, "epochs": 1, "seconds": 20}
-STATE = "settings"
-
-
-def label(field: str) -> str:
-    """A setting's name as the page shows it."""
-    return LABELS.get(field, field.replace("_", " ").capitalize())
+MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
+"""What a strategy stands or falls with; the other knobs are a click away."""
+READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", *PARTS)
+"""Widgets that decide what stands above them: what they were set to is known before they are drawn."""
+SHOWN_AS = "shown as"
 
 
-def _settings() -> dict[str, Any]:
-    """This session's settings. They outlive the widgets, which vanish with their page; the URL can preset them."""
-    if STATE not in st.session_state:
-        values: dict[str, Any] = {f.name: f.default for f in FIELDS.values()}
-        values |= {"budget": "steps", **BUDGET_DEFAULTS}
-        for name in st.query_params:
-            if name in FIELDS:
-                values[name] = _parsed(name, st.query_params[name])
-                if name in BUDGETS:
-                    values["budget"] = name
-        st.session_state[STATE] = values
-    settings: dict[str, Any] = st.session_state[STATE]
-    return settings
-
-
-def _parsed(name: str, text: str) -> Any:
-    """A setting from the URL; text that does not fit stays text, and the check of the config names it."""
-    kind = str(FIELDS[name].type).removesuffix(" | None")
-    if kind == "bool":
-        return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return {"int": int, "float": float}.get(kind, str)(text)
-    except ValueError:
-        return text
-
-
-def _number(field: str, *, least: int = 0, most: int | None = None, step: int = 1) -> None:
-    settings = _settings()
-    settings[field] = st.number_input(
-        label(field),
-        min_value=least,
-        max_value=most,
-        value=settings[field],
-        step=step,
-        help=_help(field),
-        key=f"set-{field}",
-    )
-
-
-def _choice(field: str, options: list[str], titles: dict[str, str] | None = None) -> None:
-    settings = _settings()
-    if settings[field] not in options:  # from the URL; if it cannot work, the check of the config says why
-        options = [*options, settings[field]]
-    settings[field] = st.selectbox(
-        label(field),
-        options,
-        index=options.index(settings[field]),
-        format_func=lambda option: (titles or {}).get(option, option),
-        help=_help(field),
-        key=f"set-{field}",
-    )
-
-
-def _toggle(field: str) -> None:
-    settings = _settings()
-    settings[field] = st.checkbox(label(field), value=bool(settings[field]), help=_help(field), key=f"set-{field}")
-
-
-def _help(field: str) -> str:
-    text = str(FIELDS[field].metadata["doc"])
-    return text[0].upper() + text[1:] + "."
+def use(strategy: str, dataset: str, n_images: int | None) -> None:
+    """Put a strategy, as it stands in the registry, into this session's settings."""
+    settings().update(dict.fromkeys((*KNOBS, *PARTS)))
+    settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
     """Draw the sidebar's settings; the config they make (None, with a message shown, if they cannot work), Run pressed.
 
-    Knobs that the chosen strategy does not take are hidden.
+    Knobs that the chosen strategy and its parts do not take are hidden.
     """
-    settings = _settings()
-    rejected = _reject_unusable(settings)
-    _choice("strategy", list(STRATEGIES), {s.name: f"{s.name} - {s.title}" for s in STRATEGIES.values()})
-    plan = STRATEGIES[settings["strategy"]]
-    st.caption(plan.what)
-    _number("batch_size", least=1, step=32)
-    _knobs(dict(plan.defaults))
+    values = settings()
+    rejected = _reject_unusable(values)
+    read_first(*READ_FIRST)
+    info = _info(values)
+    plan = _strategy(info)
+    info = _data()
+    parts = plan.combination(info, values)
+    context = (plan.name, info.name, parts)
+    fresh = values.get(SHOWN_AS) != context
+    values[SHOWN_AS] = context
+    knobs = plan.knobs(parts, info)
+    main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
+    _main(main, info, fresh)
     _budget()
-    pressed_slot = st.container()
-    with st.expander("Data, model and device"):
-        _choice("dataset", list(DATASETS), {d.name: d.title for d in DATASETS.values()})
-        st.caption(DATASETS[settings["dataset"]].note)
-        _choice("model", list(MODELS), {m.name: m.title for m in MODELS.values()})
-        names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in gpus()}
-        _choice("device", ["auto", *names, "cpu"], names)
-        _choice("precision", ["fp32", "bf16"])
-        _number("image_size", least=1)
-        _toggle("compile")
+    slot = st.container()
+    with st.expander("Loading"):
+        _loading({name: default for name, default in knobs.items() if name not in main}, info, fresh)
+    with st.expander("Parts"):
+        _parts(plan, info, fresh)
+    with st.expander("Model and device"):
+        _model_and_device(info)
     with st.expander("More"):
-        settings["name"] = st.text_input(
-            label("name"), value=settings["name"], max_chars=200, help=_help("name"), key="set-name"
-        )
-        _toggle("loader_only")
-        _toggle("evaluate")
-        _number("warmup_steps")
-        _number("threads")
-        _number("seed", most=2**32 - 1)
-        _choice("isolation", ["process", "thread"])
-    config = _config(settings, takes=set(plan.defaults))
-    if rejected:
-        st.warning(rejected)
-    if isinstance(config, ConfigError):
-        st.error(f"{label(config.field)} {config.value}: {config.allowed}")
-    usable = config if isinstance(config, RunConfig) else None
-    pressed = pressed_slot.button(
-        "Run", type="primary", width="stretch", key="run-button", disabled=usable is None, icon=":material/play_arrow:"
-    )
-    return usable, pressed
+        _more()
+    config = _config(values, plan, info)
+    with slot:
+        return run_button(config, plan, info, rejected)
 
 
-def _knobs(defaults: dict[str, Any]) -> None:
-    """The settings that only this strategy takes, each starting from the strategy's own default."""
-    settings = _settings()
-    for name, default in defaults.items():
-        if settings[name] is None:
-            settings[name] = default
-    if "workers" in defaults:
-        _number("workers")
-        if settings["workers"]:
-            _number("prefetch_factor", least=1)
-            _toggle("persistent_workers")
-        _toggle("pin_memory")
+def _info(values: dict[str, Any]) -> DatasetInfo:
+    info = DATASETS[values["dataset"]]
+    return dataset_info(info.name, values["n_images"] if info.any_size else None)
+
+
+def _strategy(info: DatasetInfo) -> Strategy:
+    """The choice of a strategy, and in two sentences what it does."""
+    values = settings()
+    before = values["strategy"]
+
+    def show(name: str) -> str:
+        plan = STRATEGIES[name]
+        seen = availability(plan, info, machine=machine())
+        return f"{name} - {plan.title}" + (f" (not here: {seen.reason})" if seen.verdict == "bad" else "")
+
+    choice("strategy", list(STRATEGIES), show=show)
+    plan = STRATEGIES[values["strategy"]]
+    if plan.name != before:  # a strategy starts as it stands in the registry
+        use(plan.name, values["dataset"], values["n_images"])
+    st.caption(plan.what)
+    return plan
+
+
+def _data() -> DatasetInfo:
+    values = settings()
+    choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
+    return _info(values)
+
+
+def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+    """What most people change: numbers in pairs, so that Run stays in sight."""
+    numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
+    for first in range(0, len(numbers), 2):
+        pair = numbers[first : first + 2]
+        for column, name in zip(st.columns(len(pair)), pair, strict=True):
+            with column:
+                if name in knobs:
+                    knob(name, knobs[name], fresh=fresh)
+                else:
+                    number(name, hint=f"{DATASETS[info.name].n_train:,}")
+    for name, default in knobs.items():
+        if name in CHOICES:
+            knob(name, default, fresh=fresh)
 
 
 def _budget() -> None:
-    settings = _settings()
+    values = settings()
     left, right = st.columns(2)
     with left:
         options = ["steps", "epochs", "seconds"]
-        settings["budget"] = st.selectbox(
-            "Budget", options, index=options.index(settings["budget"]), help="What ends the run.", key="set-budget"
+        values["budget"] = st.selectbox(
+            "Budget", options, index=options.index(values["budget"]), help="What ends the run.", key="set-budget"
         )
     with right:
-        field = settings["budget"]
+        field = values["budget"]
         whole = field != "seconds"
         kind = int if whole else float
-        settings[field] = st.number_input(
+        values[field] = st.number_input(
             field.capitalize(),
             min_value=kind(1) if whole else 0.1,
-            value=kind(settings[field] or BUDGET_DEFAULTS[field]),
+            value=kind(values[field] or BUDGET_DEFAULTS[field]),
             step=kind(1),
-            help=_help(field),
+            help=help_of(field),
             key=f"set-{field}",
         )
 
 
-def _reject_unusable(settings: dict[str, Any]) -> str:
+def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+    """Knobs of loader, storage and location that most runs leave alone, and what every run takes."""
+    workers = settings()["workers"]
+    for name, default in knobs.items():
+        if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
+            continue  # without workers there is nothing to prefetch, to keep, or to start
+        knob(name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh)
+    choice("augment", [None, *CHOICES["augment"]])
+    choice("page_cache", CHOICES["page_cache"])
+    toggle("skip_unreadable")
+
+
+def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
+    """The four parts; offered is what fits the other three."""
+    values = settings()
+    own = plan.combination(info)
+    st.caption("Any part can be replaced. Offered is what fits the other three.")
+    for kind in PARTS:
+        others = {k: values[k] for k in PARTS if k != kind}
+        fitting = [n for n in ALL[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
+        own_name = getattr(own, kind)
+        offered = [None, *(name for name in fitting if name != own_name)]
+        choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
+
+
+def _model_and_device(info: DatasetInfo) -> None:
+    choice("model", list(MODELS), show=lambda name: MODELS[name].title)
+    names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in gpus()}
+    choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name))
+    choice("precision", CHOICES["precision"])
+    number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
+    toggle("compile")
+    toggle("cudnn_benchmark")
+    st.caption(info.note)
+
+
+def _more() -> None:
+    values = settings()
+    values["name"] = st.text_input(
+        label("name"), value=values["name"], max_chars=200, help=help_of("name"), key="set-name"
+    )
+    toggle("loader_only")
+    toggle("evaluate")
+    number("warmup_steps")
+    number("threads")
+    number("seed")
+    choice("isolation", CHOICES["isolation"])
+
+
+def _reject_unusable(values: dict[str, Any]) -> str:
     """Put back what came with the URL and no widget could show; the message that says so."""
     messages = []
     allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
+    allowed |= {kind: [*ALL[kind]] for kind in PARTS}
     for field, names in allowed.items():
-        if settings[field] not in names:
-            messages.append(f"{label(field)} {settings[field]}: choose one of {', '.join(names)}")
-            settings[field] = FIELDS[field].default
+        if values[field] not in (*names, FIELDS[field].default):
+            messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
+            values[field] = FIELDS[field].default
     for name, spec in FIELDS.items():
         try:
-            RunConfig(**{name: settings[name]})
+            RunConfig(**{name: values[name]})
         except ConfigError as error:
             messages.append(f"{label(name)} {error.value}: {error.allowed}")
-            settings[name] = BUDGET_DEFAULTS.get(name, spec.default)
+            values[name] = BUDGET_DEFAULTS.get(name, spec.default)
     return "; ".join(messages)
 
 
-def _config(settings: dict[str, Any], takes: set[str]) -> RunConfig | ConfigError:
+def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
     """The config the settings make, checked as a run would check it, or what is wrong with them."""
-    values = {name: settings[name] for name in FIELDS if name not in BUDGETS}
-    for knob in ("workers", "prefetch_factor", "pin_memory", "persistent_workers"):
-        if knob not in takes:
-            values[knob] = None
-    values[settings["budget"]] = settings[settings["budget"]]
+    given = {name: values[name] for name in FIELDS if name not in BUDGETS}
+    if not info.any_size:
+        given["n_images"] = None
     try:
-        config = RunConfig(**values)
+        taken = plan.knobs(plan.combination(info, given), info)
+        given |= {name: None for name in KNOBS if name not in taken}
+        config = RunConfig(**given, **{values["budget"]: values[values["budget"]]})
         resolve(config)
     except ConfigError as error:
         return error

@@ -1,0 +1,146 @@
+"""The product's side of each comparison: the pipeline that a job runs, without the training; and its copy of files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Side, Work, repeated
+from vitprof import home
+from vitprof.batch import Batch
+from vitprof.config import RunConfig
+from vitprof.devices import CpuDevice
+from vitprof.locations.staging import copy_tree
+from vitprof.pipeline import Pipeline, open_pipeline
+from vitprof.strategies import resolve
+
+READ_BYTES = 8 * 2**20
+SMALL_FILE = 100_000
+"""Bytes of a file in the copy of many: about a photo's."""
+
+
+class Silent:
+    """Events nobody looks at."""
+
+    def environment(self, facts: dict[str, Any]) -> None: ...
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None: ...
+
+    def step(self, row: tuple[float, ...]) -> None: ...
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None: ...
+
+    def notice(self, line: str) -> None: ...
+
+    def facts(self, values: dict[str, Any]) -> None: ...
+
+
+def never() -> bool:
+    return False
+
+
+def opened(things: ExitStack, **config: Any) -> Pipeline:
+    """The pipeline of that config as a job opens it, over a warm page cache. Raises as `open_pipeline` does."""
+    fixed: dict[str, Any] = {"device": "cpu", "page_cache": "warm", "threads": 1}
+    resolved = resolve(RunConfig(**(fixed | config)))
+    clock = time.perf_counter
+    return things.enter_context(open_pipeline(resolved, CpuDevice(clock), Silent(), never, clock, evaluate=False))
+
+
+def in_the_loop(pipeline: Pipeline) -> Side:
+    """Batches as the training loop takes them. A slice goes on where the one before it ended.
+
+    For loaders that do nothing between two calls.
+    """
+    loader, transfer = pipeline.train.loader, pipeline.train.transfer
+
+    def forever() -> Iterator[Batch]:
+        epoch = 0
+        while True:
+            yield from loader.epoch(epoch)
+            epoch += 1
+
+    batches = forever()
+
+    def side(seconds: float) -> Work:
+        work, n, until = Work(), 0, time.perf_counter() + seconds
+        with work.timed():
+            for batch in batches:
+                n += len(transfer(batch).labels)
+                if time.perf_counter() >= until:
+                    break
+        work.units = n
+        return work
+
+    return side
+
+
+def with_threads(pipeline: Pipeline, *, whole_epochs: bool = False) -> Side:
+    """The same for loaders with threads: each slice ends its epoch, so that none works on while another side does."""
+    split = pipeline.train
+    epochs = iter(range(10**9))
+
+    def side(seconds: float) -> Work:
+        work, n, until = Work(), 0, time.perf_counter() + seconds
+        with work.timed():
+            while time.perf_counter() < until:
+                batches: Any = split.loader.epoch(next(epochs))
+                for batch in batches:
+                    n += len(split.transfer(batch).labels)
+                    if not whole_epochs and time.perf_counter() >= until:
+                        break
+                batches.close()
+        work.units = n
+        return work
+
+    return side
+
+
+def staging(things: ExitStack, n_bytes: int, file_bytes: int) -> dict[str, Side]:
+    """`copy_tree` of `n_bytes` in files of `file_bytes`, and its two halves alone. Units are bytes.
+
+    None of them waits for the disk: what was written lies in the page cache when they return.
+    """
+    directory = Path(things.enter_context(tempfile.TemporaryDirectory(dir=home.ensure_dir(home.home()))))
+    source, target = directory / "source", directory / "target"
+    content = memoryview(os.urandom(min(file_bytes, READ_BYTES)))
+    names = [f"{i:06d}" for i in range(max(1, n_bytes // file_bytes))]
+    written = len(names) * file_bytes
+
+    def write(into: Path) -> None:
+        into.mkdir()
+        for name in names:
+            file = os.open(into / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            left = file_bytes
+            while left:
+                left -= os.write(file, content[:left])
+            os.close(file)
+
+    def read() -> None:
+        buffer = [bytearray(READ_BYTES)]
+        for name in names:
+            file = os.open(source / name, os.O_RDONLY | os.O_CLOEXEC)
+            while os.readv(file, buffer):
+                pass
+            os.close(file)
+
+    def copy() -> None:
+        copy_tree(source, target, throttle=None, progress=lambda fraction, message: None, stop=never)
+
+    def once(do: Callable[[], None]) -> Side:
+        def timed(work: Work) -> float:
+            with work.timed():
+                do()
+            shutil.rmtree(target, ignore_errors=True)
+            return written
+
+        return repeated(timed)
+
+    write(source)
+    return {"copied": once(copy), "read": once(read), "written": once(lambda: write(target))}

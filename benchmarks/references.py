@@ -1,0 +1,169 @@
+"""What loaders are measured against: C loops, libturbojpeg, a bare loop over files, PyTorch as tutorials use it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simplejpeg
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision import datasets, transforms
+
+from benchmarks.measuring import Side, Work, repeated
+from vitprof.catalog import DatasetInfo
+from vitprof.data import read_split
+from vitprof.data.source import open_source
+from vitprof.storage.prepare import read_ids
+from vitprof.storage.rawfiles import sample_path
+
+SOURCE = Path(__file__).with_name("gather.c")
+
+
+@cache
+def compiled() -> ctypes.CDLL:
+    """`gather.c`, compiled for this processor. Its functions are called without Python's lock."""
+    compiler = os.environ.get("CC", "cc")
+    options = ["-O3", "-march=native", "-shared", "-fPIC"]
+    with tempfile.TemporaryDirectory() as directory:
+        library = f"{directory}/gather.so"
+        try:
+            subprocess.run([compiler, *options, "-o", library, str(SOURCE)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"the reference cannot be compiled ({error}); install a C compiler, or set CC") from error
+        return ctypes.CDLL(library)  # stays mapped when the file is gone
+
+
+def gather(root: Path, batch_size: int) -> Side:
+    """R: the rows of each batch copied by one C loop into the same memory again and again.
+
+    The array is NumPy's own, in huge pages where the system gives them. Orders are drawn outside the clock.
+    """
+    copy = compiled().gather_rows
+    copy.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    copy.restype = None
+    images = read_split(root, True)[0]
+    rows = np.empty((len(images), images[0].size), np.uint8)
+    rows[:] = images.reshape(rows.shape)
+    out = np.empty((batch_size, rows.shape[1]), np.uint8)
+
+    def epoch(work: Work) -> float:
+        order = torch.randperm(len(rows)).numpy()
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        with work.timed():
+            for batch in batches:
+                copy(rows.ctypes.data, rows.shape[1], batch.ctypes.data, len(batch), out.ctypes.data)
+        return len(rows)
+
+    return repeated(epoch)
+
+
+def bare_files(info: DatasetInfo, root: Path, batch_size: int) -> Side:
+    """Each file opened, read into its row of a batch and closed, by the shortest Python loop that does it."""
+    paths = raw_paths(root)
+    rows = np.empty((batch_size, info.image_size**2 * info.channels), np.uint8)
+    views = [[row.data] for row in rows]
+
+    def batch(chosen: list[str]) -> None:
+        for path, view in zip(chosen, views, strict=False):
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.readv(file, view)
+            os.close(file)
+
+    return in_random_order(len(paths), batch_size, lambda order: [paths[i] for i in order.tolist()], batch)
+
+
+def files_in_c(info: DatasetInfo, root: Path, batch_size: int) -> Side:
+    """The same by one C loop for each batch."""
+    read = compiled().read_files
+    read.restype = ctypes.c_int64
+    read.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    paths = [path.encode() for path in raw_paths(root)]
+    pointers = (ctypes.c_char_p * len(paths))(*paths)
+    rows = np.empty((batch_size, info.image_size**2 * info.channels), np.uint8)
+
+    def batch(chosen: Any) -> None:
+        n = read(ctypes.addressof(pointers), rows.shape[1], chosen.ctypes.data, len(chosen), rows.ctypes.data)
+        assert n == len(chosen), f"{len(chosen) - n} files cannot be read"
+
+    return in_random_order(len(paths), batch_size, lambda order: order.numpy(), batch)
+
+
+def raw_paths(root: Path) -> list[str]:
+    """The training files of the storage raw-files under `root`."""
+    return [f"{root}/{sample_path(i, name, train=True)}" for i, name in enumerate(read_ids(root, train=True))]
+
+
+def in_random_order(
+    n: int, batch_size: int, prepare: Callable[[torch.Tensor], Any], batch: Callable[[Any], None]
+) -> Side:
+    """A side that calls `batch(prepare(indices))` for random batches, a new order for each epoch. `batch` is timed."""
+
+    def orders() -> Iterator[torch.Tensor]:
+        while True:
+            yield from torch.randperm(n).split(batch_size)  # type: ignore[no-untyped-call]
+
+    indices = orders()
+
+    def once(work: Work) -> float:
+        chosen = next(indices)
+        ready = prepare(chosen)
+        with work.timed():
+            batch(ready)
+        return len(chosen)
+
+    return repeated(once)
+
+
+def decoding(info: DatasetInfo, root: Path) -> Side:
+    """J: the same JPEG files, from memory, decoded in full by one thread into the same memory again and again."""
+    source = open_source(info, root, train=True)
+    files = source.encoded(0, len(source.ids))
+    largest = max(height * width * 3 for height, width, *_ in map(simplejpeg.decode_jpeg_header, files))
+    buffer = np.empty(largest, np.uint8)
+
+    def epoch(work: Work) -> float:
+        with work.timed():
+            for encoded in files:
+                simplejpeg.decode_jpeg(encoded, "RGB", buffer=buffer)
+        return len(files)
+
+    return repeated(epoch)
+
+
+def plain_mnist(info: DatasetInfo, root: Path, batch_size: int) -> Side:
+    """torchvision's MNIST in a DataLoader, as every tutorial has it."""
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
+    dataset = datasets.MNIST(str(root), train=True, transform=transform)
+    return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
+
+
+def plain_tensors(root: Path, batch_size: int) -> Side:
+    """One float tensor of all images in a TensorDataset, as the article has it."""
+    images, labels = read_split(root, True)
+    dataset = TensorDataset(torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels))
+    return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
+
+
+def batches_of(loader: DataLoader[Any]) -> Side:
+    """Epoch after epoch of a DataLoader; a slice goes on where the one before it ended."""
+
+    def forever() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    batches = forever()
+
+    def once(work: Work) -> float:
+        with work.timed():
+            _, labels = next(batches)
+        return len(labels)
+
+    return repeated(once)

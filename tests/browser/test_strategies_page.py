@@ -1,0 +1,79 @@
+"""The page "Strategies" in a real browser: its table, its pictures wide and narrow, and the way to Profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PICTURE = ".st-key-strategy-workers .vitprof-diagram svg"
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
+    with serve(REPOSITORY / "app.py", env=env) as url:
+        yield url
+
+
+def test_its_own_address_works_on_a_server_that_has_shown_nothing_yet(dashboard: str, page: Any) -> None:
+    """First in this file: Streamlit then knows nothing of app.py's navigation."""
+    page.goto(f"{dashboard}strategies?dataset=photos")
+    page.get_by_role("link", name="Compare").wait_for()
+    page.get_by_text("strategies can load photos on this machine").wait_for()
+    assert page.url.partition("?")[0].endswith("/strategies")
+    # Streamlit looks for itself below a page's address first; nothing else may have gone wrong.
+    assert all("404" in problem for problem in page.problems)
+    page.problems.clear()
+
+
+def test_pictures_fit_wide_and_narrow_pages(dashboard: str, page: Any) -> None:
+    page.goto(dashboard)
+    page.get_by_role("link", name="Strategies").click()
+    page.get_by_test_id("stDataFrame").wait_for()
+    page.locator(".st-key-strategy-workers summary").click()
+    page.locator(f"{PICTURE}.wide").wait_for()
+    assert page.locator(f"{PICTURE}.tall").is_hidden()
+    assert "loader: PyTorch DataLoader (2 worker processes)" in page.locator(f"{PICTURE}.wide").get_attribute(
+        "aria-label"
+    )
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(f"{PICTURE}.tall").wait_for()
+    assert page.locator(f"{PICTURE}.wide").is_hidden()
+    box = page.locator(f"{PICTURE}.tall").bounding_box()
+    assert box is not None
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_are_written_in_the_pages_own_colour(dashboard: str, page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(dashboard)
+    page.get_by_role("link", name="Strategies").click()
+    page.locator(".st-key-strategy-workers summary").click()
+    page.locator(f"{PICTURE}.wide").wait_for()
+    ink = page.locator(f"{PICTURE}.wide text").first.evaluate("e => getComputedStyle(e).fill")
+    words = page.locator(".st-key-strategy-workers p").first.evaluate("e => getComputedStyle(e).color")
+    assert ink == words
+    assert (int(ink.strip("rgba()").split(",")[0]) > 128) == (scheme == "dark")
+
+
+def test_run_is_in_sight_and_use_in_profile_sets_the_sidebar(dashboard: str, page: Any) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(dashboard)
+    run = page.locator(".st-key-run-button button")
+    run.wait_for()
+    box = run.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < 900
+    page.get_by_role("link", name="Strategies").click()
+    page.locator(".st-key-strategy-slow-drive summary").click()
+    page.locator(".st-key-strategy-slow-drive").get_by_role("button", name="Use in Profile").click()
+    run.wait_for()
+    chosen = page.locator(".st-key-set-strategy").get_by_role("combobox")
+    assert "slow-drive" in (chosen.get_attribute("value") or chosen.inner_text())
+    page.locator(".st-key-set-slow_drive").wait_for()
+    assert run.is_enabled()

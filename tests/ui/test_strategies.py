@@ -1,0 +1,116 @@
+"""The page "Strategies": the table, the details, the filters, and the way to Profile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from vitprof import availability
+from vitprof.availability import Machine
+from vitprof.catalog import DATASETS
+from vitprof.strategies import STRATEGIES
+from vitprof.ui import launch, resources
+
+APP = Path(__file__).resolve().parents[2] / "app.py"
+BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    st.cache_resource.clear()
+    monkeypatch.setattr(launch, "look_around", lambda: BARE)
+    monkeypatch.setattr(availability, "installed", lambda package: True)
+    yield
+    resources.manager().shutdown()
+    resources.store().close()
+    st.cache_resource.clear()
+
+
+def page(**query: str) -> AppTest:
+    at = AppTest.from_file(str(APP), default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    at.switch_page("pages/strategies.py").run()
+    assert not at.exception
+    return at
+
+
+def listed(at: AppTest) -> list[str]:
+    return list(at.dataframe[0].value["Strategy"])
+
+
+def text(at: AppTest) -> str:
+    return "\n".join(m.value for m in at.markdown)
+
+
+def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
+    directory = vitprof_home / "prepared" / "digits" / "hdf5"
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text(json.dumps({"size_bytes": 60 * 2**20, "prepare_s": 2.5}))
+    at = page()
+    assert listed(at) == list(STRATEGIES)
+    assert [e.label.split("**")[1] for e in at.expander] == list(STRATEGIES)
+    shown = text(at)
+    for plan in STRATEGIES.values():
+        assert all(part in shown for part in (plan.what, plan.when, plan.costs, plan.origin))
+    assert shown.count("<svg") == 2 * (len(STRATEGIES) - 1)  # wide and tall; none of dali, which digits cannot use
+    assert "digits as `hdf5` is prepared: 60.0 MiB on disk, made in 2.50 s" in shown
+    frame = at.dataframe[0].value.set_index("Strategy")
+    assert frame.loc["hdf5", "Disk"] == 60
+    assert frame.loc["hdf5", "Prepared"] == "hdf5: there"
+    assert frame.loc["memory", "RAM"] == 52
+    assert frame.loc["prefetch", "Runs here"] == "yes, limited"
+    assert frame.loc["dali", "Runs here"] == "no"
+
+
+def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
+    at = page()
+    n = len(STRATEGIES)
+    assert f"**{n - 2} of {n}** strategies can load **digits**" in text(at)
+    assert {w.value for w in at.warning} == {
+        "Does not run here: it cannot load digits; choose the data set photos",
+        "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk",
+    }
+    assert at.button(key="use-ram-disk").disabled
+    assert not at.button(key="use-memory").disabled
+    at.toggle(key="only-here").set_value(True).run()
+    assert set(STRATEGIES) - set(listed(at)) == {"ram-disk", "dali"}
+    assert not at.warning
+
+
+def test_figures_are_the_chosen_data_sets() -> None:
+    at = page()
+    assert "strategies-n_images" not in {n.key for n in at.number_input}
+    at.selectbox(key="strategies-dataset").set_value("photos").run()
+    assert listed(at) == list(STRATEGIES)
+    before = at.dataframe[0].value.set_index("Strategy").loc["memory", "RAM"]
+    at.number_input(key="strategies-n_images").set_value(DATASETS["photos"].n_train // 10).run()
+    assert at.dataframe[0].value.set_index("Strategy").loc["memory", "RAM"] == pytest.approx(before / 10, rel=0.01)
+
+
+def test_use_in_profile_brings_strategy_and_data_set_and_starts_nothing() -> None:
+    at = page(strategy="hdf5", location="slow-drive", workers="5")
+    at.selectbox(key="strategies-dataset").set_value("photos").run()
+    at.number_input(key="strategies-n_images").set_value(700).run()
+    at.button(key="use-threads").click().run()
+    assert not at.exception
+    assert at.selectbox(key="set-strategy").value == "threads"
+    assert at.selectbox(key="set-dataset").value == "photos"
+    assert at.number_input(key="set-n_images").value == 700
+    assert at.selectbox(key="set-location").value == ""
+    assert at.number_input(key="set-workers").value == 2
+    assert resources.store().runs() == []
+
+
+def test_the_page_opens_on_the_data_set_of_the_sidebar() -> None:
+    at = page(dataset="photos", n_images="300")
+    assert at.selectbox(key="strategies-dataset").value == "photos"
+    assert at.number_input(key="strategies-n_images").value == 300

@@ -1,0 +1,54 @@
+"""The command line: the same engine and the same store as the dashboard.
+
+Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C. Errors are one
+line on standard error. With `--json` standard output holds one JSON object and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import typer
+
+from vitprof.cli import listing, running, stored, terminal
+from vitprof.cli.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
+from vitprof.errors import ConfigError, VitprofError, one_line
+
+__all__ = ["app", "listing", "main", "running", "stored", "terminal"]
+
+app = typer.Typer(
+    help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
+    add_completion=False,
+)
+for command in (running.run, listing.strategies, stored.runs, stored.export, stored.delete, listing.doctor):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; every error becomes one line on standard error and an exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no failure
+    if not sys.stdout.isatty():
+        terminal.out.width = PIPE_WIDTH
+    try:
+        # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
+        status = app(args=sys.argv[1:] or ["--help"], prog_name="python -m vitprof", standalone_mode=False)
+    except ConfigError as error:
+        option = RUN if error.field == RUN else "--" + error.field.replace("_", "-")
+        complain(f"{option} {error.value}: {error.allowed}", EXIT_BAD_VALUE)
+    except VitprofError as error:
+        complain(one_line(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        status = EXIT_STOPPED
+    except Exception as error:
+        # Typer carries click's usage errors, its own copy of them in later versions: known by what they offer.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        complain(message(), EXIT_BAD_VALUE)
+    if status == EXIT_STOPPED:
+        complain("interrupted", EXIT_STOPPED)
+    if status:
+        raise SystemExit(status)

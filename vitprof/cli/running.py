@@ -1,0 +1,153 @@
+"""`run`: one job from the command line, with a progress bar and its figures as a table."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vitprof import formats
+from vitprof.cli import terminal
+from vitprof.cli.options import run_signature
+from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
+from vitprof.config import RunConfig
+from vitprof.export import run_object, summary_csv, write_text
+from vitprof.store import RunStore, StoredRun
+from vitprof.strategies import resolve
+
+POLL_S = 0.1
+PANEL = "Output"
+
+
+def run(*, as_json: bool, csv: Path | None, **settings: Any) -> None:
+    """Run one job and show what it measured. Without a budget: one epoch."""
+    config = RunConfig(**settings)
+    check_csv(csv)
+    finished = _run_job(config)
+    if as_json:
+        print_json(run_object(finished))
+    else:
+        _show(finished)
+    for notice in finished.notices:
+        terminal.err.print(notice, soft_wrap=True)
+    if csv is not None:
+        write_text(csv, summary_csv([finished]))
+    if finished.status == "failed":
+        complain(f"run {finished.id} failed: {finished.error}", EXIT_FAILED)
+    if finished.status == "stopped":
+        complain(f"run {finished.id} was stopped; what was measured until then is kept", EXIT_STOPPED)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+# Typer reads a command's options off its signature; this one is made, not written down.
+cast(Any, run).__signature__ = run_signature(
+    _parameter(
+        "as_json",
+        Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else", rich_help_panel=PANEL)],
+        False,
+    ),
+    _parameter(
+        "csv",
+        Annotated[
+            Path | None, typer.Option("--csv", help="write the run's summary to this file", rich_help_panel=PANEL)
+        ],
+        None,
+    ),
+)
+
+
+def _run_job(config: RunConfig) -> StoredRun:
+    """Submit, show progress, wait; Ctrl-C and SIGTERM stop the job and keep what was measured."""
+    from vitprof.jobs.manager import JobManager
+
+    resolve(config)  # before the store is touched, so that a bad value leaves no trace
+    store = RunStore()
+    manager = JobManager(store)
+    try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        run_id = manager.submit(config)
+        try:
+            with _progress() as show:
+                while not manager.wait(run_id, POLL_S):
+                    show(store.run(run_id))
+        except KeyboardInterrupt:
+            manager.stop(run_id)
+            manager.wait(run_id)
+        return store.run(run_id)
+    finally:
+        manager.shutdown()
+        store.close()
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    """A function that shows a run's progress: on a terminal as a bar, else not at all."""
+    if not (sys.stderr.isatty() and terminal.err.is_terminal):  # Rich alone believes FORCE_COLOR, in a pipe too
+        yield lambda run: None
+        return
+    layout = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*layout, console=terminal.err, transient=True) as bar:
+        task = bar.add_task("queued", total=None)
+        stage = ""
+
+        def show(run: StoredRun) -> None:
+            nonlocal stage
+            if run.stage != stage:
+                stage = run.stage
+                bar.reset(task)
+            bar.update(
+                task,
+                description=run.message or run.stage or run.status,
+                total=None if run.progress is None else 1.0,
+                completed=run.progress or 0.0,
+            )
+
+        yield show
+
+
+def _show(run: StoredRun) -> None:
+    """The figures that answer the question, as a table."""
+    s = run.summary
+    if s is None or not s.n_steps:
+        return
+    table = Table(title=f"run {run.id}: {run.name}", title_justify="left", show_header=False)
+    interval = (
+        f"  (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)}, "
+        f"n = {s.n_steady_steps} steps)"
+        if math.isfinite(s.samples_per_s_low)
+        else f"  (n = {s.n_steady_steps} steps)"
+    )
+    measured = f"  ({s.n_epochs_measured} measured)" if s.n_epochs_measured else "  (extrapolated)"
+    for label, value in (
+        ("throughput", formats.number(s.samples_per_s, "samples/s") + interval),
+        ("epoch", formats.seconds(s.epoch_s) + measured),
+        ("step", f"{formats.number(s.step_ms_median, 'ms')} median, {formats.number(s.step_ms_p95, 'ms')} p95"),
+        ("data wait", formats.percent(s.data_wait_frac)),
+        ("device idle", formats.percent(s.device_idle_frac)),
+        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100)),
+        ("GPU memory, peak", formats.size(s.gpu_mem_peak_bytes)),
+        ("memory, peak", formats.size(s.rss_peak_bytes)),
+        ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),
+        ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),
+        ("test accuracy", formats.percent(s.test_accuracy)),
+    ):
+        if not value.startswith(formats.NOT_AVAILABLE):
+            table.add_row(label, value)
+    terminal.out.print(table)

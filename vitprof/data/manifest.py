@@ -1,0 +1,118 @@
+"""The manifest of a data set: what made it, and what each of its files has to be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitprof.errors import DataError, SampleError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of data set (`DatasetInfo.kind`) consists of."""
+
+    files: Callable[[Path], Mapping[str, Path]]
+    """The files under a root, by the name they have in the manifest: those there should be, where that is known without
+    a manifest, else those there are."""
+    hashed: bool
+    """Whether content is compared too. Not of image files: reading a gigabyte at each start would take seconds, and a
+    damaged one is noticed when it is decoded."""
+    resumable: bool
+    """Whether its maker goes on from files that an interrupted try has left."""
+
+
+def seal(directory: Path, kind: Kind, maker: Mapping[str, int | str]) -> None:
+    """Write the manifest of a set just made, and see to it that it is on the disk and not just on its way.
+
+    Content that is not hashed is left to the system: a file that a power failure cut short has another size then.
+    """
+    there = kind.files(directory)
+    files = {name: _facts(path, kind.hashed) for name, path in there.items()}
+    manifest = directory / MANIFEST
+    manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
+    parents = {parent for path in there.values() for parent in path.parents if parent.is_relative_to(directory)}
+    for path in (*(there.values() if kind.hashed else ()), manifest, *sorted(parents, reverse=True)):
+        fsync(path)
+
+
+def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
+    facts: dict[str, int | str] = {"size": path.stat().st_size}
+    return facts | {"sha256": _sha256(path)} if hashed else facts
+
+
+def read_manifest(root: Path) -> dict[str, Any] | None:
+    """The manifest under `root`; None if there is no set yet. Raises `DataError` if it is unreadable."""
+    path = root / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(manifest["maker"], dict) or not isinstance(manifest["files"], dict):
+            raise TypeError
+    except (FileNotFoundError, NotADirectoryError):
+        if root.is_dir() and any(root.iterdir()):
+            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
+        return None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; make it readable, or delete {root}") from error
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path} is damaged; delete {root} and it is made again") from None
+    return manifest
+
+
+def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
+    """Compare each file with the manifest. Raises `DataError` that names the first that is missing or differs.
+
+    A single image file of another size is a `SampleError`; with `skip_unreadable` it is left to those who read it.
+    """
+    remedy = f"delete {root} and it is made again"
+    recorded: dict[str, Any] = manifest["files"]
+    try:
+        there = kind.files(root)
+    except OSError as error:
+        raise DataError(f"cannot read {root}: {error.strerror or error}; {remedy}") from error
+    for name in sorted(there.keys() | recorded.keys()):
+        facts, path = recorded.get(name), there.get(name, root / name)
+        if name not in recorded and not kind.hashed:
+            raise DataError(f"{path} is not one of the set's files; move it away")
+        try:
+            if not isinstance(facts, dict) or path.stat().st_size != facts.get("size"):
+                what = "size"
+            elif kind.hashed and _sha256(path) != facts.get("sha256"):
+                what = "hash"
+            else:
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            raise DataError(f"{path} is missing; {remedy}") from None
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
+        if kind.hashed:
+            raise DataError(f"{path} is damaged ({what} differs from {MANIFEST}); {remedy}")
+        if not skip_unreadable:
+            raise SampleError(
+                f"{path} is damaged ({what} differs from {MANIFEST}); skip unreadable samples, or {remedy}"
+            )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(1 << 20))
+    with path.open("rb", buffering=0) as file:
+        while n := file.readinto(buffer):
+            digest.update(buffer[:n])
+    return digest.hexdigest()
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file's or directory's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,145 @@
+"""Drawing one image of the data set `photos`.
+
+What loading photographs costs depends on their size, their detail and their number, not on what they show. An image
+here is made of two materials with amplitude 1/f in frequency (Field 1987, J. Opt. Soc. Am. A 4:2379), laid out in a
+pattern with sharp borders, a few flat objects in front, and the noise of a sensor.
+
+Its class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop, a mirror and
+a thumbnail of 28 pixels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+
+QUALITY = 90
+HUES = 5
+PATTERNS = ("horizontal bands", "vertical bands", "diagonal bands", "patches")
+SIDES = (440, 500, 500, 500, 500, 560)
+"""Longer side in pixels, one of these."""
+ASPECTS = (1.25, 4 / 3, 4 / 3, 4 / 3, 1.5)
+PORTRAIT = 0.3
+"""Share of images that stand upright."""
+PERIOD_PX = (70, 120)
+"""Period of the pattern. 70 pixels are 6 of a thumbnail of 28."""
+FIELD = 1024
+"""Side of the random fields that images are cut from."""
+N_FIELDS = 8
+FIELDS_SEED = 42
+
+
+def encode(image: Image) -> bytes:
+    """(height, width, 3) uint8 RGB -> JPEG, quality 90, 4:2:0 as cameras and ImageNet have it."""
+    encoded: bytes = simplejpeg.encode_jpeg(image, quality=QUALITY, colorspace="RGB", colorsubsampling="420")
+    return encoded
+
+
+@cache
+def fields() -> tuple[Image, Image]:
+    """Random fields to cut images from, which repeat at their borders: grey (N, side, side), colour (side, side, 3).
+
+    Mean 128. Grey: amplitude 1/f, standard deviation 48. Colour: amplitude f**-1.5, so that it leaves flat what is
+    flat, standard deviation 14, with a sensor's white noise of 2 on top.
+    """
+    rng = np.random.default_rng(FIELDS_SEED)
+    rows, columns = np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]
+    frequency = np.hypot(rows, columns)
+    frequency[0, 0] = np.inf  # mean 0
+    # Below 2 periods a field nearly all images would be darker on one side.
+    amplitude = 1 / np.maximum(frequency, 2 / FIELD)
+    amplitude[0, 0] = 0
+
+    def field(std: float, exponent: float) -> NDArray[np.float64]:
+        phase = rng.uniform(0, 2 * np.pi, frequency.shape)
+        drawn: NDArray[np.float64] = np.fft.irfft2(amplitude**exponent * np.exp(1j * phase), s=(FIELD, FIELD))
+        drawn *= std / drawn.std()
+        return drawn
+
+    grey = np.stack([_to_uint8(128 + field(48, 1)) for _ in range(N_FIELDS)])
+    colour = np.stack([_to_uint8(128 + field(14, 1.5) + rng.normal(0, 2, (FIELD, FIELD))) for _ in range(3)], -1)
+    for array in (grey, colour):
+        array.setflags(write=False)  # one copy for all threads
+    return grey, colour
+
+
+def _to_uint8(values: NDArray[np.float64]) -> Image:
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def draw(label: int, rng: np.random.Generator) -> Image:
+    """One image of class `label`: (height, width, 3) uint8 RGB. `rng` decides everything else."""
+    long = SIDES[rng.integers(len(SIDES))]
+    short = round(long / ASPECTS[rng.integers(len(ASPECTS))])
+    height, width = (long, short) if rng.random() < PORTRAIT else (short, long)
+    back_hue, rest = divmod(label, HUES * len(PATTERNS))
+    front_hue, pattern = divmod(rest, len(PATTERNS))
+    grey, colour = fields()
+    picked = rng.permutation(N_FIELDS)[:3]
+
+    # The two materials: the same brightness in 1/f, each in its hue and contrast, and which of them is the brighter.
+    light = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
+    back = cv2.applyColorMap(_cut(grey[picked[0]], height, width, rng), _shades(2 * back_hue, light[0], rng))
+    front = cv2.applyColorMap(_cut(grey[picked[1]], height, width, rng), _shades(2 * front_hue + 1, light[1], rng))
+    image = cv2.copyTo(front, _mask(pattern, _cut(grey[picked[2]], height, width, rng), rng), back)
+    for _ in range(rng.integers(2, 6)):
+        _put_flat_object(image, rng)
+    # Colours vary within a material too, and a sensor adds noise everywhere.
+    return np.asarray(cv2.addWeighted(image, 1.0, _cut(colour, height, width, rng), 1.0, -128.0), np.uint8)
+
+
+def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
+    """A random part of a field."""
+    top, left = rng.integers(FIELD - height), rng.integers(FIELD - width)
+    return field[top : top + height, left : left + width]
+
+
+def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
+    """What grey 0..255 becomes in a material: (256, 1, 3) uint8. `hue` counts tenths of the colour circle."""
+    angle = 2 * np.pi * (hue + rng.uniform(-0.25, 0.25)) / (2 * HUES)
+    tint = 1 + rng.uniform(0.45, 0.7) * np.cos(angle - 2 * np.pi / 3 * np.arange(3))
+    contrast = rng.uniform(0.5, 1.1)
+    level = np.clip(light * (110 + contrast * (np.arange(256.0) - 128)), 0, 255)
+    return _to_uint8(level[:, None, None] * tint)
+
+
+def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
+    """Where the second material lies, as 0 and 255: a pattern with a period, bent a little by a field."""
+    height, width = warp.shape
+    phase: Image
+    period = rng.uniform(*PERIOD_PX)
+    # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it, by up to a third or so.
+    coarse: Image = np.asarray(cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
+    coarse = coarse // np.uint8(3)
+    y = (np.arange(height) * (256 / period) + rng.uniform(0, 256)).astype(np.int64).astype(np.uint8)[:, None]
+    x = (np.arange(width) * (256 / period) + rng.uniform(0, 256)).astype(np.int64).astype(np.uint8)[None, :]
+    share = int(256 * rng.uniform(0.38, 0.5))
+    if PATTERNS[pattern] == "patches":
+        share = int(256 * (share / 256) ** 0.5)
+        phase = np.maximum(coarse + y, coarse + x)
+    elif PATTERNS[pattern] == "diagonal bands":
+        phase = coarse + (y if rng.random() < 0.5 else np.uint8(255) - y) + x
+    else:
+        phase = coarse + (y if PATTERNS[pattern] == "horizontal bands" else x)
+    mask: Image = (phase < share).astype(np.uint8) * np.uint8(255)
+    return mask
+
+
+def _put_flat_object(image: Any, rng: np.random.Generator) -> None:
+    """An ellipse or a box of one colour somewhere, up to a tenth of the image."""
+    height, width = image.shape[:2]
+    colour = rng.uniform(30, 225, 3).tolist()
+    centre = (int(rng.integers(width)), int(rng.integers(height)))
+    axes = (int(width * rng.uniform(0.05, 0.2)), int(height * rng.uniform(0.05, 0.2)))
+    if rng.random() < 0.5:
+        cv2.ellipse(image, centre, axes, rng.uniform(0, 180), 0, 360, colour, cv2.FILLED, cv2.LINE_AA)
+    else:
+        corners = cv2.boxPoints((centre, (2 * axes[0], 2 * axes[1]), rng.uniform(0, 180)))
+        cv2.fillConvexPoly(image, corners.astype(np.int32), colour, cv2.LINE_AA)

@@ -1,0 +1,25 @@
+"""The order of an epoch: the same for every strategy with the same seed and the same kind of shuffle."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 128
+"""Neighbours that stay together in a block shuffle, where the storage has no chunks of its own."""
+
+
+def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK) -> Tensor:
+    """Which sample comes when in an epoch, (n,) int64: each exactly once.
+
+    "full" permutes the samples; "block" permutes blocks of `block` neighbours, which stay in stored order within a
+    block, so that what is read together lies together; "none" is the stored order.
+    """
+    if shuffle == "none":
+        return torch.arange(n)
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    if shuffle == "full":
+        return torch.randperm(n, generator=generator)
+    starts = torch.randperm((n + block - 1) // block, generator=generator) * block
+    order = (starts[:, None] + torch.arange(block)).flatten()
+    return order[order < n]

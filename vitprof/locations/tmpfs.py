@@ -1,0 +1,95 @@
+"""A file system in RAM, found by looking. No torch here: the page "Strategies" asks too."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from vitprof.errors import DataError
+from vitprof.formats import size
+
+FSTYPES = ("tmpfs", "ramfs")
+PREFERRED = Path("/dev/shm")
+SYSTEM = ("/proc", "/sys", "/dev", "/run/lock", "/run/credentials")
+"""Mounts that belong to the system; `PREFERRED` is the one under /dev that is for everybody."""
+LEAST_ROOM = 256 * 2**20
+LEAST_SHARE = 0.1
+"""What is left free of a RAM disk, the larger of the two: workers hand batches over in shared memory, which is
+/dev/shm too, and die of a bus error where it is full."""
+
+
+@dataclass(frozen=True)
+class Tmpfs:
+    """A file system in RAM that can be written to."""
+
+    path: Path
+    """Where it is mounted."""
+    free_bytes: int
+    """Room for a copy: what is free in it and in RAM, less what is kept for workers' shared memory."""
+
+
+def find_tmpfs() -> Tmpfs | None:
+    """The RAM disk to use: /dev/shm, else the roomiest other one; None where there is none. Changes nothing."""
+    found = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
+    return max(found, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
+
+
+def is_in_ram(path: Path) -> bool:
+    """Whether `path` lies on a RAM disk."""
+    real = path.resolve()
+    mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
+    nearest = next((mounts[p] for p in (real, *real.parents) if p in mounts), "")
+    return nearest in FSTYPES
+
+
+def own_directory(tmpfs: Tmpfs) -> Path:
+    """This user's directory on the RAM disk, which may not be there yet.
+
+    Raises `DataError` if somebody else has put something in its place: everybody may write to /dev/shm, and what
+    stands there under this name is not to be followed.
+    """
+    path = tmpfs.path / f"vitprof-{os.getuid()}"
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return path
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        raise DataError(f"{path} is not a directory of this user; remove it, or choose another location")
+    return path
+
+
+def ram_disk(needed_bytes: int) -> Tmpfs:
+    """The RAM disk, with room for `needed_bytes`. Raises `DataError` where there is none or too little room."""
+    tmpfs = find_tmpfs()
+    if tmpfs is None:
+        raise DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")
+    if needed_bytes > tmpfs.free_bytes:
+        raise DataError(
+            f"the RAM disk {tmpfs.path} is too small: the storage needs {size(needed_bytes)} and there is room for "
+            f"{size(tmpfs.free_bytes)}, with some kept free for shared memory; choose another location or fewer images"
+        )
+    return tmpfs
+
+
+def _mounts() -> list[Path]:
+    mounts = [Path(m.mountpoint) for m in psutil.disk_partitions(all=True) if m.fstype in FSTYPES]
+    return [m for m in mounts if m == PREFERRED or not any(m.is_relative_to(system) for system in SYSTEM)]
+
+
+def _look(mount: Path) -> Tmpfs | None:
+    try:
+        facts = os.statvfs(mount)
+    except OSError:
+        return None
+    if facts.f_flag & os.ST_RDONLY or not os.access(mount, os.W_OK | os.X_OK):
+        return None
+    total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+    in_ram = psutil.virtual_memory()
+    if not total:  # ramfs and tmpfs without a limit tell nothing: they take RAM until there is none
+        total, free = in_ram.total, in_ram.available
+    kept = max(LEAST_ROOM, int(LEAST_SHARE * total))
+    return Tmpfs(mount, max(0, min(free, in_ram.available) - kept))

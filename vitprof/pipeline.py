@@ -1,0 +1,143 @@
+"""From a config to batches: the data set made, the storage prepared, brought to its place, opened, cached, loaded.
+
+What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decode` and
+`augment` change it, `loaders` make batches, `transfer` brings them to the device. This is where those are put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from vitprof import data
+from vitprof.catalog import DatasetInfo, dataset_info
+from vitprof.config import RunConfig
+from vitprof.devices import Clock, Device
+from vitprof.events import Events
+from vitprof.loaders import Loader, open_loader
+from vitprof.locations import Located, open_location
+from vitprof.locations.pagecache import settle
+from vitprof.parts import STORAGES
+from vitprof.storage import Pixels, open_storage
+from vitprof.storage.cache import cached
+from vitprof.storage.prepare import prepare_storage
+from vitprof.transfer import Transfer, open_transfer
+from vitprof.transfer.normalise import ToInput
+
+Stop = data.Stop
+
+
+@dataclass
+class Split:
+    """Batches of one split on their way to the device."""
+
+    n: int
+    loader: Loader
+    transfer: Transfer
+    to_input: ToInput
+    """For transfers that do not normalise."""
+
+
+@dataclass
+class Pipeline:
+    """Everything between the disk and the model."""
+
+    train: Split
+    test: Split | None
+    located: Located
+    facts: dict[str, Any]
+    """Figures about storage, location and cache, for the run's record."""
+
+    def settled_facts(self) -> dict[str, Any]:
+        """The facts at the end of the job: a copy in the background is done by then, or never."""
+        return self.facts | {"stage_s": self.located.stage_s, "stage_bytes": self.located.stage_bytes}
+
+
+@contextmanager
+def open_pipeline(
+    config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
+) -> Iterator[Pipeline]:
+    """The pipeline of the resolved `config`, closed at the end of the block. Reports phases and progress to `events`.
+
+    Raises `DataError`, `ConfigError` and `JobStopped`.
+    """
+    info = dataset_info(config.dataset, config.n_images)
+    storage_name = config.storage or ""
+
+    def progress(fraction: float, message: str) -> None:
+        events.stage("preparing", fraction, message)
+
+    def staging(fraction: float, message: str) -> None:
+        events.stage("staging", fraction, message)
+
+    begun = clock()
+    skip = config.skip_unreadable
+    root = data.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
+    prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
+    if prepared.n_unreadable:
+        events.notice(f"{prepared.n_unreadable:,} samples were left out when storage {storage_name} was made")
+    events.phase("prepare", begun, clock())
+    with ExitStack() as open_things:
+        staged = clock()
+        located = open_things.enter_context(
+            open_location(config, prepared.directory, progress=staging, stop=stop, clock=clock)
+        )
+        if config.location != "disk":
+            events.phase("stage", staged, clock())
+            events.notice(located.note)
+        opening = clock()
+        in_cache = settle(located.place.root, config.page_cache, progress=progress, stop=stop)
+        facts: dict[str, Any] = {
+            "storage_bytes": prepared.size_bytes,
+            "storage_prepare_s": prepared.prepare_s,
+            "page_cached_frac": in_cache,
+            "cache_hit_frac": math.nan,
+        }
+        splits: list[Split] = []
+        for train in (True, False) if evaluate else (True,):
+            storage = located.open(partial(_opened, storage_name, info, config, train))
+            open_things.callback(storage.close)
+            if train and config.cache_mb:
+                form = STORAGES[storage_name].form
+                storage = cached(storage, form, config.cache_mb, config.seed, progress=progress, stop=stop)
+                facts["cache_hit_frac"] = storage.hit_frac
+            split = _split(config, info, device, storage, train=train)
+            open_things.callback(split.loader.close)
+            splits.append(split)
+        events.phase("prepare", opening, clock())
+        try:
+            yield Pipeline(splits[0], splits[1] if evaluate else None, located, facts)
+        finally:
+            closing = clock()
+            events.stage("finishing", math.nan)
+            open_things.close()
+            events.phase("shutdown", closing, clock())
+
+
+def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
+    """Open a storage, with the transforms of its own that samples of form "samples" have."""
+    if name in ("idx", "imagefolder"):
+        return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
+    return open_storage(name, info, place, train=train)
+
+
+def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
+    pixels: Pixels = getattr(storage, "pixels", "uint8")
+    bf16 = config.transfer == "stream" and config.precision == "bf16"
+    to_input = ToInput(
+        info,
+        pixels,
+        config.image_size or info.image_size,
+        device.torch_device,
+        augment_seed=config.seed if train and config.augment == "device" else None,
+        dtype=torch.bfloat16 if bf16 else torch.float32,
+    )
+    transfer = open_transfer(config.transfer or "", device, to_input)
+    loader = open_loader(transfer.place(storage), info, config, train=train, buffer=transfer.buffer)
+    return Split(len(storage), loader, transfer, to_input)

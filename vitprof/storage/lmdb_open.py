@@ -1,0 +1,107 @@
+"""LMDB files that are open in this process: each one once, however many storages read it.
+
+LMDB must not open a file twice in one process and must not be used across a fork (lmdb.readthedocs.io, "Caveats"), so
+the storages of a process share what is open here, and a child opens the file anew.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from vitprof.errors import DataError
+
+# Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
+# magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page, number of
+# the transaction.
+_META = struct.Struct("=16xIIQQI44x48xQQ")
+_MAGIC = 0xBEEFC0DE
+
+
+class Opened:
+    """An environment, the process that opened it, and the storages that read it."""
+
+    def __init__(self, path: Path) -> None:
+        _ensure_whole(path)
+        try:
+            self.environment: Any = lmdb.open(
+                str(path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False
+            )
+        except lmdb.Error as error:
+            raise _unusable(path, str(error)) from error
+        self._pid = os.getpid()
+        self.readers: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def of_this_process(self) -> bool:
+        """Whether it was opened here, and not by the process that this one was forked from."""
+        return self._pid == os.getpid()
+
+    def leave(self, reader: object) -> None:
+        """`reader` needs it no longer. Closed with its last reader."""
+        with _lock:
+            self.readers.discard(reader)
+            # In a forked child this closes the child's own copy of descriptor and map.
+            if not self.readers or not self.of_this_process():
+                self.environment.close()
+
+
+_lock = threading.Lock()
+_opened: weakref.WeakValueDictionary[str, Opened] = weakref.WeakValueDictionary()
+# Held while forking, so that a child never finds it held by a thread that it does not have.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def opened_here(path: Path, reader: object) -> Opened:
+    """The file at `path`, open in this process; `reader` is to `leave` it. Raises `DataError`."""
+    key = os.path.realpath(path)
+    with _lock:
+        found = _opened.get(key)
+        if found is not None and not (found.readers and found.of_this_process()):
+            found.environment.close()  # as long as it is open, py-lmdb refuses to open the file again
+            found = None
+        if found is None:
+            found = _opened[key] = Opened(path)
+        found.readers.add(reader)
+        return found
+
+
+def _ensure_whole(path: Path) -> None:
+    """Raise `DataError` unless this is an LMDB file of its full length.
+
+    LMDB itself maps the file whatever its length: a read behind its end would kill the process with SIGBUS.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = _META.unpack(_exactly(file.read(_META.size)))
+            page_size = first[4]
+            if first[0] != _MAGIC or not 256 <= page_size <= 65536:
+                raise _unusable(path, "it is not an LMDB file")
+            file.seek(page_size)
+            second = _META.unpack(_exactly(file.read(_META.size)))
+    except FileNotFoundError:
+        raise _unusable(path, "it is missing") from None
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    except EOFError:
+        raise _unusable(path, "it ends inside its header") from None
+    last_page = max(first, second, key=lambda meta: int(meta[6]))[5]
+    wanted = (last_page + 1) * page_size
+    if size < wanted:
+        raise _unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
+
+
+def _exactly(raw: bytes) -> bytes:
+    if len(raw) != _META.size:
+        raise EOFError
+    return raw
+
+
+def _unusable(path: Path, why: str) -> DataError:
+    return DataError(f"{path} cannot be read ({why}); delete {path.parent} and it is made again")

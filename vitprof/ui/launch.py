@@ -1,0 +1,86 @@
+"""The button Run, and under it what the run will take of this machine, or why it cannot be."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof import home
+from vitprof.availability import Machine, availability, look_around
+from vitprof.catalog import MODELS, DatasetInfo
+from vitprof.config import PARTS, RunConfig
+from vitprof.errors import ConfigError
+from vitprof.footprint import footprint
+from vitprof.formats import seconds, size
+from vitprof.parts import Combination
+from vitprof.strategies import Strategy
+from vitprof.ui.widgets import label, settings
+
+LOOK_AGAIN_S = 10.0
+"""How old a look at memory, disk and RAM disk may be: every change of a setting draws the form anew."""
+
+
+@st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
+def machine() -> Machine:
+    """What this machine has, as of a moment ago."""
+    return look_around()
+
+
+def run_button(
+    config: RunConfig | ConfigError, plan: Strategy, info: DatasetInfo, rejected: str
+) -> tuple[RunConfig | None, bool]:
+    """Run, and under it what it will take, or why it cannot be pressed."""
+    usable: RunConfig | None = None
+    message, remark = "", ""
+    asked = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
+    seen = availability(plan, info, asked, machine=machine())
+    if isinstance(config, ConfigError) and config.field not in ("strategy", *PARTS):
+        message = f"{label(config.field)} {config.value}: {config.allowed}"
+    elif seen.verdict == "bad":
+        message = f"Not possible here: {seen.reason}"
+    elif isinstance(config, ConfigError):
+        message = f"{label(config.field)} {config.value}: {config.allowed}"
+    else:
+        usable, remark = config, seen.reason
+    pressed = st.button(
+        "Run", type="primary", width="stretch", key="run-button", disabled=usable is None, icon=":material/play_arrow:"
+    )
+    if rejected:
+        st.warning(rejected)
+    if message:
+        st.error(message)
+    elif usable is not None:
+        lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
+        if any(lines):
+            st.caption(". ".join(line[:1].upper() + line[1:] for line in lines if line) + ".")
+    return usable, pressed
+
+
+def takes(parts: Combination, info: DatasetInfo) -> str:
+    """What a run writes and keeps in memory, in a line; "" where that is next to nothing."""
+    needs = footprint(parts, info)
+    said = []
+    if not (home.data_dir() / info.directory).is_dir():
+        said.append(f"makes {info.name} first (about {size(needs.source_bytes)} on disk)")
+    if needs.made is not None:
+        said.append(
+            f"{needs.prepared_as} is prepared ({size(needs.made.size_bytes)}, took {seconds(needs.made.prepare_s)})"
+        )
+    elif needs.prepared_as is not None:
+        said.append(f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)")
+    if needs.staged_bytes:
+        said.append(f"copies {size(needs.staged_bytes)} to the local disk")
+    if needs.ram_disk_bytes:
+        said.append(f"copies {size(needs.ram_disk_bytes)} to the RAM disk")
+    elif needs.ram_bytes:
+        said.append(f"keeps about {size(needs.ram_bytes)} in RAM")
+    return ", ".join(said)
+
+
+def resized(info: DatasetInfo) -> str:
+    """What happens to images that the model takes in another size; "" where it takes them as they are."""
+    values = settings()
+    model = MODELS.get(values["model"])
+    wanted = values["image_size"] or (model.image_size if model else info.image_size)
+    if wanted != info.image_size:
+        return f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"
+    return ""

@@ -1,0 +1,217 @@
+"""What the page "Strategies" shows: every strategy in one table, then each with its picture, costs and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from vitprof.availability import Availability, Machine, availability
+from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.errors import ConfigError
+from vitprof.footprint import Footprint, footprint
+from vitprof.formats import seconds, size
+from vitprof.parts import Combination, why_not
+from vitprof.strategies import STRATEGIES, Strategy
+from vitprof.ui import diagrams
+from vitprof.ui.launch import machine
+from vitprof.ui.settings import use
+from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
+
+ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
+WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
+"""What a setting without a default stands for; the others are automatic."""
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy as it would run on the chosen data set."""
+
+    strategy: Strategy
+    parts: Combination
+    fits: bool
+    """Whether the data set can be loaded this way at all; what it takes is unknown otherwise."""
+    seen: Availability
+    needs: Footprint
+    knobs: dict[str, Any]
+
+
+def rows(info: DatasetInfo, here: Machine) -> list[Row]:
+    """Every strategy of the registry, in its order."""
+    made = []
+    for plan in STRATEGIES.values():
+        parts = plan.combination(info)
+        seen = availability(plan, info, machine=here)
+        fits = why_not(info, parts) is None
+        made.append(Row(plan, parts, fits, seen, footprint(parts, info), plan.knobs(parts, info)))
+    return made
+
+
+def filters() -> tuple[DatasetInfo, bool]:
+    """What the page is about: the data set, and whether only what can run here is shown."""
+    values = settings()
+    left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
+    names = list(DATASETS)
+    known = values["n_images"]
+    chosen = left.selectbox(
+        "Data set",
+        names,
+        index=names.index(values["dataset"]) if values["dataset"] in names else 0,
+        format_func=lambda name: DATASETS[name].title,
+        help="What disk, memory and preparation are worked out for.",
+        key="strategies-dataset",
+    )
+    info = DATASETS[chosen or names[0]]
+    if info.any_size:
+        n_images = middle.number_input(
+            label("n_images"),
+            min_value=1,
+            value=known if isinstance(known, int) and known > 0 else info.n_train,
+            step=1000,
+            help=help_of("n_images"),
+            key="strategies-n_images",
+        )
+        info = dataset_info(info.name, n_images)
+    only = right.toggle("Only what can run here", help="Hide what this machine lacks something for.", key="only-here")
+    return info, only
+
+
+def draw_overview(shown: list[Row]) -> None:
+    """The answer before scrolling: what runs here, and what each takes."""
+    frame = pd.DataFrame(
+        {
+            "Strategy": [r.strategy.name for r in shown],
+            "What": [r.strategy.title for r in shown],
+            "Runs here": [ANSWERS[r.seen.verdict] for r in shown],
+            "Disk": [round(r.needs.disk_bytes / MIB) if r.fits else None for r in shown],
+            "RAM": [round(r.needs.ram_bytes / MIB) if r.fits else None for r in shown],
+            "Prepared": [_prepared(r) for r in shown],
+            "Why not, or with what limit": [r.seen.reason for r in shown],
+        }
+    )
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=35 * (len(frame) + 1) + 3,
+        column_config={
+            "Strategy": st.column_config.TextColumn(pinned=True),
+            "Disk": st.column_config.NumberColumn(
+                "Disk, MiB",
+                format="localized",
+                help="For the prepared storage and copies; the data set's own files apart.",
+            ),
+            "RAM": st.column_config.NumberColumn(
+                "RAM, MiB",
+                format="localized",
+                help="For what is kept in memory as a whole; workers and batches apart.",
+            ),
+            "Prepared": st.column_config.TextColumn(help="Whether the storage is on disk already."),
+        },
+        key="strategies-table",
+    )
+
+
+def _prepared(row: Row) -> str:
+    if not row.fits or row.needs.prepared_as is None:
+        return "nothing to do" if row.fits else ""
+    return f"{row.needs.prepared_as}: there" if row.needs.made else f"{row.needs.prepared_as}: not yet"
+
+
+def draw_details(shown: list[Row], info: DatasetInfo) -> None:
+    """Each strategy, to be opened."""
+    st.html(diagrams.STYLE)
+    for row in shown:
+        plan = row.strategy
+        mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
+        with st.expander(f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}"):
+            _draw(row, info)
+
+
+def _draw(row: Row, info: DatasetInfo) -> None:
+    plan = row.strategy
+    st.markdown(plan.what)
+    if row.fits:
+        # Not st.html: it takes SVG out. The text in it is escaped where it is drawn.
+        st.markdown(diagrams.diagram(row.parts, {**plan.fixed, **row.knobs}), unsafe_allow_html=True)
+    _say_whether_it_runs(row)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown(f"**When it helps.** {plan.when}")
+        st.markdown(f"**What it costs.** {plan.costs}")
+        if row.fits:
+            st.markdown("\n".join(f"- {line}" for line in costs(row.needs, info)))
+        st.markdown(f"**Where it comes from.** {plan.origin}.")
+    with right:
+        st.markdown("**Its settings**" if row.knobs else "**Its settings.** None: it is what it is.")
+        st.markdown(
+            "\n".join(
+                f"- {label(name)}: **{_value(name, default)}**. {help_of(name)}" for name, default in row.knobs.items()
+            )
+        )
+    if st.button(
+        "Use in Profile",
+        key=f"use-{plan.name}",
+        icon=":material/play_arrow:",
+        disabled=row.seen.verdict == "bad",
+        help="Sets the sidebar of Profile to this strategy and data set. Nothing starts yet.",
+    ):
+        use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
+        st.switch_page("pages/profile.py")
+
+
+def _say_whether_it_runs(row: Row) -> None:
+    if row.seen.verdict == "bad":
+        st.warning(f"Does not run here: {row.seen.reason}")
+    elif row.seen.verdict == "note":
+        st.info(f"Runs here; {row.seen.reason}")
+    else:
+        st.markdown(":green[:material/check:] Runs here.")
+
+
+def costs(needs: Footprint, info: DatasetInfo) -> list[str]:
+    """What it takes of this machine on that data set, in numbers."""
+    lines = []
+    if needs.made is not None:
+        took = f"{size(needs.made.size_bytes)} on disk, made in {seconds(needs.made.prepare_s)}"
+        lines.append(f"{info.name} as `{needs.prepared_as}` is prepared: {took}")
+    elif needs.prepared_as is not None:
+        lines.append(
+            f"{info.name} as `{needs.prepared_as}`: about {size(needs.prepared_bytes)} on disk, not prepared yet"
+        )
+    else:
+        lines.append(f"reads the files of {info.name} as they are: about {size(needs.source_bytes)} on disk")
+    if needs.staged_bytes:
+        lines.append(f"the copy on the local disk: about {size(needs.staged_bytes)}, for each run anew")
+    if needs.ram_disk_bytes:
+        lines.append(f"the copy on the RAM disk: about {size(needs.ram_disk_bytes)}, for each run anew")
+    if needs.ram_bytes > needs.ram_disk_bytes:
+        lines.append(f"RAM for the whole set: about {size(needs.ram_bytes - needs.ram_disk_bytes)}")
+    if needs.device_bytes:
+        lines.append(f"device memory for the whole set: about {size(needs.device_bytes)}")
+    return lines
+
+
+def _value(name: str, default: Any) -> str:
+    if default is None:
+        return WITHOUT_DEFAULT.get(name, AUTOMATIC)
+    return {True: "on", False: "off"}[default] if isinstance(default, bool) else str(default)
+
+
+def page() -> None:
+    """The whole page."""
+    st.subheader("Strategies", anchor=False)
+    try:
+        info, only = filters()
+    except ConfigError as error:  # dataset_info refuses a number of images
+        st.error(str(error))
+        return
+    all_rows = rows(info, machine())
+    shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
+    runnable = sum(row.seen.verdict != "bad" for row in all_rows)
+    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.")
+    draw_overview(shown)
+    draw_details(shown, info)

@@ -1,0 +1,176 @@
+"""The sidebar's settings as one dict for each session, and a widget for each kind of setting.
+
+A setting of None means the default: the strategy's, the model's, the preset's. It is kept as None, so that another
+strategy brings its own default with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from vitprof.config import BUDGETS, CHOICES, RunConfig
+
+FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
+LABELS = {
+    "dataset": "Data set",
+    "n_images": "Training images",
+    "batch_size": "Batch size",
+    "pin_memory": "Pin memory",
+    "persistent_workers": "Persistent workers",
+    "prefetch_factor": "Prefetch factor",
+    "start_method": "Start of workers",
+    "shuffle": "Order",
+    "cache_mb": "Cache (MB)",
+    "slow_drive": "Slow drive",
+    "slow_mb_s": "Its bandwidth (MB/s)",
+    "slow_latency_ms": "Its latency (ms)",
+    "stage_overlap": "Train while copying",
+    "augment": "Augmentation",
+    "skip_unreadable": "Skip unreadable samples",
+    "page_cache": "Page cache at the start",
+    "cudnn_benchmark": "cudnn.benchmark",
+    "warmup_steps": "Warm-up steps",
+    "lr": "Learning rate",
+    "image_size": "Image size (px)",
+    "threads": "Torch CPU threads",
+    "compile": "torch.compile",
+    "evaluate": "Evaluate on the test set",
+    "loader_only": "Loader only (no training)",
+    "name": "Name of the run",
+}
+STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
+"""What the buttons of a number add; 1 if not named here."""
+LEAST: dict[str, float] = {"workers": 0, "cache_mb": 0.1, "slow_mb_s": 0.1, "warmup_steps": 0, "threads": 0, "seed": 0}
+"""The least a number may be; 1 (0 for one with a fraction) if not named here."""
+MOST: dict[str, float] = {"seed": 2**32 - 1}
+BUDGET_DEFAULTS: dict[str, float] = {"steps": 200, "epochs": 1, "seconds": 20}
+STATE = "settings"
+AUTOMATIC = "automatic"
+UNSET = ""
+
+
+def label(field: str) -> str:
+    """A setting's name as the page shows it."""
+    return LABELS.get(field, field.replace("_", " ").capitalize())
+
+
+def help_of(field: str) -> str:
+    """What a setting does, as a sentence."""
+    text = str(FIELDS[field].metadata["doc"])
+    return text[0].upper() + text[1:] + "."
+
+
+def settings() -> dict[str, Any]:
+    """This session's settings. They outlive the widgets, which vanish with their page; the URL can preset them."""
+    if STATE not in st.session_state:
+        values: dict[str, Any] = {f.name: f.default for f in FIELDS.values()}
+        values |= {"budget": "steps", **BUDGET_DEFAULTS}
+        for name in st.query_params:
+            if name in FIELDS:
+                values[name] = _parsed(name, st.query_params[name])
+                if name in BUDGETS:
+                    values["budget"] = name
+        st.session_state[STATE] = values
+    found: dict[str, Any] = st.session_state[STATE]
+    return found
+
+
+def read_first(*fields: str) -> None:
+    """Take in what these widgets were set to before they are drawn, because it decides what stands above them."""
+    for field in fields:
+        given = st.session_state.get(f"set-{field}", settings()[field])
+        settings()[field] = None if given == UNSET else given
+
+
+def type_of(field: str) -> str:
+    """The annotation of a field of `RunConfig`, without " | None"."""
+    return str(FIELDS[field].type).removesuffix(" | None")
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A setting from the URL; text that does not fit stays text, and the check of the config names it."""
+    kind = type_of(name)
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        return {"int": int, "float": float}.get(kind, str)(text)
+    except ValueError:
+        return text
+
+
+def _key(field: str, shown: Any, fresh: bool) -> str:
+    """The widget's key, its state set to `shown` where the widget is new or has to show something else than before."""
+    key = f"set-{field}"
+    if fresh or key not in st.session_state:
+        st.session_state[key] = shown
+    return key
+
+
+def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
+    """A number. Without a value of its own it shows `default`, or nothing but `hint` where that is None too."""
+    values = settings()
+    kind: Callable[[Any], Any] = int if type_of(field) == "int" else float
+    optional = FIELDS[field].default is None and default is None
+    shown = default if values[field] is None else values[field]
+    least, most = LEAST.get(field, 1 if kind is int else 0.0), MOST.get(field)
+    given = st.number_input(
+        label(field),
+        min_value=kind(least),
+        max_value=None if most is None else kind(most),
+        value=None if optional else "min",
+        step=kind(STEPS.get(field, 1)),
+        format="%d" if kind is int else "%g",
+        placeholder=hint or None,
+        help=help_of(field),
+        key=_key(field, shown if shown is None else kind(shown), fresh),
+    )
+    values[field] = None if default is not None and given == default else given
+
+
+def choice(
+    field: str,
+    options: Sequence[str | None],
+    *,
+    default: str | None = None,
+    show: Callable[[str], str] = str,
+    none: str = AUTOMATIC,
+    fresh: bool = False,
+) -> None:
+    """One of a few, each as `show` says; None among `options` is shown as `none`."""
+    values = settings()
+    shown = default if values[field] is None else values[field]
+    if shown not in options:  # from the URL; if it cannot work, the check of the config says why
+        options = [*options, shown]
+    # A selectbox whose state is None has nothing chosen yet: the empty text stands for None.
+    given = st.selectbox(
+        label(field),
+        [option or UNSET for option in options],
+        format_func=lambda option: show(option) if option else none,
+        help=help_of(field),
+        key=_key(field, shown or UNSET, fresh),
+    )
+    values[field] = None if given in (UNSET, default) else given
+
+
+def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
+    """Yes or no."""
+    values = settings()
+    shown = default if values[field] is None else values[field]
+    given = st.checkbox(label(field), help=help_of(field), key=_key(field, bool(shown), fresh))
+    values[field] = None if default is not None and given == default else given
+
+
+def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
+    """A setting that only some parts take, as the widget that its type asks for."""
+    kind = type_of(field)
+    if field in CHOICES:
+        offered = list(options or CHOICES[field])
+        choice(field, offered if default is not None else [None, *offered], default=default, fresh=fresh)
+    elif kind == "bool":
+        toggle(field, default=bool(default), fresh=fresh)
+    else:
+        number(field, default=default, fresh=fresh, hint="none" if field == "cache_mb" else "the preset's")
