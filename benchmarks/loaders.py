@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def gate(row: Row) -> str:
+    if row.disturbed:
+        return "disturbed"
     if row.met is None:
         return "" if row.ratios else "not seen"
     return "met" if row.met else "MISSED"

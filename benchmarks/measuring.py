@@ -83,6 +83,8 @@ class Case:
     units: str = "samples"
     whole: bool = False
     """Each side does a fixed amount of work at once: one slice."""
+    believable: float | None = None
+    """No ratio can be above this: a median that is says that the reference was disturbed."""
     why: str = ""
     """The reason if the row is missed, where it is known and stays."""
 
@@ -101,6 +103,7 @@ class Row:
     at_most: float | None = None
     clock: str = ""
     units: str = ""
+    believable: float | None = None
     ratios: list[float] = field(default_factory=list)
     rounds: list[dict[str, Work]] = field(default_factory=list)
     note: str = ""
@@ -114,9 +117,14 @@ class Row:
         return statistics.median(self.ratios)
 
     @property
+    def disturbed(self) -> bool:
+        """Whether the median cannot be true."""
+        return bool(self.ratios) and self.believable is not None and self.median > self.believable
+
+    @property
     def met(self) -> bool | None:
-        """Whether the median is as asked; None where nothing was measured or asked."""
-        if not self.ratios or (self.at_least is None and self.at_most is None):
+        """Whether the median is as asked; None where nothing was asked, or measured in a way to be believed."""
+        if not self.ratios or self.disturbed or (self.at_least is None and self.at_most is None):
             return None
         return (self.at_least is None or self.median >= self.at_least) and (
             self.at_most is None or self.median <= self.at_most
@@ -131,7 +139,7 @@ def asked(at_least: float | None, at_most: float | None) -> str:
 
 def measure(case: Case, settings: Settings) -> Row:
     """All rounds of a case."""
-    row = Row(case.name, case.title, case.at_least, case.at_most, case.clock, case.units)
+    row = Row(case.name, case.title, case.at_least, case.at_most, case.clock, case.units, case.believable)
     with ExitStack() as things, one_thread(), no_collections():
         sides = case.open(things, settings)
         slices = 1 if case.whole else SLICES

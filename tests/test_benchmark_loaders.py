@@ -95,6 +95,13 @@ def test_a_gate_is_met_by_the_median(
     assert row.asked == asked
 
 
+def test_a_ratio_that_cannot_be_is_not_met() -> None:
+    row = Row("a", "A", 0.9, believable=1.1, ratios=[1.0, 1.11, 2.9])
+    assert row.met is None
+    assert loaders.gate(row) == "disturbed"
+    assert Row("a", "A", 0.9, believable=1.1, ratios=[1.1]).met
+
+
 def test_what_is_missed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     sides = {name: worked([], name, 1, cpu_s, 1) for name, cpu_s in (("a", 4.0), ("b", 1.0))}
     loaders.print_table([measure(case_of(sides, why="two of them"), Settings(rounds=1))])
@@ -135,7 +142,7 @@ def test_every_row_is_measured_and_written(tmp_path: Path, capsys: pytest.Captur
     assert [row["name"] for row in table] == CASE_NAMES
     for row, case in zip(table, CASES, strict=True):
         assert f"| {case.title} | {case.asked} |" in shown
-        assert row["gate"] in ({"met", "MISSED"} if case.asked else {""}), row
+        assert row["gate"] in ({"met", "MISSED", "disturbed"} if case.asked else {""}), row
         assert 0 < float(row["low"]) <= float(row["measured"]) <= float(row["high"])
         assert row["n"] == "1"
     rounds = list(csv.DictReader((tmp_path / "table-rounds.csv").open(encoding="utf-8")))

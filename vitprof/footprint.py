@@ -108,8 +108,8 @@ def made(storage: str, info: DatasetInfo) -> Made | None:
         return None
 
 
-def footprint(parts: Combination, info: DatasetInfo) -> Footprint:
-    """What loading `info` through `parts` takes."""
+def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = None) -> Footprint:
+    """What loading `info` through `parts` takes, with a cache of part of it where a budget is given."""
     there = made(parts.storage, info)
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
     read = prepared or source_bytes(info)
@@ -117,13 +117,14 @@ def footprint(parts: Combination, info: DatasetInfo) -> Footprint:
     # "idx" is in memory too: torchvision reads the whole file when it is constructed (REFERENCE.md section 1).
     in_memory = {"memory": pixels, "memory-float": 4 * pixels, "pt-whole": pixels, "idx": pixels}.get(parts.storage, 0)
     resident = parts.transfer == "resident"
+    cache = min(cache_mb * 1e6, read) if cache_mb else 0
     ram_disk = read if parts.location == "ram-disk" else 0
     return Footprint(
         source_bytes=source_bytes(info),
         prepared_as=prepared_as(parts.storage, info.kind),
         prepared_bytes=prepared,
         made=there,
-        ram_bytes=in_memory + ram_disk,
+        ram_bytes=in_memory + ram_disk + round(cache),
         ram_disk_bytes=ram_disk,
         staged_bytes=read if parts.location == "staged" else 0,
         device_bytes=pixels if resident else 0,

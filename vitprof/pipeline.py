@@ -19,6 +19,7 @@ from vitprof import data
 from vitprof.catalog import DatasetInfo, dataset_info
 from vitprof.config import RunConfig
 from vitprof.devices import Clock, Device
+from vitprof.errors import SampleError
 from vitprof.events import Events
 from vitprof.loaders import Loader, open_loader
 from vitprof.locations import Located, open_location
@@ -81,7 +82,8 @@ def open_pipeline(
     root = data.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
     prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
-        events.notice(f"{prepared.n_unreadable:,} samples were left out when storage {storage_name} was made")
+        n = prepared.n_unreadable
+        events.notice(f"left out when {storage_name} was made, {n:,} in all: {'; '.join(prepared.unreadable)}")
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
@@ -98,6 +100,7 @@ def open_pipeline(
             "storage_prepare_s": prepared.prepare_s,
             "page_cached_frac": in_cache,
             "cache_hit_frac": math.nan,
+            "n_unreadable": prepared.n_unreadable,
         }
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
@@ -113,6 +116,9 @@ def open_pipeline(
         events.phase("prepare", opening, clock())
         try:
             yield Pipeline(splits[0], splits[1] if evaluate else None, located, facts)
+        except SampleError as error:
+            # A copy is gone when somebody reads this: name the file that it is a copy of.
+            raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
         finally:
             closing = clock()
             events.stage("finishing", math.nan)

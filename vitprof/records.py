@@ -139,7 +139,9 @@ class RunSummary:
     stage_bytes: float = measured("bytes copied to RAM disk or local disk")
     page_cached_frac: float = measured("share of the storage's files in the system's page cache when training began")
     cache_hit_frac: float = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
-    n_unreadable: int = counted("samples left out because they could not be read, each time they came up")
+    n_unreadable: int = counted(
+        "samples left out because they could not be read: from a storage when it was made, and each time one came up"
+    )
     startup_s: float = measured("start of the job to the first request for a batch, without prepare_s and stage_s")
     first_batch_s: float = measured("wait for the very first batch, worker start included")
     epoch_restart_s: float = measured("median wait for the first batch of each later epoch")

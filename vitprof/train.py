@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ class Job:
     recorder: StepRecorder
     cpu: CpuMeter
     unreadable: int = 0
+    named: set[str] = field(default_factory=set)
 
     def autocast(self) -> AbstractContextManager[Any]:
         if self.config.precision == "fp32":
@@ -64,10 +65,12 @@ class Job:
             self.events.phase(name, start, self.clock())
 
     def left_out(self, lines: tuple[str, ...]) -> None:
-        """Count samples that could not be read, and name the first few."""
-        for line in lines[: max(0, NAMED_UNREADABLE - self.unreadable)]:
-            self.events.notice(f"left out: {line}")
+        """Count samples that could not be read, and name the first few, each once."""
         self.unreadable += len(lines)
+        for line in lines:
+            if line not in self.named and len(self.named) < NAMED_UNREADABLE:
+                self.named.add(line)
+                self.events.notice(f"left out: {line}")
 
 
 def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
@@ -114,7 +117,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
                 pipeline.settled_facts()
                 | {
                     "n_train": pipeline.train.n,
-                    "n_unreadable": job.unreadable,
+                    "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
                     "cpu_s": job.cpu.cpu_s,
                     "cpu_samples": job.cpu.samples,
                     "gpu_mem_peak_bytes": device.peak_memory_bytes(),

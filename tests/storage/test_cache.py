@@ -110,6 +110,19 @@ def test_as_many_encoded_files_as_the_budget_holds(n_bytes: float) -> None:
     assert cache.hit_frac == 1 if n_bytes >= total else cache.hit_frac < 1
 
 
+def test_not_a_byte_more_than_the_budget() -> None:
+    lengths = [40 + index % 25 for index in range(N)]
+    for n_bytes in range(40, 170):
+        storage = Counted()
+        cache: Any = filled(storage, "encoded", n_bytes)
+        asked = list(storage.reads)  # the last of them did not fit
+        storage.reads.clear()
+        for index in asked:
+            cache.read_encoded(index)
+        assert storage.reads == asked[-1:]
+        assert sum(lengths[index] for index in asked[:-1]) <= n_bytes < sum(lengths[index] for index in asked)
+
+
 @pytest.mark.parametrize("form", ["pixels", "encoded"])
 def test_the_subset_is_random_and_fixed(form: str) -> None:
     def missed(seed: int) -> list[int]:

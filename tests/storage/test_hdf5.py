@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,27 @@ def test_threads(name: str, written: dict[str, Path]) -> None:
     assert_safe_with_threads(FORMATS[name][1], written[name])
 
 
+@pytest.mark.parametrize("name", ["chunked", "encoded"])
+def test_two_threads_that_open_the_file_at_the_same_moment(
+    name: str, written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, function = (hdf5, "open_file") if name == "chunked" else (os, "open")
+    plain, both = getattr(module, function), threading.Barrier(2, timeout=60)
+
+    def together(path: Any, *rest: Any, **options: Any) -> Any:
+        if str(path).endswith("data.h5"):
+            both.wait()
+        return plain(path, *rest, **options)
+
+    storage = FORMATS[name][1](INFO, Place(written[name]), True)
+    monkeypatch.setattr(module, function, together)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda i: read_one(storage, i), [10, 20]))
+    assert_same(found, [expected(storage, "train")[i] for i in (10, 20)])
+    storage.close()
+    assert open_files(written[name]) == []
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_stays_open(name: str, written: dict[str, Path]) -> None:
     assert_closes(FORMATS[name][1], written[name])
@@ -284,7 +307,7 @@ def test_killed_while_the_file_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_structure_that_was_written_in_part_is_taken_back(name: str, tmp_path: Path) -> None:
+def test_structure_that_was_written_in_part_is_taken_back(name: str, tmp_path: Path, written: dict[str, Path]) -> None:
     form = FORMATS[name][0]
     write_split(tmp_path, form, "train")
     path, undo = tmp_path / "data.h5", tmp_path / "data.h5.undo.npz"
@@ -296,6 +319,7 @@ def test_structure_that_was_written_in_part_is_taken_back(name: str, tmp_path: P
         raw.seek(0, 2)
         raw.write(b"?" * 5000)
     write_split(tmp_path, form, "test")
+    assert path.stat().st_size == (written[name] / "data.h5").stat().st_size
     assert_whole_with_labels(name, tmp_path)
 
 

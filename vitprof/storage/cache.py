@@ -72,7 +72,7 @@ class CachedPixels(Cached):
             torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
         if len(missed):
             read = self._storage.read(indices.index_select(0, missed))
-            out.numpy()[missed.numpy()] = read.numpy()  # torch's index_copy_ takes 4 times as long for bytes
+            out.numpy()[missed.numpy()] = read.numpy()  # with torch's index_copy_ a read takes 2.7 times as long
         return out
 
 

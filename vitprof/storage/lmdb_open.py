@@ -46,8 +46,7 @@ class Opened:
         """`reader` needs it no longer. Closed with its last reader."""
         with _lock:
             self.readers.discard(reader)
-            # In a forked child this closes the child's own copy of descriptor and map.
-            if not self.readers or not self.of_this_process():
+            if not self.readers:
                 self.environment.close()
 
 
@@ -63,7 +62,9 @@ def opened_here(path: Path, reader: object) -> Opened:
     with _lock:
         found = _opened.get(key)
         if found is not None and not (found.readers and found.of_this_process()):
-            found.environment.close()  # as long as it is open, py-lmdb refuses to open the file again
+            # As long as it is open, py-lmdb refuses to open the file again. What was inherited by a fork is this
+            # process's own copy of descriptor and map; the parent's stays open.
+            found.environment.close()
             found = None
         if found is None:
             found = _opened[key] = Opened(path)

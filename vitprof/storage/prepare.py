@@ -109,6 +109,8 @@ class Prepared:
     of one that was killed what its journal knew."""
     n_unreadable: int = 0
     """Samples of the data set that were left out because they cannot be read."""
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with the first of them, a line each."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,8 @@ def prepare_storage(
             f"{root} was made without {manifest['n_unreadable']:,} samples that cannot be read "
             f"({manifest['unreadable'][0]}); skip unreadable samples, or mend them and delete {root}"
         )
-    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], manifest["n_unreadable"])
+    left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
+    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)
 
 
 @contextmanager

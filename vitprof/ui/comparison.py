@@ -25,6 +25,7 @@ FIGURES: dict[str, str] = {
     "Run": "Number and name.",
     "Seconds per epoch": "Training time of an epoch; ~ where it is extrapolated from the throughput.",
     "Samples/s": "Steady-state throughput, ± half of its 95% interval.",
+    "Copied first": "Time to copy the data to RAM disk or local disk before training; not part of the epoch.",
     "Speed-up": "Throughput over the slowest run's, with the range the intervals allow; a tie where they overlap.",
     "Data wait": "Share of the steady time that the training loop was blocked in next(loader).",
     "Device idle": "Share of the steady time between steps in which the device computed nothing.",
@@ -49,6 +50,7 @@ def table(runs: Sequence[StoredRun]) -> pd.DataFrame:
                 ("" if s.n_epochs_measured else "~ ") + formats.number(s.epoch_s, "s"),
                 formats.number(s.samples_per_s)
                 + (f" ± {formats.percent(half / s.samples_per_s)}" if np.isfinite(half) else ""),
+                formats.seconds(s.stage_s) if s.stage_s > 0 else "",
                 speed_up if np.isfinite(gain.speed_up) else formats.NOT_AVAILABLE,
                 formats.percent(s.data_wait_frac),
                 formats.percent(s.device_idle_frac),

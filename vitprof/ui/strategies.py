@@ -46,7 +46,8 @@ def rows(info: DatasetInfo, here: Machine) -> list[Row]:
         parts = plan.combination(info)
         seen = availability(plan, info, machine=here)
         fits = why_not(info, parts) is None
-        made.append(Row(plan, parts, fits, seen, footprint(parts, info), plan.knobs(parts, info)))
+        knobs = plan.knobs(parts, info)
+        made.append(Row(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
     return made
 
 
