@@ -29,8 +29,8 @@ from vitprof.parts import STORAGES, Combination, legal_combinations
 from vitprof.pipeline import Pipeline, Split, open_pipeline
 from vitprof.strategies import resolve
 
-N_PHOTOS = 48
-BATCH = {"digits": 250, "photos": 20}
+N_PHOTOS = 24
+BATCH = {"digits": 250, "photos": 10}
 """Neither divides its set: the last batch of an epoch is smaller."""
 SEED = 7
 
@@ -93,6 +93,8 @@ def config_of(name: str, parts: Combination, **more: Any) -> RunConfig:
         "seed": SEED,
         "device": "cpu",
     }
+    if parts.loader == "dataloader" and (parts.location, parts.transfer) != ("disk", "blocking"):
+        values["workers"] = 1  # two are as right as one; starting them is most of these tests' time
     if parts.location in ("slow-drive", "staged"):
         values |= {"slow_mb_s": 5000.0, "slow_latency_ms": 0.0}
     return resolve(RunConfig(**(values | more)))

@@ -170,7 +170,10 @@ class TestThreadIsolation:
         assert (run.summary.n_steps, run.summary.n_samples, run.summary.n_epochs_measured) == (8, 1200, 1)
         assert 0 <= run.summary.test_accuracy <= 1
         assert np.isnan(run.summary.cpu_s_per_sample)  # the process's CPU time is not the job's alone
-        assert [p.name for p in run.phases] == ["startup", "prepare", "startup", "evaluate", "evaluate", "shutdown"]
+        assert [p.name for p in run.phases] == [
+            *("startup", "prepare", "prepare", "startup"),
+            *("evaluate", "evaluate", "shutdown"),
+        ]
         assert run.environment["device"] == "cpu"
         assert run.facts["n_train"] == 600
         assert run.t_origin_s is not None
@@ -288,8 +291,9 @@ class TestTrouble:
 @pytest.mark.usefixtures("full_home")
 class TestProcessIsolation:
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
-        """A batch of 30,000 samples one by one: the loop cannot hear in there, so the process is ended."""
-        run_id = jobs.submit(config(strategy="per-sample", batch_size=30_000, loader_only=True, warmup_steps=0))
+        """A batch of 60,000 samples one by one: the loop cannot hear in there, so the process is ended."""
+        endless = {"batch_size": 60_000, "loader_only": True, "epochs": 1000}
+        run_id = jobs.submit(config(strategy="per-sample", warmup_steps=0, **endless))
         wait_until(lambda: jobs.store.run(run_id).stage == "training", "the first batch")
         jobs.stop(run_id)
         run = finished(jobs, run_id, STOP_WITHIN_S)
