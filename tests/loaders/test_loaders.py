@@ -153,9 +153,10 @@ def test_batches_are_made_in_the_memory_that_is_given(variant: dict[str, Any]) -
 @pytest.mark.parametrize(("variant", "depth"), [(AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)], ids=str)
 def test_no_more_than_prefetch_factor_batches_are_ahead(variant: dict[str, Any], depth: int) -> None:
     buffer = CountingBuffer()
+    reading = 1 if variant == AHEAD else 0  # besides those that are ready; the pool's own count as being made
     with opened(config_of(**variant, prefetch_factor=depth), buffer=buffer) as loader:
         for got, _ in enumerate(loader.epoch(0), 1):
-            assert len(buffer.given) <= got + depth
+            assert len(buffer.given) <= got + depth + reading
 
 
 UNREADABLE = 57

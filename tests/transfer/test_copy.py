@@ -69,8 +69,9 @@ def test_a_loader_reuses_buffers_but_never_one_that_is_still_read(loader: str, d
     finally:
         made.close()
     assert len(labels) == 3 * SMALL.n_train
-    # one with the loop, one before it, those ahead of it, and one in the making
-    assert len(addresses) <= depth + 3
+    # one with the loop, one before it, those ahead of it, and one in the making; and those of the smaller last batch,
+    # one of which may wait for the end of the next epoch
+    assert len(addresses) <= depth + 3 + 2
 
 
 def open_split(config: RunConfig) -> Any:

@@ -50,7 +50,7 @@ class Reading:
         self._ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         self._stop = threading.Event()
         self._epoch = epoch
-        for _ in range(depth):
+        for _ in range(depth + 1):  # and one that is being read: the thread need not sleep for each batch
             self._free.put(None)
         self._thread = threading.Thread(target=self._read, name="vitprof-ahead", daemon=True)
         self._thread.start()

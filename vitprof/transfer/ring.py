@@ -6,7 +6,6 @@ when there is no free one, and come back when the device has read them.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 
@@ -24,24 +23,23 @@ class Ring:
         self._pin = device.torch_device.type == "cuda"
         self._lock = threading.Lock()
         self._lent: dict[int, Tensor] = {}
+        """By address: that is how a batch's images tell which buffer they lie in."""
         self._being_read: deque[tuple[Mark, Tensor]] = deque()
-        self._free: list[Tensor] = []
+        self._free: dict[tuple[int, ...], list[Tensor]] = {}
+        """By shape. There are two: a batch's, and that of the last one of an epoch."""
 
     def take(self, shape: tuple[int, ...]) -> Tensor:
         """Memory for a batch of `shape`, uint8; nobody else has it until it is given back."""
-        n = math.prod(shape)
         with self._lock:
-            self._collect()
-            buffer = next((b for b in self._free if b.numel() >= n), None)
-            if buffer is None:
-                self._free.clear()  # too small ones are of no more use: the first batches are the largest
-            else:
-                self._free.remove(buffer)
-        if buffer is None:
-            buffer = torch.empty(n, dtype=torch.uint8, pin_memory=self._pin)
-        with self._lock:
+            being_read = self._being_read
+            while being_read and self._device.reached(being_read[0][0]):
+                mark, read = being_read.popleft()
+                self._device.release(mark)
+                self._free.setdefault(tuple(read.shape), []).append(read)
+            free = self._free.get(shape)
+            buffer = free.pop() if free else torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin)
             self._lent[buffer.data_ptr()] = buffer
-        return buffer[:n].view(shape)
+        return buffer
 
     def holds(self, images: Tensor) -> bool:
         """Whether `images` lie in a buffer of the ring."""
@@ -53,9 +51,3 @@ class Ring:
             buffer = self._lent.pop(images.data_ptr(), None)
             if buffer is not None:
                 self._being_read.append((read, buffer))
-
-    def _collect(self) -> None:
-        while self._being_read and self._device.reached(self._being_read[0][0]):
-            mark, buffer = self._being_read.popleft()
-            self._device.release(mark)
-            self._free.append(buffer)
