@@ -214,6 +214,7 @@ def test_choosing_storing_and_drawing_need_no_torch_and_no_streamlit() -> None:
     ("values", "label"),
     [
         ({"name": "mine", "strategy": "workers", "workers": 2}, "mine"),
+        ({"name": "mine", "strategy": "slow-drive", "slow_drive": "network-drive"}, "mine (throttled)"),
         ({"strategy": "memory", "batch_size": 512}, "memory, batch 512"),
         ({"strategy": "workers", "workers": 1}, "workers, batch 128, 1 worker"),
         ({"strategy": "workers", "workers": 4, "loader_only": True}, "workers, batch 128, 4 workers, loader only"),

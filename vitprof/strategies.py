@@ -419,7 +419,8 @@ def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> s
 def run_name(config: RunConfig) -> str:
     """The name that `config` gives, or one made from what tells runs apart."""
     if config.name:
-        return config.name
+        throttled = config.slow_drive and "throttled" not in config.name
+        return f"{config.name} (throttled)" if throttled else config.name
     info, plan = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
