@@ -192,7 +192,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
         t_start = clock()
         for batch in batches:
             t_got = clock()
-            samples = len(batch.labels)
+            samples = batch.labels.shape[0]
             if not samples:  # nothing in it could be read: no step
                 job.left_out(batch.unreadable)
                 continue

@@ -25,15 +25,15 @@ class BlockingCopy:
     def __init__(self, device: Device) -> None:
         self._mark = device.mark
         self._device = device.torch_device
+        self._on_cpu = self._device == CPU
 
     def place(self, storage: Any) -> Any:
         return storage
 
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
-        if self._device == CPU:  # there is nothing to copy
-            end = self._mark()
-            return Moved(batch.images, batch.labels, start, end, end)
+        if self._on_cpu:  # there is nothing to copy
+            return Moved(batch.images, batch.labels, start, start, start)
         # Images that were made on the device (DALI) stay as they are; their labels come from the host all the same.
         images, labels = batch.images.to(self._device), batch.labels.to(self._device)
         end = self._mark()
@@ -56,13 +56,12 @@ class PinnedCopy(BlockingCopy):
     def __call__(self, batch: Batch) -> Moved:
         images = batch.images
         start = self._mark()
-        if self._device == CPU:
+        if self._on_cpu:
             # Training on the CPU reads the buffer itself: it is free when the next batch has taken its place.
             if self._in_use is not None:
                 self._ring.give_back(self._in_use, start)
             self._in_use = images if self._ring.holds(images) else None
-            end = self._mark()
-            return Moved(images, batch.labels, start, end, end)
+            return Moved(images, batch.labels, start, start, start)
         if images.device == CPU and not images.is_pinned():
             images = to_pinned(self._ring, images)
         on_device = images.to(self._device, non_blocking=True)
