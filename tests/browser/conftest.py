@@ -79,7 +79,7 @@ def page(browser: Any) -> Iterator[Any]:
     """A page in a context of its own. `page.problems` collects what went wrong; anything in it fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     problems: list[str] = []
     page.problems = problems
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
