@@ -20,7 +20,7 @@ from vitprof.config import RunConfig
 from vitprof.devices import CpuDevice
 from vitprof.locations.staging import BLOCK, copy_tree
 from vitprof.pipeline import Pipeline, open_pipeline
-from vitprof.strategies import resolve
+from vitprof.resolve import resolve
 
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20

@@ -21,7 +21,7 @@ from benchmarks.measuring import Side, Work, repeated
 from vitprof.catalog import DatasetInfo
 from vitprof.data import read_split
 from vitprof.data.source import open_source
-from vitprof.storage.prepare import read_ids
+from vitprof.storage.labels import read_ids
 from vitprof.storage.rawfiles import sample_path
 
 SOURCE = Path(__file__).with_name("gather.c")

@@ -27,7 +27,7 @@ from vitprof.devices import CpuDevice
 from vitprof.loaders.order import epoch_order
 from vitprof.parts import STORAGES, Combination, legal_combinations
 from vitprof.pipeline import Pipeline, Split, open_pipeline
-from vitprof.strategies import resolve
+from vitprof.resolve import resolve
 
 N_PHOTOS = 24
 BATCH = {"digits": 250, "photos": 10}

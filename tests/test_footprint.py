@@ -11,7 +11,8 @@ from vitprof import data
 from vitprof.catalog import DATASETS
 from vitprof.footprint import footprint, made, pixel_bytes, source_bytes, storage_bytes
 from vitprof.parts import STORAGES, prepared_as
-from vitprof.storage.prepare import format_of, prepare_storage
+from vitprof.storage.format import format_of
+from vitprof.storage.prepare import prepare_storage
 from vitprof.strategies import STRATEGIES
 
 PREPARED = [

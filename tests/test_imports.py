@@ -24,7 +24,8 @@ LAYERS: tuple[set[str], ...] = (
     {"config", "records", "home", "catalog", "decode", "batch"},
     {"parts", "telemetry", "analysis", "augment"},
     {"data", "strategies"},
-    {"storage", "store", "footprint", "model", "devices", "environment"},
+    {"resolve", "storage", "footprint", "model", "devices", "environment"},
+    {"store"},
     {"charts", "export"},
     {"locations", "loaders", "recorder"},
     {"transfer", "availability"},
@@ -48,6 +49,7 @@ BESIDE_THE_ENGINE = {
     "catalog",
     "parts",
     "strategies",
+    "resolve",
     "data",
 }
 BESIDE_THE_ENGINE |= {"decode", "locations"}

@@ -35,7 +35,7 @@ from vitprof.records import (
     summary_from_dict,
     summary_to_dict,
 )
-from vitprof.strategies import run_name
+from vitprof.resolve import run_name
 
 STORE_VERSION = 1
 MAX_ID = 2**31 - 1

@@ -6,15 +6,14 @@ torch, so the dashboard can list strategies and check a config before a job exis
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.catalog import DatasetInfo, dataset_info, model_preset
-from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.catalog import DatasetInfo
+from vitprof.config import KNOBS, PARTS
 from vitprof.errors import ConfigError
-from vitprof.parts import DECODERS, STORAGES, Combination, why_not
+from vitprof.parts import DECODERS, Combination
 
 SOURCE: dict[str, str] = {"idx": "idx", "jpeg": "imagefolder"}
 """The storage "source" of a strategy: the data set's own files read as tutorials do, by `DatasetInfo.kind`."""
@@ -346,99 +345,3 @@ def strategy(name: str) -> Strategy:
         return STRATEGIES[name]
     except KeyError:
         raise ConfigError("strategy", name, f"choose one of {', '.join(STRATEGIES)}") from None
-
-
-def resolve(config: RunConfig) -> RunConfig:
-    """Check `config` against its data set, model and strategy and fill in the defaults that depend on them.
-
-    The four parts and every knob they take have a value afterwards, every other knob is None. Raises `ConfigError`.
-    """
-    info, model, plan = (
-        dataset_info(config.dataset, config.n_images),
-        model_preset(config.model),
-        strategy(config.strategy),
-    )
-    if config.batch_size > info.n_train:
-        raise ConfigError(
-            "batch_size", config.batch_size, f"the training set of {info.name} has {info.n_train} samples"
-        )
-    image_size = config.image_size or model.image_size
-    if image_size % model.patch_size:
-        raise ConfigError(
-            "image_size", image_size, f"{model.name} cuts images into {model.patch_size} px patches; give a multiple"
-        )
-    parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
-    if wrong := why_not(info, parts):
-        if getattr(config, wrong.field) is None:  # nobody chose that part: it is the strategy that does not fit
-            raise ConfigError("strategy", plan.name, f"its {wrong.field} {wrong.value}: {wrong.allowed}")
-        raise wrong
-    return dataclasses.replace(
-        config,
-        n_images=info.n_train if info.any_size else None,
-        image_size=image_size,
-        lr=config.lr if config.lr is not None else model.lr,
-        **dataclasses.asdict(parts),
-        **_knobs(config, plan, parts, info),
-        augment=_augmentation(config, parts, info),
-    )
-
-
-def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
-    taken = plan.knobs(parts, info)
-    knobs: dict[str, Any] = {}
-    for knob in KNOBS:
-        given = getattr(config, knob)
-        if knob in taken:
-            knobs[knob] = taken[knob] if given is None else given
-        elif given is not None and given != plan.fixed.get(knob):
-            takes = ", ".join(taken) or "no such setting"
-            raise ConfigError(knob, given, f"strategy {plan.name} does not take it (it takes {takes})")
-        else:
-            knobs[knob] = plan.fixed.get(knob) if knob in parts.knobs() else None
-    if knobs["workers"] == 0 and parts.loader != "dataloader":
-        raise ConfigError("workers", 0, f"loader {parts.loader} works with threads; give at least 1")
-    if knobs["workers"] == 0:  # PyTorch refuses these without workers; there is nothing to prefetch or to keep
-        knobs |= {"prefetch_factor": None, "persistent_workers": False, "start_method": None}
-    if knobs["decoder"] not in (None, *DECODERS[info.kind]):
-        raise ConfigError("decoder", knobs["decoder"], f"it cannot decode PNG; choose {', '.join(DECODERS['idx'])}")
-    return knobs
-
-
-def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
-    """Where augmentation happens. Photos are trained with random crops and flips unless told otherwise."""
-    on_cpu = parts.storage != "memory-float" and parts.transfer != "resident"
-    if config.augment is None:
-        if info.kind == "idx":
-            return "off"
-        return "cpu" if on_cpu and STORAGES[parts.storage].form != "pixels" else "device"
-    if config.augment == "cpu" and not on_cpu:
-        raise ConfigError("augment", "cpu", "these samples are not touched on the CPU; choose off or device")
-    return config.augment
-
-
-def run_name(config: RunConfig) -> str:
-    """The name that `config` gives, or one made from what tells runs apart."""
-    if config.name:
-        throttled = config.slow_drive and "throttled" not in config.name
-        return f"{config.name} (throttled)" if throttled else config.name
-    info, plan = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
-    own = plan.combination(info)
-    given = {kind: getattr(config, kind) for kind in PARTS}
-    replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
-    threads = "thread" if (config.loader or plan.loader) in ("threads", "dali") else "worker"
-    said = [
-        config.strategy,
-        config.dataset if config.dataset != "digits" else "",
-        *replaced,
-        f"batch {config.batch_size}",
-        f"{config.workers} {threads}{'s' if config.workers > 1 else ''}" if config.workers else "",
-        f"cache {config.cache_mb:g} MB" if config.cache_mb else "",
-        f"throttled as {config.slow_drive}" if config.slow_drive else "",
-        f"augmented on {config.augment}" if config.augment not in ("off", None) and info.kind == "idx" else "",
-        f"{config.page_cache} page cache" if config.page_cache != "as-is" else "",
-        config.model if config.model != "tiny" else "",
-        config.precision if config.precision != "fp32" else "",
-        "compiled" if config.compile else "",
-        "loader only" if config.loader_only else "",
-    ]
-    return ", ".join(filter(None, said))

@@ -23,7 +23,7 @@ from vitprof.events import Events
 from vitprof.model import build_model
 from vitprof.pipeline import Pipeline, Split, open_pipeline
 from vitprof.recorder import StepRecorder
-from vitprof.strategies import resolve
+from vitprof.resolve import resolve
 from vitprof.transfer import Moved, ToInput
 
 Stop = Callable[[], bool]

@@ -19,9 +19,9 @@ from vitprof.batch import Batch
 from vitprof.catalog import DatasetInfo, dataset_info
 from vitprof.config import RunConfig
 from vitprof.loaders import Buffer, Loader, open_loader
+from vitprof.resolve import resolve
 from vitprof.storage import Place, open_storage
 from vitprof.storage.prepare import prepare_storage
-from vitprof.strategies import resolve
 from vitprof.transfer.normalise import ToInput
 
 CPU = torch.device("cpu")

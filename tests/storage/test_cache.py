@@ -15,10 +15,10 @@ from vitprof.config import RunConfig
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.loaders import open_loader
 from vitprof.loaders.order import epoch_order
+from vitprof.resolve import resolve
 from vitprof.storage import Place, open_storage
 from vitprof.storage.cache import MB, Cached, cached
 from vitprof.storage.memory import MemoryStorage
-from vitprof.strategies import resolve
 
 N = 500
 SHAPE = (8, 8, 1)

@@ -47,7 +47,7 @@ from vitprof import home
 from vitprof.data.source import open_source
 from vitprof.errors import DataError, SampleError
 from vitprof.storage import Place, hdf5, hdf5_encoded, hdf5_file
-from vitprof.storage.prepare import Format
+from vitprof.storage.format import Format
 
 FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
     "contiguous": (hdf5.CONTIGUOUS_FORMAT, hdf5.ContiguousStorage),

@@ -45,8 +45,8 @@ from vitprof import home
 from vitprof.data.source import open_source
 from vitprof.errors import DataError, SampleError
 from vitprof.storage import Place, lmdb
+from vitprof.storage.format import Format
 from vitprof.storage.labels import write_labels
-from vitprof.storage.prepare import Format
 
 FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
     "pixels": (lmdb.PIXEL_FORMAT, lmdb.PixelStorage),

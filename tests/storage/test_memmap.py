@@ -12,8 +12,8 @@ from engine_fixtures import SMALL
 from storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all, shared_home  # noqa: F401
 from vitprof.errors import DataError
 from vitprof.storage import Place
+from vitprof.storage.format import Chunk, SplitFacts
 from vitprof.storage.memmap import MemmapStorage, Writer
-from vitprof.storage.prepare import Chunk, SplitFacts
 
 
 @pytest.fixture

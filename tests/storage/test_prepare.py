@@ -24,7 +24,7 @@ from storage.preparing import PHOTOS, few_photos, images_of, place, prepare, rea
 from vitprof import data
 from vitprof.data import digits
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
-from vitprof.storage import memmap, open_storage
+from vitprof.storage import format, memmap, open_storage
 from vitprof.storage import prepare as making
 from vitprof.storage.journal import JOURNAL
 from vitprof.storage.labels import LABELS, read_ids, read_labels
@@ -405,7 +405,7 @@ def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pyt
 
 def test_a_format_nobody_knows() -> None:
     with pytest.raises(KeyError):
-        making.format_of("tape")
+        format.format_of("tape")
 
 
 @usual
@@ -413,6 +413,6 @@ def test_every_format_is_known() -> None:
     from vitprof.parts import STORAGES, prepared_as
 
     wanted = {prepared_as(s.name, kind) for s in STORAGES.values() for kind in s.kinds} - {None}
-    assert wanted == set(making.FORMATS)
-    forms: list[Any] = [making.format_of(name) for name in making.FORMATS]
+    assert wanted == set(format.FORMATS)
+    forms: list[Any] = [format.format_of(name) for name in format.FORMATS]
     assert all(f.bytes_a_sample(SMALL) > 0 and f.version >= 1 for f in forms)

@@ -26,8 +26,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from vitprof.catalog import DATASETS
 from vitprof.errors import DataError
 from vitprof.storage import Place
+from vitprof.storage.format import Chunk, Format, SplitFacts
 from vitprof.storage.labels import write_labels
-from vitprof.storage.prepare import Chunk, Format, SplitFacts
 
 INFO = dataclasses.replace(DATASETS["digits"], n_train=600, n_test=100)
 COUNTS = {"train": 600, "test": 100}

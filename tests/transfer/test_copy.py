@@ -14,9 +14,9 @@ from vitprof.batch import Batch
 from vitprof.config import RunConfig
 from vitprof.loaders import open_loader
 from vitprof.parts import TRANSFERS
+from vitprof.resolve import resolve
 from vitprof.storage import Place, open_storage
 from vitprof.storage.prepare import prepare_storage
-from vitprof.strategies import resolve
 from vitprof.transfer import open_transfer
 from vitprof.transfer.copy import PinnedCopy
 

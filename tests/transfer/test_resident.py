@@ -11,8 +11,8 @@ from vitprof.devices import CpuDevice
 from vitprof.loaders import open_loader
 from vitprof.loaders.order import epoch_order
 from vitprof.parts import TRANSFERS
+from vitprof.resolve import resolve
 from vitprof.storage.memory import MemoryStorage
-from vitprof.strategies import resolve
 from vitprof.transfer import open_transfer
 
 CONFIG = RunConfig(strategy="resident", batch_size=8, device="cpu")

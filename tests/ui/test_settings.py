@@ -16,7 +16,8 @@ from vitprof.availability import Machine
 from vitprof.catalog import dataset_info
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.parts import why_not
-from vitprof.strategies import STRATEGIES, resolve
+from vitprof.resolve import resolve
+from vitprof.strategies import STRATEGIES
 from vitprof.ui import launch
 
 PLENTY = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))

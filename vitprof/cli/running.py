@@ -21,8 +21,8 @@ from vitprof.cli.options import run_signature
 from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
 from vitprof.config import RunConfig
 from vitprof.export import run_object, summary_csv, write_text
+from vitprof.resolve import resolve
 from vitprof.store import RunStore, StoredRun
-from vitprof.strategies import resolve
 
 POLL_S = 0.1
 PANEL = "Output"

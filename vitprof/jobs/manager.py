@@ -14,8 +14,8 @@ import traceback
 from vitprof.config import RunConfig
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs.recording import NOT_BEGUN, JobRecorder, settle_interrupted
+from vitprof.resolve import resolve
 from vitprof.store import RunStore
-from vitprof.strategies import resolve
 from vitprof.telemetry import list_gpus
 
 STOP = None

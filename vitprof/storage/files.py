@@ -12,7 +12,8 @@ from vitprof.data.source import open_source
 from vitprof.errors import SampleError
 from vitprof.parts import prepared_as
 from vitprof.storage import Place
-from vitprof.storage.prepare import Format, SplitFacts, read_ids, read_labels
+from vitprof.storage.format import Format, SplitFacts
+from vitprof.storage.labels import read_ids, read_labels
 from vitprof.storage.rawfiles import BLOCK, READ, FolderWriter, sample_path
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import DataError
 from vitprof.storage import Place
+from vitprof.storage.format import Chunk, Format, SplitFacts
 from vitprof.storage.hdf5_encoded import ENCODED_FORMAT, EncodedStorage
 from vitprof.storage.hdf5_file import (
     FILE,
@@ -31,7 +32,6 @@ from vitprof.storage.hdf5_file import (
     opened,
     unusable,
 )
-from vitprof.storage.prepare import Chunk, Format, SplitFacts
 
 __all__ = [
     "CHUNKED_FORMAT",

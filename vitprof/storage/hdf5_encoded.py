@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import DataError, SampleError
 from vitprof.storage import Place
+from vitprof.storage.format import Chunk, Format, SplitFacts
 from vitprof.storage.hdf5_file import (
     FILE,
     Bytes,
@@ -28,7 +29,7 @@ from vitprof.storage.hdf5_file import (
     unusable,
     write_at,
 )
-from vitprof.storage.prepare import Chunk, Format, SplitFacts, read_ids
+from vitprof.storage.labels import read_ids
 
 COPY_BYTES = 8 << 20
 

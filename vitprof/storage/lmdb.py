@@ -22,8 +22,9 @@ from torch import Tensor
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import DataError, SampleError
 from vitprof.storage import Place
+from vitprof.storage.format import Chunk, Format, SplitFacts
+from vitprof.storage.labels import read_labels
 from vitprof.storage.lmdb_open import Opened, opened_here
-from vitprof.storage.prepare import Chunk, Format, SplitFacts, read_labels
 
 FILE = "data.mdb"
 FIRST_MAP_BYTES = 1 << 28

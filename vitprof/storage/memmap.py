@@ -15,7 +15,8 @@ from torch import Tensor
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import DataError
 from vitprof.storage import Place
-from vitprof.storage.prepare import Chunk, Format, SplitFacts, read_labels
+from vitprof.storage.format import Chunk, Format, SplitFacts
+from vitprof.storage.labels import read_labels
 
 
 class Writer:

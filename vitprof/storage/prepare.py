@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import importlib
 import os
 import shutil
 import time
@@ -17,10 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from vitprof import home
 from vitprof.catalog import DatasetInfo
@@ -31,23 +27,11 @@ from vitprof.data.source import Source, open_source
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 from vitprof.parts import prepared_as
+from vitprof.storage.format import Chunk, Format, SplitFacts, format_of
 from vitprof.storage.journal import Journal
-from vitprof.storage.labels import read_ids, read_labels, write_labels
+from vitprof.storage.labels import write_labels
 from vitprof.storage.manifest import MANIFEST, allocated_bytes, check, identity, read_manifest, to_disk, write_manifest
 from vitprof.storage.unreadable import Readable, find_unreadable
-
-__all__ = [
-    "CHUNK",
-    "Chunk",
-    "Format",
-    "Prepared",
-    "SplitFacts",
-    "Writer",
-    "format_of",
-    "prepare_storage",
-    "read_ids",
-    "read_labels",
-]
 
 SPLITS: tuple[str, ...] = ("train", "test")
 CHUNK = 512
@@ -58,43 +42,6 @@ JOURNAL_EVERY_S = 2.0
 POLL_S = 0.2
 
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class SplitFacts:
-    """What a writer has to know about the split it writes."""
-
-    name: str
-    """"train" or "test"."""
-    n: int
-    shape: tuple[int, int, int]
-    """(height, width, channels) of an image, where pixels are written."""
-    ids: list[str]
-    labels: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some samples of a split, in order. One of `pixels` and `encoded` is there, as the writer's module asks for."""
-
-    ids: list[str]
-    labels: NDArray[np.int64]
-    pixels: NDArray[np.uint8] | None
-    """(n, height, width, channels)"""
-    encoded: list[bytes] | None
-
-
-class Writer(Protocol):
-    """Writes one split into a directory. Opened anew on a directory that holds the beginnings of an earlier try."""
-
-    def add(self, start: int, chunk: Chunk) -> None:
-        """Write a chunk whose first sample is number `start`. May come twice for the same samples."""
-
-    def flush(self) -> None:
-        """See to it that what was added survives the end of this process."""
-
-    def close(self) -> None:
-        """Flush and close."""
 
 
 @dataclass(frozen=True)
@@ -111,43 +58,6 @@ class Prepared:
     """Samples of the data set that were left out because they cannot be read."""
     unreadable: tuple[str, ...] = ()
     """What is wrong with the first of them, a line each."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """How a storage is written."""
-
-    version: int
-    """Rises with every change to what is written: storages on disk are then made again."""
-    needs: Literal["pixels", "encoded"]
-    open_writer: Callable[[Path, SplitFacts], Writer]
-    """(directory, facts) -> writer of one split."""
-    bytes_a_sample: Callable[[DatasetInfo], float]
-    """Room a sample takes on disk, about; asked before anything is written."""
-    finish: Callable[[Path, SplitFacts], None] | None = None
-    """Called once all samples of a split are written and its writer is closed. May come twice."""
-
-
-FORMATS: dict[str, tuple[str, str]] = {
-    "files": ("files", "FORMAT"),
-    "raw-files": ("rawfiles", "FORMAT"),
-    "pt": ("pt", "FORMAT"),
-    "pt-single": ("pt", "SINGLE_FORMAT"),
-    "hdf5": ("hdf5", "CONTIGUOUS_FORMAT"),
-    "hdf5-chunked": ("hdf5", "CHUNKED_FORMAT"),
-    "hdf5-encoded": ("hdf5", "ENCODED_FORMAT"),
-    "lmdb": ("lmdb", "PIXEL_FORMAT"),
-    "lmdb-encoded": ("lmdb", "ENCODED_FORMAT"),
-    "memmap": ("memmap", "FORMAT"),
-}
-"""Storage -> module of `vitprof.storage` and the name of its `Format` there. Imported when needed: h5py takes 0.1 s."""
-
-
-def format_of(storage: str) -> Format:
-    """How the storage of that name is written."""
-    module, name = FORMATS[storage]
-    form: Format = getattr(importlib.import_module(f"vitprof.storage.{module}"), name)
-    return form
 
 
 def prepare_storage(

@@ -17,8 +17,8 @@ from torch import Tensor
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import DataError, SampleError
 from vitprof.storage import Place, memmap
+from vitprof.storage.format import Chunk, Format, SplitFacts
 from vitprof.storage.memory import ensure_memory
-from vitprof.storage.prepare import Chunk, Format, SplitFacts
 from vitprof.storage.rawfiles import BLOCK, write_file
 
 PARTITION = "partition.json"

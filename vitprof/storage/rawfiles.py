@@ -12,7 +12,8 @@ from torch import Tensor
 from vitprof.catalog import DatasetInfo
 from vitprof.errors import SampleError
 from vitprof.storage import Place
-from vitprof.storage.prepare import Chunk, Format, SplitFacts, read_ids, read_labels
+from vitprof.storage.format import Chunk, Format, SplitFacts
+from vitprof.storage.labels import read_ids, read_labels
 
 FILES_IN_A_FOLDER = 1000
 BLOCK = 4096

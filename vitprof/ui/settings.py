@@ -11,7 +11,8 @@ from vitprof.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.parts import ALL, DECODERS, why_not
-from vitprof.strategies import STRATEGIES, Strategy, resolve
+from vitprof.resolve import resolve
+from vitprof.strategies import STRATEGIES, Strategy
 from vitprof.ui.launch import machine, run_button
 from vitprof.ui.resources import gpus
 from vitprof.ui.widgets import (
