@@ -168,7 +168,7 @@ def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine
 
 
 NOTHING_TO_COPY: dict[str, str] = {
-    "stream": "without a GPU there is no copy to overlap: it normalises one batch ahead and gains nothing",
+    "stream": "without a GPU there is no copy to overlap: it normalises in the loop and gains nothing",
     "resident": "without a GPU the device's memory is RAM: the same as 'memory'",
 }
 """What becomes of a transfer where batches are on the device already, because it is the CPU."""

@@ -13,7 +13,7 @@ from loader_helpers import as_images, collected, info_of, opened, other, photos_
 
 from vitprof.devices import CudaDevice
 from vitprof.errors import ConfigError, DataError
-from vitprof.loaders import dali, open_loader
+from vitprof.loaders import dali_pipeline, open_loader
 from vitprof.loaders.making import open_maker
 from vitprof.loaders.order import epoch_order
 from vitprof.transfer import open_transfer
@@ -38,16 +38,16 @@ def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.Monke
 def test_a_device_that_dali_cannot_use_is_named() -> None:
     pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
     with pytest.raises(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$") as caught:
-        dali._open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
+        dali_pipeline.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
     assert "\n" not in str(caught.value)
 
 
 def test_the_reason_is_the_line_that_says_what_is_wrong() -> None:
     text = "Critical error in pipeline:\nError in CPU operator `x`,\n\nencountered:\n\nFailed to decode sample #0 \n"
-    assert dali._reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
+    assert dali_pipeline.reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
         "Failed to decode sample #0"
     )
-    assert dali._reason(RuntimeError()) == "RuntimeError"
+    assert dali_pipeline.reason(RuntimeError()) == "RuntimeError"
 
 
 @pytest.mark.gpu

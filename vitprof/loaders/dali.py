@@ -10,17 +10,14 @@ DALI decodes it without a word where simplejpeg raises.
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -28,27 +25,14 @@ from vitprof.batch import Batch
 from vitprof.catalog import DatasetInfo
 from vitprof.config import RunConfig
 from vitprof.decode import Crop
-from vitprof.errors import ConfigError, DataError, SampleError
+from vitprof.errors import DataError, SampleError
 from vitprof.loaders import Schedule
+from vitprof.loaders.dali_pipeline import Sample, decoding_device, feed, open_pipeline, reason
 from vitprof.loaders.making import EncodedMaker, images_first
 from vitprof.storage import EncodedStorage
 
 TASKS_A_WORKER = 4
 """Pieces of a batch for each reading thread."""
-INPUTS = ("encoded", "start", "shape", "flip")
-"""Names of what the pipeline is fed with, in the order of `Sample`."""
-
-
-class Sample(NamedTuple):
-    """What the pipeline is fed with for one sample."""
-
-    encoded: NDArray[np.uint8]
-    start: NDArray[np.int32]
-    """(top, left) of the crop in pixels of the original."""
-    shape: NDArray[np.int32]
-    """(height, width) of the crop."""
-    flip: NDArray[np.int32]
-    """(), 1 to mirror it"""
 
 
 @dataclass
@@ -77,9 +61,9 @@ class DaliLoader:
         self._storage, self._skip = storage, config.skip_unreadable
         self._make = EncodedMaker(storage, info, config, train)
         self._workers, self._depth = config.workers or 1, config.prefetch_factor or 1
-        self._device = _device(config.device)
+        self._device = decoding_device(config.device)
         largest = min(self._schedule.batch_size, self._schedule.n)
-        self._pipeline = _open_pipeline(info.image_size, largest, self._workers, self._depth, self._device)
+        self._pipeline = open_pipeline(info.image_size, largest, self._workers, self._depth, self._device)
         self._pool = ThreadPoolExecutor(self._workers, "vitprof-dali-read")
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
@@ -156,7 +140,7 @@ class DaliLoader:
             kept = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
             batch.good = batch.indices[torch.tensor(kept, dtype=torch.int64)]
         if readable:
-            _feed(self._pipeline, readable)
+            feed(self._pipeline, readable)
             self._pipeline.schedule_run()
             batch.in_pipeline = True
         return batch
@@ -192,7 +176,7 @@ class DaliLoader:
         made = self._make(epoch, batch.indices)
         if len(made.unreadable) == len(batch.unreadable):
             raise DataError(
-                f"DALI cannot decode a batch in which simplejpeg finds nothing wrong ({_reason(error)}); "
+                f"DALI cannot decode a batch in which simplejpeg finds nothing wrong ({reason(error)}); "
                 "choose loader threads"
             ) from error
         return made
@@ -220,13 +204,6 @@ class DaliLoader:
         self._pipeline = None  # its threads end with it
 
 
-def _device(name: str) -> torch.device:
-    """Where to decode: on the GPU that trains, if one does."""
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda:0" if name == "auto" else name)
-
-
 def _size(encoded: bytes) -> tuple[int, int]:
     """(height, width) of a JPEG. Raises `ValueError` with a short reason for bytes that are no whole JPEG."""
     try:
@@ -238,65 +215,3 @@ def _size(encoded: bytes) -> tuple[int, int]:
     if not encoded.endswith(b"\xff\xd9") and encoded.rfind(b"\xff\xd9") <= encoded.rfind(b"\xff\xda"):
         raise ValueError("it ends too early")
     return height, width
-
-
-def _open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
-    """A DALI pipeline that has run once. Raises `ConfigError` where DALI is missing, `DataError` where it fails."""
-    try:
-        dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
-    except (ImportError, OSError) as error:
-        raise ConfigError(
-            "loader",
-            "dali",
-            f"NVIDIA DALI cannot be imported ({_reason(error)}); pip install nvidia-dali-cuda130, or choose threads",
-        ) from error
-    try:
-        pipeline = dali.Pipeline(
-            batch_size=batch_size,
-            num_threads=workers,
-            device_id=device.index,  # None on the CPU: it does not touch a GPU then
-            prefetch_queue_depth=depth,
-            exec_dynamic=True,  # its outputs stay valid while the next ones are made
-        )
-        with pipeline:
-            encoded, start, shape = (
-                fn.external_source(name=name, dtype=dtype, ndim=1)
-                for name, dtype in zip(INPUTS, (types.UINT8, types.INT32, types.INT32), strict=False)
-            )
-            flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
-            images = fn.decoders.image_slice(
-                encoded,
-                device="mixed" if device.type == "cuda" else "cpu",
-                start=start,
-                shape=shape,
-                axis_names="HW",
-                output_type=types.RGB,
-                adjust_orientation=False,  # no other decoder turns images by their EXIF orientation
-            )
-            images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
-            pipeline.set_outputs(fn.flip(images, horizontal=flip, vertical=0))
-        pipeline.build()
-        # The first call of schedule_run fills DALI's queue: it runs `depth` times. Later ones run once.
-        nothing = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
-        corner, whole = np.array((0, 0), np.int32), np.array((8, 8), np.int32)
-        for _ in range(depth):
-            _feed(pipeline, [Sample(np.frombuffer(nothing, np.uint8), corner, whole, np.array(0, np.int32))])
-        pipeline.schedule_run()
-        for _ in range(depth):
-            pipeline.share_outputs()
-            pipeline.release_outputs()
-    except Exception as error:  # DALI has no class of its own for it
-        raise DataError(f"DALI cannot start on {device} ({_reason(error)}); choose loader threads") from error
-    return pipeline
-
-
-def _feed(pipeline: Any, samples: list[Sample]) -> None:
-    for name, values in zip(INPUTS, zip(*samples, strict=True), strict=True):
-        pipeline.feed_input(name, list(values))
-
-
-def _reason(error: Exception) -> str:
-    """The line that says what is wrong: DALI's last; it quotes the lines of the pipeline's definition before it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
-    return informative[-1] if informative else type(error).__name__
