@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
+from vitprof.catalog import DATASETS, MODELS
 from vitprof.cli.terminal import reader
 from vitprof.config import CHOICES, GROUPS, RunConfig
+from vitprof.parts import ALL
+from vitprof.strategies import STRATEGIES
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBERS: dict[str, tuple[type, str, str]] = {
@@ -17,6 +21,8 @@ NUMBERS: dict[str, tuple[type, str, str]] = {
     "float": (float, "NUMBER", "give a number"),
 }
 """The type of a field of `RunConfig`, without " | None", to what reads it, what help calls it, what is allowed."""
+NAMES: dict[str, Iterable[str]] = {"dataset": DATASETS, "model": MODELS, "strategy": STRATEGIES, **ALL, **CHOICES}
+"""What can be given for options that take one of several names."""
 
 
 def option(name: str, panel: str | None = None) -> inspect.Parameter:
@@ -32,8 +38,8 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
     elif type_name in NUMBERS:
         kind, metavar, allowed = NUMBERS[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, allowed)}
-    elif name in CHOICES:  # shown, not enforced: the message for another value is RunConfig's own
-        settings["help"] += f"; one of {', '.join(CHOICES[name])}"
+    elif name in NAMES:  # shown, not enforced: the message for another value is RunConfig's own
+        settings["help"] += f"; one of {', '.join(NAMES[name])}"
     annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
 
