@@ -91,6 +91,8 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
         ({"transfer": "resident"}, "transfer: 'resident' is not possible; it needs storage memory and loader batches"),
         ({"storage": "files", "decoder": "simplejpeg"}, "decoder: 'simplejpeg' is not possible; it cannot decode PNG"),
         ({"storage": "files", "loader": "threads", "workers": 0}, "workers: 0 is not possible; loader threads works "),
+        ({"strategy": "memory", "page_cache": "cold"}, "page_cache: 'cold' is not possible; the samples are in memory"),
+        ({"strategy": "ram-disk", "page_cache": "warm"}, "page_cache: 'warm' is not possible; the samples are in "),
         ({"n_images": 500}, "n_images: 500 is not possible; digits always has 60000; leave it out"),
         ({"strategy": "device", "augment": "cpu"}, "augment: 'cpu' is not possible; these samples are not touched"),
     ],
@@ -184,6 +186,11 @@ def test_nothing_else_of_the_config_is_touched() -> None:
             {"strategy": "cache", "storage": "memmap", "cache_mb": 12.5, "augment": "cpu"},
             "cache, storage memmap, batch 128, cache 12.5 MB, augmented on cpu",
         ),
+        (
+            {"strategy": "staged", "slow_drive": "network-drive", "slow_mb_s": 5.0, "workers": 0},
+            "staged, batch 128, throttled as network-drive, 5 MB/s",
+        ),
+        ({"strategy": "memory", "dataset": "photos", "n_images": 1500}, "memory, photos, 1,500 images, batch 128"),
         (
             {"strategy": "staged", "slow_drive": "mechanical-disk", "workers": 0},
             "staged, batch 128, throttled as mechanical-disk",

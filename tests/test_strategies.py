@@ -51,7 +51,9 @@ def test_a_strategy_explains_itself(plan: Strategy) -> None:
 def test_a_strategy_fits_every_data_set_that_its_parts_can_keep(plan: Strategy, name: str) -> None:
     info = dataset_info(name)
     if plan.name == "dali" and info.kind == "idx":
-        with pytest.raises(ConfigError, match="strategy: 'dali' is not possible; its loader dali"):
+        with pytest.raises(
+            ConfigError, match=f"'dali' is not possible; it cannot load {name}; choose --dataset photos"
+        ):
             resolve(RunConfig(strategy="dali", dataset=name))
         return
     resolved = resolve(RunConfig(strategy=plan.name, dataset=name))

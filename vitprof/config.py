@@ -89,7 +89,10 @@ class RunConfig:
         "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)", None
     )
     cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset", None)
-    slow_drive: str | None = knob_doc("what the throttled drive imitates", None)
+    slow_drive: str | None = knob_doc(
+        "what the throttled drive imitates: network (30 MB/s, 207 ms a file) or mechanical (150 MB/s, 12 ms)",
+        None,
+    )
     slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given", None)
     slow_latency_ms: float | None = knob_doc(
         "time to open a file on the throttled drive; the preset's if not given", None

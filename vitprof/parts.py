@@ -98,6 +98,7 @@ STORAGES: dict[str, StoragePart] = {
             "One .pt file loaded whole",
             "All images in one .pt file, read into memory before training and sliced batch by batch.",
             knobs={"shuffle": "none"},
+            on_disk=False,
         ),
         StoragePart(
             "hdf5",
@@ -198,8 +199,6 @@ class LoaderPart(Part):
 
     forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
     kinds: tuple[str, ...] = ("idx", "jpeg")
-    in_training_process: bool = True
-    """Whether batches are made in the process that trains."""
 
 
 LOADERS: dict[str, LoaderPart] = {
@@ -255,7 +254,7 @@ LOADERS: dict[str, LoaderPart] = {
 }
 
 CACHE_KNOBS: dict[str, Any] = {"cache_mb": None}
-"""What storages on disk that are read in the training process take: a cache of part of the set."""
+"""What storages that are read from disk take: a cache of part of the set."""
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ def open_pipeline(
     root = data.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
     prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
-        n = prepared.n_unreadable
-        events.notice(f"left out when {storage_name} was made, {n:,} in all: {'; '.join(prepared.unreadable)}")
+        first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
+        events.notice(f"left out when {storage_name} was made, {prepared.n_unreadable:,} in all: {first}")
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
@@ -120,6 +120,8 @@ def open_pipeline(
             # A copy is gone when somebody reads this: name the file that it is a copy of.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
         finally:
+            if located.copying is not None and not located.copying.complete:
+                events.notice(f"the copy to the local disk was not complete ({located.copying.fraction:.0%})")
             closing = clock()
             events.stage("finishing", math.nan)
             open_things.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from vitprof.catalog import DatasetInfo, dataset_info, model_preset
+from vitprof.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.parts import DECODERS, STORAGES, Combination, why_not
@@ -33,9 +33,14 @@ def resolve(config: RunConfig) -> RunConfig:
         )
     parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
     if wrong := why_not(info, parts):
-        if getattr(config, wrong.field) is None:  # nobody chose that part: it is the strategy that does not fit
-            raise ConfigError("strategy", plan.name, f"its {wrong.field} {wrong.value}: {wrong.allowed}")
+        others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]
+        if parts == plan.combination(info):  # nobody chose a part: it is the strategy that does not fit
+            raise ConfigError(
+                "strategy", plan.name, f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
+            )
         raise wrong
+    if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
+        raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
     return dataclasses.replace(
         config,
         n_images=info.n_train if info.any_size else None,
@@ -93,11 +98,12 @@ def run_name(config: RunConfig) -> str:
     said = [
         config.strategy,
         config.dataset if config.dataset != "digits" else "",
+        f"{config.n_images:,} images" if config.n_images not in (None, dataset_info(config.dataset).n_train) else "",
         *replaced,
         f"batch {config.batch_size}",
         f"{config.workers} {threads}{'s' if config.workers > 1 else ''}" if config.workers else "",
         f"cache {config.cache_mb:g} MB" if config.cache_mb else "",
-        f"throttled as {config.slow_drive}" if config.slow_drive else "",
+        _throttled(config),
         f"augmented on {config.augment}" if config.augment not in ("off", None) and info.kind == "idx" else "",
         f"{config.page_cache} page cache" if config.page_cache != "as-is" else "",
         config.model if config.model != "tiny" else "",
@@ -106,3 +112,14 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
     ]
     return ", ".join(filter(None, said))
+
+
+def _throttled(config: RunConfig) -> str:
+    """How the slow drive is throttled: the preset, and what differs from it."""
+    if not config.slow_drive:
+        return ""
+    own = [
+        f"{config.slow_mb_s:g} MB/s" if config.slow_mb_s is not None else "",
+        f"{config.slow_latency_ms:g} ms a file" if config.slow_latency_ms is not None else "",
+    ]
+    return f"throttled as {config.slow_drive}" + "".join(f", {value}" for value in own if value)

@@ -70,7 +70,7 @@ class Job:
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
                 self.named.add(line)
-                self.events.notice(f"left out: {line}")
+                self.events.notice(f"left out: {line.partition(';')[0]}")  # what to do about it was decided already
 
 
 def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:

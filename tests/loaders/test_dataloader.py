@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ from loader_helpers import as_input, collected, config_of, digits, labels_of, op
 from torch.utils.data import Dataset
 
 from vitprof.config import RunConfig
-from vitprof.errors import SampleError, one_line
+from vitprof.errors import DataError, SampleError, one_line
 from vitprof.loaders import Loader, Schedule
 from vitprof.loaders import dataloader as dataloader_module
 from vitprof.loaders.dataloader import over_samples, start_method
@@ -221,3 +222,12 @@ def test_the_settings_reach_pytorch() -> None:
         real = loader._loader  # type: ignore[attr-defined]
         assert (real.num_workers, real.prefetch_factor, real.persistent_workers) == (2, 5, False)
         assert real.multiprocessing_context.get_start_method() == "spawn"
+
+
+def test_batches_that_do_not_fit_into_shared_memory_are_refused() -> None:
+    """A worker that runs out of it dies by a bus error, which says nothing."""
+    config = RunConfig(strategy="workers", workers=4, prefetch_factor=100, batch_size=60_000)
+    with pytest.raises(DataError, match=r"/dev/shm has .* MB free; 4 workers with 100 batches of 60000 each need "):
+        dataloader_module.ensure_shared_memory(config, 10**9)
+    dataloader_module.ensure_shared_memory(config, 0)
+    dataloader_module.ensure_shared_memory(dataclasses.replace(config, workers=0), 10**9)

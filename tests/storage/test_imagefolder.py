@@ -156,6 +156,6 @@ def test_folders_that_are_no_image_folder(mine: Path, tmp_path: Path) -> None:
     )
     for label in range(100):
         (tmp_path / "empty" / "train" / f"class-{label:03d}").mkdir()
-    assert refused(tmp_path / "empty").startswith(f"{tmp_path / 'empty' / 'train'} has no images")
+    assert refused(tmp_path / "empty").startswith(f"{tmp_path / 'empty' / 'train'} has 0 images instead of 120")
     shutil.rmtree(mine / "train" / "class-003")
     assert refused(mine).startswith(f"{mine / 'train'} has 99 class folders instead of 100")

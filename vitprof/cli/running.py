@@ -20,7 +20,9 @@ from vitprof.cli import terminal
 from vitprof.cli.options import run_signature
 from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
 from vitprof.config import RunConfig
+from vitprof.errors import JobError
 from vitprof.export import run_object, summary_csv, write_text
+from vitprof.records import RunSummary
 from vitprof.resolve import resolve
 from vitprof.store import RunStore, StoredRun
 
@@ -85,6 +87,8 @@ def _run_job(config: RunConfig) -> StoredRun:
         except KeyboardInterrupt:
             manager.stop(run_id)
             manager.wait(run_id)
+        if why := manager.unrecorded.get(run_id):
+            raise JobError(f"run {run_id} failed: {why}")
         return store.run(run_id)
     finally:
         manager.shutdown()
@@ -122,6 +126,16 @@ def _progress() -> Iterator[Any]:
         yield show
 
 
+NO = formats.NOT_AVAILABLE
+
+
+def _storage(s: RunSummary) -> str:
+    """Size of the storage, what making it took, and how much of it the system had in memory."""
+    made = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
+    cached = f", {formats.percent(s.page_cached_frac)} in the page cache at the start"
+    return formats.size(s.storage_bytes) + made + (cached if math.isfinite(s.page_cached_frac) else "")
+
+
 def _show(run: StoredRun) -> None:
     """The figures that answer the question, as a table."""
     s = run.summary
@@ -146,6 +160,10 @@ def _show(run: StoredRun) -> None:
         ("memory, peak", formats.size(s.rss_peak_bytes)),
         ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),
         ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),
+        ("copied first", f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}" if s.stage_s > 0 else NO),
+        ("storage", _storage(s)),
+        ("cache hit rate", formats.percent(s.cache_hit_frac)),
+        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else NO),
         ("test accuracy", formats.percent(s.test_accuracy)),
     ):
         if not value.startswith(formats.NOT_AVAILABLE):

@@ -42,6 +42,8 @@ class JobManager:
         self._threads: list[threading.Thread] = []
         self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
+        self.unrecorded: dict[int, str] = {}
+        """What ended a run that the store could not take any more."""
         self._ended: dict[int, threading.Event] = {}
         self._closed = False
         settle_interrupted(store)
@@ -124,4 +126,5 @@ class JobManager:
         try:
             self.store.update_run(run_id, status="failed", stage="", error=one_line(error))
         except StoreError as second:
+            self.unrecorded[run_id] = one_line(error)
             print(f"vitprof: run {run_id}: {one_line(error)}; {one_line(second)}", file=sys.stderr)  # noqa: T201

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.summary import summarise
-from vitprof.errors import one_line
+from vitprof.errors import StoreError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
+from vitprof.locations import remove_copies
 from vitprof.records import Phase, Status
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
@@ -22,6 +23,8 @@ FLUSH_EVERY_S = 0.5
 STOP_GRACE_S = 1.2
 """How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
 ending a process takes a moment too."""
+STORE_GRACE_S = 5.0
+"""How long the store may fail before a job is given up."""
 NOT_BEGUN = "stopped before it began"
 
 
@@ -41,6 +44,7 @@ class JobRecorder:
         self._samples = 0
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
+        self._failing_since: float | None = None  # the store, that is
 
     def run(self) -> None:
         """The whole life of the job. Raises `VitprofError` if it could not even be started."""
@@ -55,10 +59,16 @@ class JobRecorder:
         finally:
             runner.kill()
             why = runner.close()
+            remove_copies()  # of a job that had no time to do so itself
             if self._telemetry is not None:
                 self._telemetry.stop()
-        self._flush()
-        self._finish(origin, why)
+        try:
+            self._flush()
+            self._finish(origin, why)
+        except StoreError as error:
+            if self._end is not None and self._end[1]:  # what ended the job matters more: a full disk fails both
+                raise StoreError(f"{self._end[1]} (and it could not be recorded: {one_line(error)})") from error
+            raise
 
     def _follow(self, runner: Runner) -> None:
         """Take the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
@@ -69,7 +79,7 @@ class JobRecorder:
                 self._take(message, runner)
             now = self._clock()
             if now - flushed >= FLUSH_EVERY_S:
-                self._flush()
+                self._try_to_flush(now)
                 flushed = now
             if kill_at is None and (self._end is not None or self._stop.is_set()):
                 if self._end is None:
@@ -122,6 +132,16 @@ class JobRecorder:
     def _store_samples(self, rows: list[tuple[float, ...]]) -> None:
         self._store.append_telemetry(self._run_id, self._samples, rows)
         self._samples += len(rows)
+
+    def _try_to_flush(self, now: float) -> None:
+        """Flush; a store that fails is tried again for a while: the job may be about to say why."""
+        try:
+            self._flush()
+            self._failing_since = None
+        except StoreError:
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            if now - self._failing_since > STORE_GRACE_S:
+                raise
 
     def _flush(self) -> None:
         """Write what has come in since the last time: at least twice a second, so that a kill loses little."""

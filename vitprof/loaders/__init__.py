@@ -72,6 +72,9 @@ def open_loader(
 
         return dali.DaliLoader(storage, info, config, train=train)
     schedule = Schedule(storage, config, train=train)
+    if config.loader == "dataloader":
+        values = info.channels * info.image_size**2
+        dataloader.ensure_shared_memory(config, values * (4 if STORAGES[config.storage or ""].form == "samples" else 1))
     if STORAGES[config.storage or ""].form == "samples":
         samples = storage.dataset()
         if config.loader == "generator":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from collections.abc import Generator, Iterator
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vitprof.batch import Batch
 from vitprof.config import RunConfig
-from vitprof.errors import SampleError
+from vitprof.errors import DataError, SampleError
 from vitprof.loaders import Schedule
 from vitprof.loaders.making import Maker, collate_readable
 
+SHM = Path("/dev/shm")
 PRELOAD = ["torch", "torchvision", "cv2", "vitprof.loaders.making"]
 """What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
 
@@ -164,6 +167,20 @@ def _end_workers(batches: Iterator[Any] | None) -> None:
     end = getattr(batches, "_shutdown_workers", None)
     if end is not None:
         end()
+
+
+def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
+    """Raise `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
+    if not config.workers or not SHM.is_dir():
+        return
+    needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
+    free = shutil.disk_usage(SHM).free
+    if needed > free:
+        raise DataError(
+            f"{SHM} has {free / 1e6:,.0f} MB free; {config.workers} workers with {config.prefetch_factor} batches of "
+            f"{config.batch_size} each need {needed / 1e6:,.0f} MB: give fewer workers, a smaller prefetch factor or "
+            "batch, or enlarge it (docker run --shm-size)"
+        )
 
 
 def over_samples(schedule: Schedule, samples: Dataset[Any], config: RunConfig) -> DataLoaderLoader:

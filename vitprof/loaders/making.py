@@ -24,7 +24,9 @@ from vitprof.errors import SampleError
 from vitprof.parts import STORAGES
 from vitprof.storage import EncodedStorage, PixelStorage
 
-REMEDY = "mend it, or leave such samples out (--skip-unreadable)"
+REMEDY = (
+    "mend the data set's own file and delete what was prepared from it, or leave such samples out (--skip-unreadable)"
+)
 
 
 class Maker(Protocol):

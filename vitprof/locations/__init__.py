@@ -54,7 +54,7 @@ class Located:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes copied so far."""
+        """Bytes copied; of a copy in the background 0 until it is complete."""
         return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
 
     def open(self, opener: Callable[[Place], Any]) -> Any:
@@ -66,6 +66,14 @@ class Located:
         if self.copying is None or self.local_place is None:
             return opener(self.place)
         return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
+
+
+def remove_copies() -> None:
+    """Remove the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
+    remove_leftovers(home.home() / "locations")
+    if tmpfs := find_tmpfs():  # a dead job's copy takes RAM from whatever runs
+        with suppress(DataError):
+            remove_leftovers(own_directory(tmpfs))
 
 
 @contextmanager
@@ -86,12 +94,8 @@ def open_location(
     """
     from vitprof.storage import Place  # not above: it brings torch
 
+    remove_copies()
     on_disk = home.home() / "locations"
-    remove_leftovers(on_disk)
-    if config.location != "ram-disk" and (tmpfs := find_tmpfs()):  # a dead job's copy takes RAM from whatever runs
-        with suppress(DataError):
-            remove_leftovers(own_directory(tmpfs))
-
     if config.location in (None, "disk"):
         yield Located(Place(directory), "")
     elif config.location == "ram-disk":

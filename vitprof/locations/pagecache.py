@@ -49,7 +49,7 @@ def cached_fraction(paths: Iterable[Path]) -> float:
     """Share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most `MOST_FILES` of them.
 
     NaN where the system cannot tell: no mincore, or files of other users (for those Linux says of every page that it
-    is there). Raises `DataError` that names a file that cannot be read.
+    is there). Files that cannot be read do not count.
     """
     every = [path for path in paths if _bytes(path)]
     chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES)).astype(int)]
@@ -58,11 +58,14 @@ def cached_fraction(paths: Iterable[Path]) -> float:
         return math.nan
     cached = pages = 0
     for path in chosen:
-        found = _cached_pages(path, mincore)
+        try:
+            found = _cached_pages(path, mincore)
+        except DataError:
+            continue  # whoever reads it says so; here it only does not count
         if found is None:
             return math.nan
         cached, pages = cached + found[0], pages + found[1]
-    return cached / pages
+    return cached / pages if pages else math.nan
 
 
 def drop(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> float:

@@ -52,8 +52,8 @@ class CachedPixels(Cached):
 
     def __init__(self, storage: PixelStorage, resident: Tensor, progress: Progress, stop: Stop) -> None:
         self.shape = storage.shape
-        images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
-        self._images: Tensor = images.share_memory_()  # type: ignore[no-untyped-call]
+        # Plain memory: forked workers share its pages, and PyTorch moves it to shared memory for others by itself.
+        self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
         kept: list[Tensor] = []
         n = 0
         for start in range(0, len(resident), FILL):
@@ -100,8 +100,7 @@ class CachedEncoded(Cached):
         for piece in pieces:
             self._ends.append(self._ends[-1] + len(piece))
         joined = b"".join(pieces)
-        encoded_bytes = torch.frombuffer(bytearray(joined or b"\0"), dtype=torch.uint8)
-        self._bytes: Tensor = encoded_bytes.share_memory_()  # type: ignore[no-untyped-call]
+        self._bytes = torch.frombuffer(bytearray(joined or b"\0"), dtype=torch.uint8)
         self._where: list[int] = self._slot.tolist()
 
     def read_encoded(self, index: int) -> bytes:

@@ -48,8 +48,9 @@ class ImageFolderStorage:
         if len(self._dataset.classes) != info.classes:
             found = len(self._dataset.classes)
             raise DataError(f"{root} has {found} class folders instead of {info.classes}; {remedy}")
-        if not self._dataset.samples:
-            raise DataError(f"{root} has no images; {remedy}")
+        expected = info.n_train if train else info.n_test
+        if len(self._dataset) != expected:  # torchvision passes over what is no file without a word
+            raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {remedy}")
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
 
     def __len__(self) -> int:

@@ -89,8 +89,8 @@ def prepare_storage(
         check(root, manifest)
     if manifest["n_unreadable"] and not skip_unreadable:
         raise DataError(
-            f"{root} was made without {manifest['n_unreadable']:,} samples that cannot be read "
-            f"({manifest['unreadable'][0]}); skip unreadable samples, or mend them and delete {root}"
+            f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
+            f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or mend them and delete {root}"
         )
     left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
     return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)

@@ -30,6 +30,8 @@ MEMORY_TILES = (
 )
 """What the memory tile shows: the first of these that could be read."""
 CHART_HEIGHT = 260
+FACTS = ("copied", "throttled")
+"""How notices begin that say where the data lie; the others say that something is not as it should be."""
 STAGES = {
     "starting": "starting: loading PyTorch and opening the data",
     "preparing": "preparing the data",
@@ -90,7 +92,7 @@ def draw_state(run: StoredRun, now: float) -> None:
     else:
         st.error(f"{run.status.capitalize()}: {run.error}")
     for notice in run.notices:
-        st.warning(notice)
+        (st.info if notice.startswith(FACTS) else st.warning)(notice)
 
 
 def draw_set_up(run: StoredRun) -> None:

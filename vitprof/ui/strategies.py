@@ -144,7 +144,9 @@ def _draw(row: Row, info: DatasetInfo) -> None:
         st.markdown(f"**When it helps.** {plan.when}")
         st.markdown(f"**What it costs.** {plan.costs}")
         if row.fits:
-            st.markdown("\n".join(f"- {line}" for line in costs(row.needs, info)))
+            st.markdown(
+                "\n".join(f"- {line}" for line in costs(row.needs, info, cached=bool(row.knobs.get("cache_mb"))))
+            )
         st.markdown(f"**Where it comes from.** {plan.origin}.")
     with right:
         st.markdown("**Its settings**" if row.knobs else "**Its settings.** None: it is what it is.")
@@ -173,7 +175,7 @@ def _say_whether_it_runs(row: Row) -> None:
         st.markdown(":green[:material/check:] Runs here.")
 
 
-def costs(needs: Footprint, info: DatasetInfo) -> list[str]:
+def costs(needs: Footprint, info: DatasetInfo, *, cached: bool = False) -> list[str]:
     """What it takes of this machine on that data set, in numbers."""
     lines = []
     if needs.made is not None:
@@ -190,7 +192,8 @@ def costs(needs: Footprint, info: DatasetInfo) -> list[str]:
     if needs.ram_disk_bytes:
         lines.append(f"the copy on the RAM disk: about {size(needs.ram_disk_bytes)}, for each run anew")
     if needs.ram_bytes > needs.ram_disk_bytes:
-        lines.append(f"RAM for the whole set: about {size(needs.ram_bytes - needs.ram_disk_bytes)}")
+        what = "the cache" if cached else "the whole set"
+        lines.append(f"RAM for {what}: about {size(needs.ram_bytes - needs.ram_disk_bytes)}")
     if needs.device_bytes:
         lines.append(f"device memory for the whole set: about {size(needs.device_bytes)}")
     return lines
