@@ -384,7 +384,7 @@ def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.Monke
     assert np.array_equal(read_all(storage), np.delete(whole, [3, 11], axis=0))
     assert len(storage.labels) == 18
     assert not {Path(name).stem for name in names} & set(read_ids(prepared.directory, train=True))
-    with pytest.raises(DataError, match="made without samples that cannot be read .2; the first: ") as caught:
+    with pytest.raises(DataError, match=r"made without samples that cannot be read \(2; the first: ") as caught:
         prepare("memmap", PHOTOS)
     assert names[0] in str(caught.value)
 
