@@ -28,7 +28,7 @@ from engine_fixtures import (  # noqa: F401
 import vitprof
 from vitprof import train
 from vitprof.config import RunConfig
-from vitprof.errors import ConfigError, JobError, JobStopped, StoreError
+from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreError
 from vitprof.home import home
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager, queue_of
@@ -252,6 +252,28 @@ class TestTrouble:
             assert finished(jobs, first).error == "the run store failed: disk full"
         assert jobs.store.run(first).status == "failed"
         assert jobs.wait(second, 60)
+
+    def test_a_store_that_fails_with_the_job_does_not_hide_why(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A full disk ends both: what the job said of it is told wherever there is still somebody to tell."""
+
+        def full(config: RunConfig, events: Any, stop: Any) -> bool:
+            events.stage("preparing", 0.5)
+            patch.setattr(RunStore, "update_run", broken)
+            raise DataError("disk full while preparing /home/memmap")
+
+        def broken(self: RunStore, run_id: int, **values: Any) -> None:
+            raise StoreError("the run store failed: disk full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "train", full)
+            (run_id,) = queued(jobs, "a")
+            assert jobs.wait(run_id, 60)
+        assert jobs.unrecorded[run_id].startswith(
+            "disk full while preparing /home/memmap (and it could not be recorded"
+        )
+        assert "disk full while preparing /home/memmap" in capsys.readouterr().err
 
     def test_a_job_that_does_not_end_after_its_last_message(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch

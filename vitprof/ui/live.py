@@ -75,6 +75,9 @@ def draw_run(run_id: int, refreshing: bool, *, now: Callable[[], float] = time.p
 
 def draw_state(run: StoredRun, now: float) -> None:
     """One line and, while it runs, a bar with the time left."""
+    if why := resources.manager().unrecorded.get(run.id):
+        st.error(f"Failed: {why}")
+        return
     if run.status == "queued":
         st.progress(0.0, text="queued: another run has the device")
     elif run.status == "running":
