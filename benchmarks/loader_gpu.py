@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.loader_sides import Silent, never
+from benchmarks.loader_sides import Silent, never, warm
 from benchmarks.measuring import Row, Settings
 from vitprof.catalog import dataset_info
 from vitprof.config import RunConfig
@@ -50,8 +50,8 @@ class Steady:
 
     def __init__(self, device: str, **config: Any) -> None:
         steps = Steps()
-        fixed: dict[str, Any] = {"steps": STEPS, "warmup_steps": WARMUP_STEPS, "evaluate": False, "page_cache": "warm"}
-        train(RunConfig(**(fixed | {"device": device} | config)), steps, never)
+        fixed: dict[str, Any] = {"steps": STEPS, "warmup_steps": WARMUP_STEPS, "evaluate": False}
+        train(warm(RunConfig(**(fixed | {"device": device} | config))), steps, never)
         self._table = np.array(steps.rows)
         self._table = self._table[(self["warmup"] == 0) & (np.diff(self["epoch"], prepend=-1) == 0)]
 

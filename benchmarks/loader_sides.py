@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from vitprof.batch import Batch
 from vitprof.config import RunConfig
 from vitprof.devices import CpuDevice
 from vitprof.locations.staging import BLOCK, copy_tree
+from vitprof.parts import STORAGES
 from vitprof.pipeline import Pipeline, open_pipeline
 from vitprof.resolve import resolve
 
@@ -48,10 +50,16 @@ def never() -> bool:
     return False
 
 
+def warm(config: RunConfig) -> RunConfig:
+    """`config` resolved, over a warm page cache where samples are read from files."""
+    resolved = resolve(config)
+    return replace(resolved, page_cache="warm") if STORAGES[resolved.storage or ""].on_disk else resolved
+
+
 def opened(things: ExitStack, **config: Any) -> Pipeline:
     """The pipeline of that config as a job opens it, over a warm page cache. Raises as `open_pipeline` does."""
-    fixed: dict[str, Any] = {"device": "cpu", "page_cache": "warm", "threads": 1}
-    resolved = resolve(RunConfig(**(fixed | config)))
+    fixed: dict[str, Any] = {"device": "cpu", "threads": 1}
+    resolved = warm(RunConfig(**(fixed | config)))
     clock = time.perf_counter
     return things.enter_context(open_pipeline(resolved, CpuDevice(clock), Silent(), never, clock, evaluate=False))
 
