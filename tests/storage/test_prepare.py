@@ -223,11 +223,11 @@ def test_waits_while_another_process_prepares() -> None:
 
         def until_noticed(fraction: float, message: str) -> None:
             log(fraction, message)
-            if message == "memmap: another process is preparing it":
+            if message == "another process is preparing memmap":
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
         assert prepare("memmap", progress=until_noticed).directory.exists()
-        assert log.messages[0] == "memmap: another process is preparing it"
+        assert log.messages[0] == "another process is preparing memmap"
 
 
 @usual

@@ -8,7 +8,6 @@ is made elsewhere and renamed into place in one step: it is either there and com
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,9 +15,7 @@ import platform
 import re
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -29,8 +26,9 @@ from numpy.typing import NDArray
 from vitprof import home
 from vitprof.catalog import DatasetInfo, dataset_info
 from vitprof.data import digits, idx, mnist, photos
+from vitprof.data.lock import locked
 from vitprof.data.manifest import MANIFEST, Kind, check, fsync, read_manifest, seal
-from vitprof.errors import DataError, JobStopped
+from vitprof.errors import DataError
 
 __all__ = ["MAKERS", "MANIFEST", "Maker", "Progress", "Stop", "prepare", "read_split"]
 
@@ -39,9 +37,6 @@ Progress = Callable[[float, str], None]
 
 Stop = Callable[[], bool]
 """Asked now and then; true means: stop (`JobStopped` is raised and nothing half-made is ever used)."""
-
-POLL_S = 0.2
-"""How often to look whether another process has finished the same set."""
 
 
 class Maker(Protocol):
@@ -151,7 +146,7 @@ def _make_or_go_on(info: DatasetInfo, root: Path, progress: Progress, stop: Stop
     _remove_leftovers(parent)
     made = json.dumps([MAKERS[info.name].MAKER, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(made.encode()).hexdigest()[:8]}"
-    with _locked(parent / f".{root.name}.lock", progress, stop):
+    with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
             return
         for other in parent.glob(f".{root.name}.partial-*"):
@@ -176,29 +171,6 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: Progress, st
         seal(directory, kind, maker.MAKER)
     with idx.writing(root):
         _put_in_place(directory, root, info)
-
-
-@contextmanager
-def _locked(path: Path, progress: Progress, stop: Stop) -> Iterator[None]:
-    """Hold the lock file at `path`, which stays there. It is free again when its process ends, however it ends."""
-    with idx.writing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise idx.write_error(path, error) from error
-            if stop():
-                raise JobStopped("stopped while waiting for another process that makes the same data set")
-            progress(0.0, "another process is making this data set")
-            time.sleep(POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_leftovers(parent: Path) -> None:

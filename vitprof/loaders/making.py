@@ -75,11 +75,8 @@ class PixelMaker:
         if self._augment:
             if out is None:  # it may be the storage's own memory
                 pixels = pixels.clone()
-            augment.on_cpu(pixels.numpy(), self._maps(epoch, indices))
+            augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
         return Batch(images_first(pixels), self._storage.labels.index_select(0, indices), unreadable)
-
-    def _maps(self, epoch: int, indices: Tensor) -> Tensor:
-        return augment_maps(self._info, self._seed, epoch, indices)
 
     def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         if out is None:

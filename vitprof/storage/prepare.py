@@ -8,12 +8,9 @@ written is the directory renamed to its final name, its manifest inside.
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from vitprof import home
 from vitprof.catalog import DatasetInfo
 from vitprof.data import Progress, Stop
 from vitprof.data.idx import ensure_space, write_error, writing
+from vitprof.data.lock import locked
 from vitprof.data.manifest import fsync
 from vitprof.data.source import Source, open_source
 from vitprof.errors import DataError, JobStopped, SampleError
@@ -39,7 +37,6 @@ CHUNK_BYTES = 20_000_000
 """Chunks of large images are smaller, by halves, so that a stop need not wait long."""
 JOURNAL_EVERY_S = 2.0
 """How much work an interruption may cost."""
-POLL_S = 0.2
 
 Clock = Callable[[], float]
 
@@ -81,7 +78,8 @@ def prepare_storage(
         return Prepared(source_root, allocated_bytes(source_root), 0.0)
     root = home.home() / "prepared" / info.directory / stored_as
     form = format_of(stored_as)
-    with _locked(home.ensure_dir(root.parent) / f"{stored_as}.lock", progress, stop):
+    lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
+    with locked(lock, f"preparing {stored_as}", progress, stop):
         wanted = identity(stored_as, form.version, info, source_root)
         manifest = read_manifest(root)
         if manifest is None or manifest["made_of"] != wanted:
@@ -94,29 +92,6 @@ def prepare_storage(
         )
     left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
     return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)
-
-
-@contextmanager
-def _locked(path: Path, progress: Progress, stop: Stop) -> Iterator[None]:
-    """Hold the lock file at `path`, which stays there. It is free again when its process ends, however it ends."""
-    with writing(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        while True:
-            try:
-                with writing(path):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except DataError as error:
-                if not isinstance(error.__cause__, BlockingIOError):
-                    raise
-            if stop():
-                raise JobStopped("stopped while waiting for another process that prepares the same storage")
-            progress(0.0, f"{path.stem}: another process is preparing it")
-            time.sleep(POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class _Making:

@@ -30,11 +30,11 @@ class PrefetchStream:
     def __init__(self, device: Device, to_input: ToInput) -> None:
         self._device = device
         self._to_input = to_input
-        self._cuda = device.torch_device.type == "cuda"
+        cuda = device.torch_device.type == "cuda"
         self._ring = Ring(device)
-        self.buffer: Buffer | None = self._ring.take if self._cuda else None
+        self.buffer: Buffer | None = self._ring.take if cuda else None
         # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
-        self._stream = torch.cuda.Stream(device.torch_device) if self._cuda else None  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device.torch_device) if cuda else None  # type: ignore[no-untyped-call]
         self._waiting: deque[torch.cuda.Event] = deque()
 
     def place(self, storage: Any) -> Any:
