@@ -78,8 +78,9 @@ class Child:
 def child() -> Iterator[Child]:
     child = Child()
     yield child
+    family = psutil.Process(child.pid).children(recursive=True)
     child.end()
-    assert not psutil.Process().children(recursive=True)
+    assert not any(process.is_running() for process in family)
 
 
 def until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:

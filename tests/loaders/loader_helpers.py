@@ -64,10 +64,8 @@ def opened(
         loader.close()
         storage.close()
         assert gone(descendants())
-        if config.start_method in ("forkserver", "spawn"):
-            # Python keeps both to its end; the next test is to find no process.
+        if config.start_method == "forkserver":  # Python keeps it to its end; the next test is to find no process
             multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
-            multiprocessing.resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
 
 
 def digits(*, train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:

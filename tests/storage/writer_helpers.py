@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import gc
-import multiprocessing.resource_tracker
 import os
 import shutil
 import signal
@@ -122,12 +120,7 @@ def through_workers(dataset: Dataset[Tensor], method: str, workers: int) -> list
     loader = DataLoader(
         dataset, batch_size=50, num_workers=workers, collate_fn=list, multiprocessing_context=method, shuffle=False
     )
-    found = [image.clone() for batch in loader for image in batch]
-    if method != "fork":  # a process of Python's own would stay to the end; semaphores yet to be freed start it again
-        del loader
-        gc.collect()
-        multiprocessing.resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
-    return found
+    return [image.clone() for batch in loader for image in batch]
 
 
 def assert_same(found: list[Tensor], wanted: list[Tensor]) -> None:
