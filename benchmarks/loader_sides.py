@@ -18,7 +18,7 @@ from benchmarks.measuring import Side, Work, repeated
 from vitprof import home
 from vitprof.batch import Batch
 from vitprof.config import RunConfig
-from vitprof.devices import CpuDevice
+from vitprof.devices.cpu import CpuDevice
 from vitprof.locations.staging import BLOCK, copy_tree
 from vitprof.parts import STORAGES
 from vitprof.pipeline import Pipeline, open_pipeline

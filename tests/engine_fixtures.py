@@ -110,6 +110,8 @@ class Recorded:
         self.facts = self.values.update
         self.notices: list[str] = []
         self.notice = self.notices.append
+        self.read_gauges: list[Callable[[], dict[str, float]]] = []
+        self.gauges = self.read_gauges.append
         self.completed: bool | None = None
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:

@@ -27,6 +27,7 @@ from vitprof.export import SUMMARY_HEADER, read_csv_text
 from vitprof.home import data_dir, home
 from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
+from vitprof.trainer import TorchTrainer
 
 Call = Callable[..., tuple[int, str, str]]
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
@@ -119,13 +120,19 @@ class TestRun:
         terminal = Console(file=shown, force_terminal=True, width=100)
         monkeypatch.setattr(cli.terminal, "err", terminal)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-        step = train._train_step
+        whole = train._train_epoch
 
-        def talking(job: train.Job, *batch: Any) -> Any:
-            job.events.stage("training", 0.5, "[/bracket] of 8")
-            return step(job, *batch)
+        def talking(job: train.Job, *args: Any) -> Any:
+            step = job.trainer.step
 
-        monkeypatch.setattr(train, "_train_step", talking)
+            def say_and_step(*batch: Any) -> Any:
+                job.events.stage("training", 0.5, "[/bracket] of 8")
+                return step(*batch)
+
+            job.trainer.step = say_and_step  # type: ignore[method-assign]
+            return whole(job, *args)
+
+        monkeypatch.setattr(train, "_train_epoch", talking)
         monkeypatch.setattr(cli.running, "POLL_S", 0.01)
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.jobs.recording.FLUSH_EVERY_S", 0.0)
@@ -161,7 +168,7 @@ class TestRun:
         assert [(r["run_id"], r["batch_size"]) for r in rows(target)] == [("1", "50"), ("2", "100")]
         assert call("export", "1", "2", "--csv", str(target), "--steps") == (0, "", "")
         steps = rows(target)
-        assert list(steps[0]) == ["run_id", "name", *STEP_COLUMNS]
+        assert list(steps[0]) == ["run_id", "name", *STEP_COLUMNS, "simulated"]
         assert [(r["run_id"], r["step"]) for r in steps] == [(i, str(n)) for i in "12" for n in range(8)]
         assert float(steps[0]["t_start_s"]) >= 0
         assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
@@ -189,7 +196,7 @@ class TestFailure:
         def broken(*args: object) -> None:
             raise RuntimeError("the model\nhas lost its head")
 
-        monkeypatch.setattr(train, "_train_step", broken)
+        monkeypatch.setattr(TorchTrainer, "step", broken)
         monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
         status, out, err = call(*QUICK, "--json")
         run = json.loads(out)

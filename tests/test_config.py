@@ -31,7 +31,7 @@ NAN, INF = math.nan, math.inf
         *(("n_images", v, "at least 1") for v in (0, -5, 2.5)),
         *((f, "yes", "true or false") for f in ("stage_overlap", "skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
-        *(("device", v, "cpu or cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
+        *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
         ("device", None, "text"),
         *(("image_size", v, "at least 1") for v in (0, -28, 28.0)),
         *(("lr", v, "a number") for v in (0, -0.1, NAN, INF, "fast")),

@@ -23,7 +23,7 @@ from vitprof import data
 from vitprof.catalog import DatasetInfo, dataset_info
 from vitprof.config import RunConfig
 from vitprof.data.source import open_source
-from vitprof.devices import CpuDevice
+from vitprof.devices.cpu import CpuDevice
 from vitprof.loaders.order import epoch_order
 from vitprof.parts import STORAGES, Combination, legal_combinations
 from vitprof.pipeline import Pipeline, Split, open_pipeline

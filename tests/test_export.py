@@ -68,8 +68,9 @@ def parse(text: str) -> list[dict[str, str]]:
 
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
-    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, "error", "schema_version") == SUMMARY_HEADER
-    assert ("run_id", "name", *STEP_COLUMNS) == STEPS_HEADER
+    last = ("error", "schema_version", "simulated")
+    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == SUMMARY_HEADER
+    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == STEPS_HEADER
     assert len(set(SUMMARY_HEADER)) == len(SUMMARY_HEADER)
     assert summary_csv([]) == ",".join(SUMMARY_HEADER) + "\r\n"
 

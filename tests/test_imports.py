@@ -21,15 +21,17 @@ FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
 LAYERS: tuple[set[str], ...] = (
     {"errors", "events", "formats"},
+    {"accelerators"},
     {"config", "records", "home", "catalog", "decode", "batch"},
-    {"parts", "telemetry", "analysis", "augment"},
+    {"parts", "telemetry", "augment", "laps"},
     {"data", "strategies"},
     {"resolve", "storage", "footprint", "model", "devices", "environment"},
+    {"analysis"},
     {"store"},
     {"charts", "export"},
     {"locations", "loaders", "recorder"},
     {"transfer", "availability"},
-    {"pipeline", "doctor"},
+    {"pipeline", "trainer", "doctor"},
     {"train"},
     {"jobs"},
     {"ui", "cli"},
@@ -37,7 +39,7 @@ LAYERS: tuple[set[str], ...] = (
 )
 """From the bottom up: a module imports from layers below its own, and from its own package."""
 ENGINE = {"train", "pipeline", "model", "devices", "recorder", "environment", "storage", "loaders", "transfer"}
-ENGINE |= {"batch", "augment"}
+ENGINE |= {"batch", "augment", "trainer"}
 """What imports torch: reached through vitprof.jobs.child only."""
 BESIDE_THE_ENGINE = {
     "errors",
@@ -52,7 +54,7 @@ BESIDE_THE_ENGINE = {
     "resolve",
     "data",
 }
-BESIDE_THE_ENGINE |= {"decode", "locations"}
+BESIDE_THE_ENGINE |= {"decode", "laps", "locations", "accelerators"}
 """What the engine may use besides itself: it knows nothing of stores, charts and pages."""
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.devices import CpuDevice
+from vitprof.batch import Made
+from vitprof.devices.cpu import CpuDevice
 from vitprof.recorder import MAX_PENDING, StepRecorder, overlap
 from vitprof.records import STEP_COLUMNS
 
@@ -68,13 +69,16 @@ class Steps:
         self.recorder = StepRecorder(device, self.rows.append)  # type: ignore[arg-type]
         self.n = 0
 
-    def launch(self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True) -> None:
+    def launch(
+        self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True, made: Made | None = None
+    ) -> None:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
         self.recorder.step(
             step=self.n,
             epoch=0,
             t_start=t_start,
             t_got=t_got,
+            t_launched=t_got + 0.125,
             copy_start=h2d_start,
             copy_end=h2d_end,
             ready=h2d_end,
@@ -82,6 +86,7 @@ class Steps:
             loss=self.device.loss(10.0 - self.n) if compute else lambda: math.nan,
             samples=32,
             warmup=self.n < 1,
+            made=made,
         )
         self.n += 1
 
@@ -94,11 +99,22 @@ def test_every_column_of_a_step() -> None:
     steps = Steps(LaterDevice([1.0, 1.5, 1.75, 2.75, 2.8, 3.0, 3.25, 4.25, 4.3]))
     steps.recorder.resume()
     steps.launch(t_start=1.125, t_got=1.375)
-    steps.launch(t_start=2.5, t_got=3.0)  # asked for while the device still computed
+    made = Made(0.01, 0.02, 0.03, 0.04, 2.0, 2.75, 1.0, 3.0)
+    steps.launch(t_start=2.5, t_got=3.0, made=made)  # asked for while the device still computed
     steps.device.synchronize()
     steps.recorder.resolve()
-    unknown = {name: [math.nan] * 2 for name in ("read_s", "decode_s", "transform_s", "collate_s", "queue_depth")}
-    expected = unknown | {
+    expected = {
+        "read_s": [math.nan, 0.01],
+        "decode_s": [math.nan, 0.02],
+        "transform_s": [math.nan, 0.03],
+        "collate_s": [math.nan, 0.04],
+        "made_start_s": [math.nan, 2.0],
+        "made_end_s": [math.nan, 2.75],
+        "worker": [math.nan, 1.0],
+        "queue_depth": [math.nan, 3.0],
+        "hand_over_s": [math.nan, 0.25],
+        "host_s": [0.125, 0.125],
+        "h2d_start_s": [1.5, 3.0],
         "rank": [0, 0],
         "step": [0, 1],
         "epoch": [0, 0],
@@ -200,6 +216,7 @@ def test_the_cpu_hands_on_at_once() -> None:
             epoch=0,
             t_start=t_start,
             t_got=t_got,
+            t_launched=compute_end,
             copy_start=h2d_start,
             copy_end=h2d_end,
             ready=h2d_end,

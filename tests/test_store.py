@@ -235,6 +235,30 @@ def test_vitprof_db_names_another_database(monkeypatch: pytest.MonkeyPatch, vitp
 
 
 @pytest.fixture
+def version_1(tmp_path: Path) -> str:
+    """A store as vitprof's first release left it: one run, three of its steps, two samples of telemetry."""
+    with closing(sqlite3.connect(tmp_path / "v1.sqlite")) as db:
+        db.executescript((Path(__file__).parent / "store_v1.sql").read_text())
+    return f"sqlite:///{tmp_path}/v1.sqlite"
+
+
+def test_a_store_of_version_1_is_brought_up_to_date(version_1: str) -> None:
+    with closing(RunStore(version_1)) as store:
+        (run,) = store.runs()
+        assert (run.name, run.group_key, run.role, run.verdict) == ("memory, batch 128", "", "", None)
+        assert run.config.device == "auto"
+        series = store.steps(run.id)
+        assert tuple(series) == STEP_COLUMNS
+        assert series["data_wait_s"].min() > 0
+        assert np.isnan(series["host_s"]).all()
+        new = store.create_run(RunConfig(), group_key="headroom:1", role="A")
+        store.append_steps(new, [[1.0] * len(STEP_COLUMNS)])
+        assert store.steps(new)["worker"].tolist() == [1.0]
+    with closing(RunStore(version_1)) as again:
+        assert [(r.group_key, r.role) for r in again.runs()] == [("headroom:1", "A"), ("", "")]
+
+
+@pytest.fixture
 def other_version(tmp_path: Path) -> Path:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as db:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
 
-from vitprof import data, train
+from vitprof import data, train, trainer
 from vitprof.catalog import MODELS
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.loaders.batches import BatchReader
@@ -160,12 +160,12 @@ def test_warmup(warmup: int) -> None:
 class TestEvaluation:
     def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         models = []
-        build = train._build
-        monkeypatch.setattr(train, "_build", lambda *a: models.append(build(*a)) or models[0])
+        build = trainer.build_model
+        monkeypatch.setattr(trainer, "build_model", lambda *a, **k: models.append(build(*a, **k)) or models[0])
         run = trained(strategy="memory", epochs=1)
         images, labels = (torch.from_numpy(a) for a in data.read_split(data.prepare("digits"), False))
         with torch.no_grad():
-            logits = models[0][0](ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1)))
+            logits = models[0](ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1)))
         assert run.values["test_accuracy"] == (logits.argmax(1) == labels).sum().item() / 100
         assert run.values["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-5)
 

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from torch import Tensor
+
+
+class Made(NamedTuple):
+    """How a batch was made, in whichever thread or process: seconds, and moments on the host's monotonic clock."""
+
+    read_s: float
+    """Reading bytes from storage, over all samples of the batch; NaN where it cannot be told apart, here and below."""
+    decode_s: float
+    """Decoding and cropping."""
+    transform_s: float
+    """Transforms and augmentation."""
+    collate_s: float
+    """Making one batch of the samples."""
+    start_s: float
+    """When the making began."""
+    end_s: float
+    """When the batch was made."""
+    worker: float = math.nan
+    """Number of the worker process; NaN where none made it."""
+    queue_depth: float = math.nan
+    """Batches that were ready when the loop asked for this one."""
 
 
 class Batch(NamedTuple):
@@ -16,3 +38,5 @@ class Batch(NamedTuple):
     """(b,) int64"""
     unreadable: tuple[str, ...] = ()
     """One line for each sample that was left out because it cannot be read."""
+    made: Made | None = None
+    """How it was made, where the loader can tell."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vitprof.accelerators import accelerator, is_simulated
 from vitprof.errors import ConfigError
 
 Precision = Literal["fp32", "bf16"]
@@ -39,9 +40,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "slow_drive": ("network-drive", "mechanical-disk"),
     "augment": ("off", "cpu", "device"),
     "page_cache": ("as-is", "warm", "cold"),
+    "replay": ("host", "device"),
 }
 """The values of fields of `RunConfig` that take one of a few. Names in registries are checked by `resolve`."""
 
+
+INJECTED: tuple[str, ...] = ("read", "decode", "transform", "collate", "transfer")
+"""Parts of loading that a wait of known length can be put into."""
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "give text"),
@@ -69,7 +74,11 @@ class RunConfig:
     epochs: int | None = knob_doc("budget: whole passes over the training set", None)
     steps: int | None = knob_doc("budget: training steps", None)
     seconds: float | None = knob_doc("budget: seconds of training", None)
-    device: str = knob_doc("auto (the first GPU, else the CPU), cpu, or cuda:N", "auto")
+    device: str = knob_doc(
+        "auto (the first GPU, else the CPU), cpu, cuda:N, or an imitated GPU: simulated:NAME, or simulated:A_MS,B_US "
+        "for A ms a step and B us a sample",
+        "auto",
+    )
     precision: Precision = knob_doc("fp32, or bf16 by autocast", "fp32")
     compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
     image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
@@ -107,6 +116,17 @@ class RunConfig:
     )
     cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
     warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
+    replay: str | None = knob_doc(
+        "keep the first batches and use them again and again, as if data were free: from pinned host memory, or on the "
+        "device",
+        None,
+    )
+    inject: str | None = knob_doc(
+        "a wait put into each batch on purpose, to check what is reported: PART:MS, such as read:20 (read, decode, "
+        "transform, collate, transfer)",
+        None,
+    )
+    loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
     evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
     loader_only: bool = knob_doc("fetch and transfer batches without training", False)
     threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
@@ -131,10 +151,9 @@ class RunConfig:
             self._above_zero(name)
         if self.slow_latency_ms is not None and not 0 <= self.slow_latency_ms < math.inf:
             raise ConfigError("slow_latency_ms", self.slow_latency_ms, "give a number of at least 0")
-        if self.device not in ("auto", "cpu") and not (
-            self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
-        ):
-            raise ConfigError("device", self.device, "choose auto, cpu or cuda:N, such as cuda:0")
+        self._check_device()
+        if self.inject is not None:
+            injection(self.inject)
         self._at_least("image_size", 1)
         self._above_zero("lr")
         self._at_least("n_images", 1)
@@ -150,6 +169,16 @@ class RunConfig:
             raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
         if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
             raise ConfigError("name", self.name, "give text in UTF-8")
+
+    def _check_device(self) -> None:
+        if is_simulated(self.device):
+            accelerator(self.device)
+        elif self.device not in ("auto", "cpu") and not (
+            self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
+        ):
+            raise ConfigError(
+                "device", self.device, "choose auto, cpu, cuda:N such as cuda:0, or simulated:rtx2060-article"
+            )
 
     def _check_kinds(self) -> None:
         for f in dataclasses.fields(self):
@@ -192,6 +221,20 @@ class RunConfig:
         return cls(**values)
 
 
+def injection(text: str) -> tuple[str, float]:
+    """What "PART:MS" puts where: the part, and seconds for each batch. Raises `ConfigError`."""
+    part, _, ms = text.partition(":")
+    try:
+        seconds = float(ms) / 1e3
+    except ValueError:
+        seconds = math.nan
+    if part not in INJECTED or not 0 < seconds <= 60:
+        raise ConfigError(
+            "inject", text, f"give PART:MILLISECONDS, such as read:20; parts are {', '.join(INJECTED)}, up to 60000 ms"
+        )
+    return part, seconds
+
+
 CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -211,5 +254,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
     "Run": ("name", "device", "threads", "seed", "isolation", "telemetry_hz"),
+    "Measuring": ("loader_times", "replay", "inject"),
 }
 """The fields of `RunConfig` as a person looks for them: the panels of the command line's help."""

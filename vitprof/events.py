@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 Row = tuple[float, ...]
@@ -13,6 +14,9 @@ class Events(Protocol):
 
     def environment(self, facts: dict[str, Any]) -> None:
         """What the job runs on."""
+
+    def gauges(self, read: Callable[[], dict[str, float]]) -> None:
+        """`read` gives columns of `TelemetrySample` that only the job knows. Called now and then, in any thread."""
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """What the job is doing now and how far it is, 0..1 (NaN: no telling)."""

@@ -15,14 +15,27 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitprof.accelerators import is_simulated
 from vitprof.config import CONFIG_COLUMNS
 from vitprof.errors import VitprofError
 from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, SUMMARY_COLUMNS, StepRecord, columns, summary_to_dict
 from vitprof.store import RunStore, StoredRun
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-SUMMARY_HEADER = (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, "error", "schema_version")
-STEPS_HEADER = (*RUN_COLUMNS[:2], *(c.name for c in columns(StepRecord)))
+SUMMARY_HEADER = (
+    *RUN_COLUMNS,
+    *CONFIG_COLUMNS,
+    "device_name",
+    *SUMMARY_COLUMNS,
+    "error",
+    "schema_version",
+    "simulated",
+)
+STEPS_HEADER = (*RUN_COLUMNS[:2], *(c.name for c in columns(StepRecord)), "simulated")
+
+
+MOMENTS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s")
+"""Columns of steps that are moments on the monotonic clock, not durations."""
 
 
 def cell_text(value: object) -> str:
@@ -69,6 +82,7 @@ def _summary_row(run: StoredRun) -> list[object]:
         *(summary[name] for name in SUMMARY_COLUMNS),
         run.error,
         SCHEMA_VERSION,
+        is_simulated(run.config.device),
     ]
 
 
@@ -84,13 +98,13 @@ def steps_csv(store: RunStore, runs: Iterable[StoredRun]) -> str:
     def rows() -> Iterable[list[object]]:
         for run in runs:
             series = store.steps(run.id)
-            for name in ("t_start_s", "compute_start_s"):
+            for name in MOMENTS:
                 series[name] = series[name] - (run.t_origin_s or 0.0)
             values = [
                 series[name].astype(int).tolist() if name in integers else series[name].tolist() for name in series
             ]
             for row in zip(*values, strict=True):
-                yield [run.id, run.name, *row]
+                yield [run.id, run.name, *row, is_simulated(run.config.device)]
 
     return _csv(STEPS_HEADER, rows())
 
@@ -122,7 +136,9 @@ def run_object(run: StoredRun) -> dict[str, Any]:
         "status": run.status,
         "created_utc": run.created_utc,
         "config": run.config.to_dict(),
+        "simulated": is_simulated(run.config.device),
         "environment": run.environment,
+        "verdict": run.verdict,
         "summary": _figures(run),
         "notices": list(run.notices),
         "error": run.error or None,

@@ -7,7 +7,7 @@ What happens to a sample, in order: `data` makes it, `storage` keeps and reads i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from vitprof.devices import Clock, Device
 from vitprof.errors import SampleError
 from vitprof.events import Events
 from vitprof.loaders import Loader, open_loader
+from vitprof.loaders.replay import keep_batches
 from vitprof.locations import Located, open_location
 from vitprof.locations.pagecache import settle
 from vitprof.parts import STORAGES
@@ -30,6 +31,7 @@ from vitprof.storage.cache import cached
 from vitprof.storage.prepare import prepare_storage
 from vitprof.transfer import Transfer, open_transfer
 from vitprof.transfer.normalise import ToInput
+from vitprof.transfer.resident import Resident
 
 Stop = data.Stop
 
@@ -41,7 +43,7 @@ class Split:
     n: int
     loader: Loader
     transfer: Transfer
-    to_input: ToInput
+    to_input: Callable[[torch.Tensor], torch.Tensor]
     """For transfers that do not normalise."""
 
 
@@ -112,6 +114,8 @@ def open_pipeline(
                 facts["cache_hit_frac"] = storage.hit_frac
             split = _split(config, info, device, storage, train=train)
             open_things.callback(split.loader.close)
+            if train and config.replay:
+                split = _replayed(split, config, device, events, stop)
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
@@ -138,17 +142,45 @@ def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place:
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
     pixels: Pixels = getattr(storage, "pixels", "uint8")
     bf16 = config.transfer == "stream" and config.precision == "bf16"
-    to_input = ToInput(
-        info,
-        pixels,
-        config.image_size or info.image_size,
-        device.torch_device,
-        augment_seed=config.seed if train and config.augment == "device" else None,
-        dtype=torch.bfloat16 if bf16 else torch.float32,
-    )
+    to_input: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
+    if not device.simulated:
+        to_input = ToInput(
+            info,
+            pixels,
+            config.image_size or info.image_size,
+            device.torch_device,
+            augment_seed=config.seed if train and config.augment == "device" else None,
+            dtype=torch.bfloat16 if bf16 else torch.float32,
+        )
     transfer = open_transfer(config.transfer or "", device, to_input)
-    buffer = transfer.buffer
-    if config.loader == "batches" and device.torch_device.type == "cpu":
+    # Batches that are kept for replay would keep the ring's buffers with them.
+    buffer = None if train and config.replay else transfer.buffer
+    if config.loader == "batches" and device.immediate:
         buffer = None  # malloc gives the loop the same memory each time; the ring's book-keeping costs 2 us of 13
     loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer)
     return Split(len(storage), loader, transfer, to_input)
+
+
+def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
+    """`split` with its first batches in place of its loader: in host memory, or on the device without any copy."""
+
+    def on_device(tensor: torch.Tensor) -> torch.Tensor:
+        return device.upload(tensor.clone())
+
+    def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+        # A blocking copy takes batches out of whatever memory they lie in; the other transfers out of pinned memory.
+        pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
+        pinned &= tensor.is_pinned() or config.transfer != "blocking"
+        return tensor.clone().pin_memory() if pinned else tensor.clone()
+
+    events.stage("preparing", math.nan, "fetching the batches to replay")
+    kept = keep_batches(split.loader, on_device if config.replay == "device" else in_host_memory, stop)
+    where = "on the device" if config.replay == "device" else "in host memory"
+    events.notice(f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free")
+    transfer = Resident(device) if config.replay == "device" else split.transfer
+    return Split(split.n, kept, transfer, split.to_input)
+
+
+def _as_it_is(images: torch.Tensor) -> torch.Tensor:
+    """Normalisation is part of what a simulated device takes its time for."""
+    return images

@@ -6,12 +6,12 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from vitprof.batch import Made
 from vitprof.devices import Device, Mark
 from vitprof.events import Row
 
-UNKNOWN = math.nan
-IN_LOADER = (UNKNOWN,) * 5
-"""read_s, decode_s, transform_s, collate_s, queue_depth of a loader that cannot tell."""
+UNKNOWN = Made(*[math.nan] * 8)
+"""Of a loader that cannot tell."""
 
 MAX_PENDING = 512
 """Steps that may wait to be resolved. CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most;
@@ -46,6 +46,7 @@ class StepRecorder:
         epoch: int,
         t_start: float,
         t_got: float,
+        t_launched: float,
         copy_start: Mark,
         copy_end: Mark,
         ready: Mark,
@@ -53,6 +54,7 @@ class StepRecorder:
         loss: Callable[[], float],
         samples: int,
         warmup: bool,
+        made: Made | None = None,
     ) -> None:
         """Take note of a step whose device work has been launched. Compute begins where the batch is `ready`.
 
@@ -62,12 +64,15 @@ class StepRecorder:
         if self._device.immediate:  # a step of a fast loader takes 12 us: the queue would be a tenth of that
             end = ready if compute_end is None else compute_end
             h2d = copy_end - copy_start
-            self._hand_on_row(step, epoch, t_start, t_got, h2d, ready, end, samples, loss(), warmup)
+            host = t_launched - t_got
+            self._hand_on_row(
+                step, epoch, t_start, t_got, host, copy_start, h2d, ready, end, samples, loss(), warmup, made
+            )
             return
         reached = self._device.mark()  # after the loss was sent on its way: when this is passed, all of it is there
-        self._pending.append(
-            (reached, copy_start, copy_end, ready, compute_end, step, epoch, t_start, t_got, loss, samples, warmup)
-        )
+        host = t_launched - t_got
+        marks = (reached, copy_start, copy_end, ready, compute_end)
+        self._pending.append((*marks, step, epoch, t_start, t_got, host, loss, samples, warmup, made))
         self.resolve(at_most_pending=MAX_PENDING)
 
     def resolve(self, *, at_most_pending: int = 0) -> None:
@@ -86,11 +91,14 @@ class StepRecorder:
             device.release(entry[0])
 
     def _finish(self, entry: tuple[Mark, ...]) -> None:
-        _, copy_start, copy_end, ready, compute_end, step, epoch, t_start, t_got, loss, samples, warmup = entry
+        _, copy_start, copy_end, ready, compute_end, step, epoch, t_start, t_got, host, loss, samples, warmup, made = (
+            entry
+        )
         seconds = self._device.seconds
-        h2d, start = seconds(copy_end) - seconds(copy_start), seconds(ready)
+        h2d_start, start = seconds(copy_start), seconds(ready)
+        h2d = seconds(copy_end) - h2d_start
         end = start if compute_end is None else seconds(compute_end)
-        self._hand_on_row(step, epoch, t_start, t_got, h2d, start, end, samples, loss(), warmup)
+        self._hand_on_row(step, epoch, t_start, t_got, host, h2d_start, h2d, start, end, samples, loss(), warmup, made)
         # a transfer that copies nothing gives one mark for all three; each is given back once
         marks = {id(mark): mark for mark in (copy_start, copy_end, ready, compute_end) if mark is not None}
         self._device.release(*marks.values())
@@ -101,16 +109,20 @@ class StepRecorder:
         epoch: int,
         t_start: float,
         t_got: float,
+        host: float,
+        h2d_start: float,
         h2d: float,
         start: float,
         end: float,
         samples: int,
         loss: float,
         warmup: bool,
+        made: Made | None,
     ) -> None:
         """One row, in the order of `STEP_COLUMNS`; all times on the host's clock."""
         before = self._previous_end
         self._previous_end = end
+        read_s, decode_s, transform_s, collate_s, made_start, made_end, worker, queue_depth = made or UNKNOWN
         self._hand_on(
             (
                 0,
@@ -127,6 +139,16 @@ class StepRecorder:
                 samples,
                 loss,
                 warmup,
-                *IN_LOADER,
+                read_s,
+                decode_s,
+                transform_s,
+                collate_s,
+                queue_depth,
+                h2d_start,
+                host,
+                made_start,
+                made_end,
+                t_got - max(made_end, t_start) if made_end < t_got else math.nan,
+                worker,
             )
         )

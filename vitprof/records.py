@@ -75,10 +75,21 @@ class StepRecord:
     loss: float = measured("training loss of the batch; not available in a loader-only run")
     warmup: int = counted("1 for warm-up steps, which steady-state figures leave out")
     read_s: float = measured("inside the loader: reading bytes from storage, where the loader can tell")
-    decode_s: float = measured("inside the loader: decoding, where the loader can tell")
-    transform_s: float = measured("inside the loader: transforms, where the loader can tell")
-    collate_s: float = measured("inside the loader: collating, where the loader can tell")
+    decode_s: float = measured("inside the loader: decoding and cropping, where the loader can tell")
+    transform_s: float = measured("inside the loader: transforms and augmentation, where the loader can tell")
+    collate_s: float = measured("inside the loader: making one batch of the samples, where the loader can tell")
     queue_depth: float = measured("batches that were ready when the loop asked, where the loader can tell")
+    h2d_start_s: float = measured("when the copy to the device began, on the monotonic clock")
+    host_s: float = measured(
+        "from the batch in hand to the last launch of its step, host clock: Python, launches, optimizer bookkeeping, "
+        "and the copy where the loop waits for it"
+    )
+    made_start_s: float = measured("when the loader began to make the batch, on the monotonic clock, where it can tell")
+    made_end_s: float = measured("when the batch was made, on the monotonic clock, where the loader can tell")
+    hand_over_s: float = measured(
+        "the part of data_wait_s after the batch was made: queues, pinning, copies between processes"
+    )
+    worker: float = measured("number of the worker process that made the batch, where a worker process did")
 
 
 @dataclass(frozen=True)

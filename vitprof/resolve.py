@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from vitprof.accelerators import is_simulated
 from vitprof.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
@@ -110,6 +111,9 @@ def run_name(config: RunConfig) -> str:
         config.precision if config.precision != "fp32" else "",
         "compiled" if config.compile else "",
         "loader only" if config.loader_only else "",
+        f"replayed on the {config.replay}" if config.replay else "",
+        f"{config.inject} ms injected" if config.inject else "",
+        f"on {config.device}" if is_simulated(config.device) else "",
     ]
     return ", ".join(filter(None, said))
 

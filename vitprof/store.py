@@ -37,7 +37,8 @@ from vitprof.records import (
 )
 from vitprof.resolve import run_name
 
-STORE_VERSION = 1
+STORE_VERSION = 2
+"""2: more columns of steps, groups of runs, verdicts and predictions. A store of version 1 gets them when opened."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 WAL_ATTEMPTS = 10
@@ -69,6 +70,9 @@ runs = sa.Table(
     sa.Column("phases", sa.JSON, nullable=False, default=list),
     sa.Column("notices", sa.JSON, nullable=False, default=list),
     sa.Column("summary", sa.JSON),
+    sa.Column("verdict", sa.JSON),
+    sa.Column("group_key", sa.String, nullable=False, default="", server_default="", index=True),
+    sa.Column("role", sa.String, nullable=False, default="", server_default=""),
     sa.Column("error", sa.String, nullable=False, default=""),
     sa.Column("owner_host", sa.String, nullable=False),
     sa.Column("owner_pid", sa.Integer, nullable=False),
@@ -91,6 +95,20 @@ telemetry = sa.Table(
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
     *(_sql_column(c) for c in columns(TelemetrySample)),
     sqlite_with_rowid=False,
+)
+predictions = sa.Table(
+    "predictions",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("profile_run_id", sa.Integer, nullable=False, index=True),
+    sa.Column("micro_run_id", sa.Integer, nullable=False),
+    sa.Column("verified_run_id", sa.Integer),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("created_utc", sa.String, nullable=False),
+    sa.Column("samples_per_s", sa.Double, nullable=False),
+    sa.Column("low", sa.Double, nullable=False),
+    sa.Column("high", sa.Double, nullable=False),
+    sa.Column("measured_per_s", sa.Double),
 )
 STEP_FIELDS = tuple(c.name for c in columns(StepRecord))
 TELEMETRY_FIELDS = tuple(c.name for c in columns(TelemetrySample))
@@ -125,6 +143,12 @@ class StoredRun:
     owner_host: str
     owner_pid: int
     owner_started: float
+    verdict: dict[str, Any] | None = None
+    """A `vitprof.analysis.verdict.Verdict` as plain values."""
+    group_key: str = ""
+    """Runs with the same one belong together; "" for a run of its own."""
+    role: str = ""
+    """What the run is in its group."""
 
     @property
     def live(self) -> bool:
@@ -192,6 +216,9 @@ class RunStore:
             if found is None:
                 metadata.create_all(db)
                 db.execute(sa.insert(versions).values(version=STORE_VERSION))
+            elif found == 1:
+                _add_what_version_2_has(db)
+                db.execute(sa.update(versions).values(version=STORE_VERSION))
             elif found != STORE_VERSION:
                 raise StoreError(
                     f"{self.url} was written by another vitprof (store version {found}, not {STORE_VERSION}); "
@@ -211,7 +238,7 @@ class RunStore:
 
     # runs
 
-    def create_run(self, config: RunConfig) -> int:
+    def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
         """A new run with status "queued", owned by this process; its id."""
         me = psutil.Process()
         with self._transaction() as db:
@@ -221,6 +248,8 @@ class RunStore:
                     status="queued",
                     created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
                     config=config.to_dict(),
+                    group_key=group_key,
+                    role=role,
                     owner_host=socket.gethostname(),
                     owner_pid=me.pid,
                     owner_started=me.create_time(),
@@ -250,22 +279,33 @@ class RunStore:
         return _stored_run(row)
 
     def runs(
-        self, statuses: Sequence[str] | None = None, *, limit: int | None = None, oldest_first: bool = False
+        self,
+        statuses: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        oldest_first: bool = False,
+        group_key: str | None = None,
     ) -> list[StoredRun]:
-        """Runs with one of `statuses` (default: all), newest first."""
+        """Runs with one of `statuses` (default: all), of one group (default: any), newest first."""
         query = sa.select(runs).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
+        if group_key is not None:
+            query = query.where(runs.c.group_key == group_key)
         if statuses is not None:
             query = query.where(runs.c.status.in_(list(statuses)))
         with self._transaction() as db:
             return [_stored_run(row) for row in db.execute(query)]
 
     def delete(self, run_id: int) -> None:
-        """Delete a run with its steps and telemetry. Raises `StoreError` if there is none, or it is still going on."""
+        """Delete a run with its steps, its telemetry and what was predicted from it.
+
+        Raises `StoreError` if there is none, or it is still going on.
+        """
         if self.run(run_id).live:
             raise StoreError(f"run {run_id} is still going on; stop it first")
         with self._transaction() as db:
             for table in (steps, telemetry):
                 db.execute(sa.delete(table).where(table.c.run_id == run_id))
+            db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
             db.execute(sa.delete(runs).where(runs.c.id == run_id))
 
     def mark_interrupted(self) -> list[int]:
@@ -321,6 +361,21 @@ class RunStore:
             rows = db.execute(query).fetchall()
         matrix = np.array([tuple(r) for r in rows], dtype=np.float64).reshape(len(rows), len(names))
         return {name: matrix[:, i] for i, name in enumerate(names)}
+
+
+def _add_what_version_2_has(db: sa.Connection) -> None:
+    """New columns and tables. What was not measured then is null, which is read as "not available"."""
+    inspector = sa.inspect(db)
+    preparer = db.dialect.identifier_preparer
+    for table in (runs, steps):
+        known = {column["name"] for column in inspector.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                definition = sa.schema.CreateColumn(column).compile(dialect=db.dialect)
+                db.exec_driver_sql(f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {definition}")
+    for index in runs.indexes:
+        index.create(db, checkfirst=True)
+    predictions.create(db, checkfirst=True)
 
 
 def _stored_run(row: sa.Row[Any]) -> StoredRun:

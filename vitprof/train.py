@@ -6,25 +6,20 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from vitprof.catalog import dataset_info, model_preset
 from vitprof.config import RunConfig
 from vitprof.devices import Clock, Device, open_device
 from vitprof.environment import CpuMeter, describe
 from vitprof.errors import DataError
 from vitprof.events import Events
-from vitprof.model import build_model
 from vitprof.pipeline import Pipeline, Split, open_pipeline
 from vitprof.recorder import StepRecorder
 from vitprof.resolve import resolve
-from vitprof.transfer import Moved, ToInput
+from vitprof.trainer import Trainer, open_trainer
 
 Stop = Callable[[], bool]
 NO_LOSS = math.nan
@@ -43,17 +38,11 @@ class Job:
     clock: Clock
     device: Device
     pipeline: Pipeline
-    model: Callable[[Tensor], Tensor]
-    optimizer: torch.optim.Optimizer
+    trainer: Trainer
     recorder: StepRecorder
     cpu: CpuMeter
     unreadable: int = 0
     named: set[str] = field(default_factory=set)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        if self.config.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.torch_device.type, dtype=torch.bfloat16)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -88,6 +77,8 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
     device = open_device(config.device, clock)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name})
+    if gauges := device.gauges():
+        events.gauges(gauges)
     events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only
     with open_pipeline(config, device, events, stop, clock, evaluate=evaluating) as pipeline:
@@ -95,7 +86,6 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
         events.stage("starting", math.nan)
         events.facts(pipeline.facts)
         torch.manual_seed(config.seed)
-        model, optimizer = _build(config, device)
         job = Job(
             config=config,
             events=events,
@@ -103,8 +93,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
             clock=clock,
             device=device,
             pipeline=pipeline,
-            model=model,
-            optimizer=optimizer,
+            trainer=open_trainer(config, device),
             recorder=StepRecorder(device, events.step),
             cpu=CpuMeter(),
         )
@@ -123,15 +112,6 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
                     "gpu_mem_peak_bytes": device.peak_memory_bytes(),
                 }
             )
-
-
-def _build(config: RunConfig, device: Device) -> tuple[Callable[[Tensor], Tensor], torch.optim.Optimizer]:
-    info, preset = dataset_info(config.dataset), model_preset(config.model)
-    image_size = config.image_size or preset.image_size
-    model: nn.Module = build_model(preset, image_size=image_size, channels=info.channels, classes=info.classes)
-    model.to(device.torch_device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr or preset.lr)
-    return (torch.compile(model) if config.compile else model), optimizer
 
 
 @dataclass
@@ -185,6 +165,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     """Train on an epoch's batches; True if the budget was spent on the way. Ends early where the job should stop."""
     # names of its own for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
+    train_step = job.trainer.step
     split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
     transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
     step = budget.done
@@ -197,13 +178,15 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 job.left_out(batch.unreadable)
                 continue
             moved = transfer(batch)
-            if loader_only:
-                loss, compute_end = _no_loss, None
-            else:
-                value = _train_step(job, moved, to_input)
+            loss, compute_end = _no_loss, None
+            if not loader_only:
+                value = train_step(moved, to_input)
                 compute_end = mark()
-                loss = job.device.keep(value)
-            record(step, epoch, t_start, t_got, *moved[2:], compute_end, loss, samples, step < warmup_steps)
+                if value is not None:
+                    loss = job.device.keep(value)
+            launched = clock()
+            warmup = step < warmup_steps
+            record(step, epoch, t_start, t_got, launched, *moved[2:], compute_end, loss, samples, warmup, batch.made)
             budget.done = step = step + 1
             if cpu.running:
                 cpu.samples += samples
@@ -229,41 +212,19 @@ def _no_loss() -> float:
     return NO_LOSS
 
 
-def _train_step(job: Job, batch: Moved, to_input: ToInput | None) -> Tensor:
-    """Launch one step of training; the loss stays on the device. `to_input` is None where that was done already."""
-    job.optimizer.zero_grad(set_to_none=True)
-    with job.autocast():
-        logits = job.model(batch.images if to_input is None else to_input(batch.images))
-    loss = F.cross_entropy(logits.float(), batch.labels)
-    loss.backward()  # type: ignore[no-untyped-call]
-    job.optimizer.step()
-    return loss.detach()
-
-
-@torch.no_grad()
 def _evaluate(job: Job, split: Split) -> bool:
     """Mean loss and accuracy over the test set, reported as facts. False if the job was asked to stop in between."""
-    n = correct = 0
-    loss = torch.zeros((), dtype=torch.float64, device=job.device.torch_device)
-    hits = torch.zeros((), dtype=torch.int64, device=job.device.torch_device)
     batches = len(split.loader)
+    to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.loader.epoch(0)):
         job.events.stage("evaluating", done / batches)
         if not len(batch.labels):  # nothing in it could be read
             job.left_out(batch.unreadable)
             continue
-        images, labels, *_ = split.transfer(batch)
-        with job.autocast():
-            logits = job.model(images if split.transfer.normalises else split.to_input(images))
-        loss += F.cross_entropy(logits.float(), labels, reduction="sum")
-        hits += (logits.argmax(1) == labels).sum()
-        n += len(labels)
+        job.trainer.evaluate(split.transfer(batch), to_input)
         if batch.unreadable:
             job.left_out(batch.unreadable)
         if job.stop():
             return False
-    correct = int(hits)
-    if not n:
-        return True
-    job.events.facts({"test_loss": float(loss) / n, "test_accuracy": correct / n})
+    job.events.facts(job.trainer.evaluated())
     return True

@@ -23,6 +23,9 @@ from vitprof.config import RunConfig
 from vitprof.errors import DataError, JobStopped
 from vitprof.jobs.child import run_job
 from vitprof.jobs.protocol import EventBuffer, Message, Note, read_messages
+from vitprof.records import STEP_COLUMNS
+
+WIDTH = len(STEP_COLUMNS)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 ROOT = str(Path(vitprof.__file__).parents[1])
@@ -161,7 +164,8 @@ def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
 
 
 def test_a_parent_that_no_longer_reads(start: Any) -> None:
-    child = start(with_train("while not stop(): events.step((0.0,) * 19); time.sleep(0.001)\nreturn False"), {})
+    body = f"while not stop(): events.step((0.0,) * {WIDTH}); time.sleep(0.001)\nreturn False"
+    child = start(with_train(body), {})
     child.read_until("steps")
     child.stdout.close()
     child.stdin.close()
@@ -171,9 +175,8 @@ def test_a_parent_that_no_longer_reads(start: Any) -> None:
 def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
     """The sender's thread waits, not the training loop; everything arrives in the end."""
     done = tmp_path / "done"
-    child = start(
-        with_train(f"for i in range(20_000): events.step((0.0, i) + (0.0,) * 17)\nopen({str(done)!r}, 'w')"), {}
-    )
+    body = f"for i in range(20_000): events.step((0.0, i) + (0.0,) * {WIDTH - 2})\nopen({str(done)!r}, 'w')"
+    child = start(with_train(body), {})
     wait_until(done.exists, "the end of training while nobody reads")
     child.read_until("end")
     assert child.numbers() == list(range(20_000))

@@ -34,6 +34,7 @@ from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager, queue_of
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
+from vitprof.trainer import TorchTrainer
 
 ROOT = str(Path(vitprof.__file__).parents[1])
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "evaluate": False, "telemetry_hz": 20.0}
@@ -198,7 +199,7 @@ class TestThreadIsolation:
     def test_a_failure_shows_its_own_message_and_the_next_job_runs(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        whole = train._train_step
+        whole = TorchTrainer.step
         failing = iter([False] * 4 + [True])
 
         def step(*args: Any) -> Any:
@@ -206,7 +207,7 @@ class TestThreadIsolation:
                 raise RuntimeError("the optimizer\nran into a wall")
             return whole(*args)
 
-        monkeypatch.setattr(train, "_train_step", step)
+        monkeypatch.setattr(TorchTrainer, "step", step)
         first, second = (jobs.submit(config(steps=6, isolation="thread")) for _ in range(2))
         run = finished(jobs, first)
         assert (run.status, run.error) == ("failed", "RuntimeError: the optimizer")

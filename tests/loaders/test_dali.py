@@ -11,7 +11,7 @@ import torch
 from engine_fixtures import N_PHOTOS
 from loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
 
-from vitprof.devices import CudaDevice
+from vitprof.devices.cuda import CudaDevice
 from vitprof.errors import ConfigError, DataError
 from vitprof.loaders import dali_pipeline, open_loader
 from vitprof.loaders.making import open_maker

@@ -7,7 +7,7 @@ from engine_fixtures import SMALL
 from transfer_helpers import batch, cpu, cuda, gpu, pixels
 
 from vitprof.config import RunConfig
-from vitprof.devices import CpuDevice
+from vitprof.devices.cpu import CpuDevice
 from vitprof.loaders import open_loader
 from vitprof.loaders.order import epoch_order
 from vitprof.parts import TRANSFERS

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from vitprof.devices import CpuDevice, CudaDevice
+from vitprof.devices.cpu import CpuDevice
+from vitprof.devices.cuda import CudaDevice
 from vitprof.transfer.copy import to_pinned
 from vitprof.transfer.ring import Ring
 

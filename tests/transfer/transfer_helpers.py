@@ -10,7 +10,9 @@ import torch
 
 from vitprof.batch import Batch
 from vitprof.catalog import DATASETS
-from vitprof.devices import CpuDevice, CudaDevice, Device
+from vitprof.devices import Device
+from vitprof.devices.cpu import CpuDevice
+from vitprof.devices.cuda import CudaDevice
 from vitprof.transfer.normalise import ToInput
 
 DIGITS = DATASETS["digits"]

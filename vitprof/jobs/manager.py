@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 
+from vitprof.accelerators import is_simulated
 from vitprof.config import RunConfig
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs.recording import NOT_BEGUN, JobRecorder, settle_interrupted
@@ -25,8 +26,12 @@ STOP = None
 def queue_of(name: str) -> str:
     """The queue for a device: "auto" waits for the first GPU that NVML reports, else for the CPU.
 
+    A simulated device has that of the CPU: two jobs at once would take each other's time to load data.
+
     Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that NVML knows.
     """
+    if is_simulated(name):
+        return "cpu"
     if name != "auto":
         return name
     return "cuda:0" if list_gpus() else "cpu"
@@ -48,14 +53,17 @@ class JobManager:
         self._closed = False
         settle_interrupted(store)
 
-    def submit(self, config: RunConfig) -> int:
-        """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work."""
+    def submit(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
+        """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work.
+
+        Runs that belong together share a `group_key` and have a `role` in it.
+        """
         config = resolve(config)
         device = queue_of(config.device)
         with self._lock:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
-            run_id = self.store.create_run(config)
+            run_id = self.store.create_run(config, group_key=group_key, role=role)
             self._stops[run_id] = threading.Event()
             self._ended[run_id] = threading.Event()
             if device not in self._queues:

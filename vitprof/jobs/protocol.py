@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any
@@ -29,7 +29,7 @@ SEND_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Note:
-    """Anything but a step. `kind` is environment, stage, phase, facts or end; `values` are JSON values."""
+    """Anything but a step. `kind` is environment, gauges, stage, phase, notice, facts or end; `values` are JSON."""
 
     kind: str
     values: dict[str, Any]
@@ -49,10 +49,14 @@ class EventBuffer:
     def __init__(self) -> None:
         self._rows: deque[Row] = deque()
         self._notes: deque[Note] = deque()
+        self._gauges: Callable[[], dict[str, float]] | None = None
         self.step = self._rows.append
 
     def environment(self, facts: dict[str, Any]) -> None:
         self._notes.append(Note("environment", facts))
+
+    def gauges(self, read: Callable[[], dict[str, float]]) -> None:
+        self._gauges = read
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         self._notes.append(Note("stage", {"name": name, "fraction": json_number(fraction), "message": message}))
@@ -79,7 +83,9 @@ class EventBuffer:
             # three quarters of np.array(rows)'s time, in which the training thread has to wait for the GIL
             flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
             messages.append(flat.reshape(len(rows), -1))
-        return messages + list(notes)
+        if self._gauges is not None:
+            messages.append(Note("gauges", self._gauges()))
+        return messages + notes
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:

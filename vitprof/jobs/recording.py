@@ -15,7 +15,7 @@ from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.locations import remove_copies
-from vitprof.records import Phase, Status
+from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
@@ -96,6 +96,9 @@ class JobRecorder:
             return
         values = message.values
         match message.kind:
+            case "gauges":
+                if self._telemetry is not None:
+                    self._telemetry.gauges = {k: v for k, v in values.items() if k in TELEMETRY_COLUMNS}
             case "stage":
                 self._changes |= {
                     "stage": values["name"],

@@ -10,6 +10,7 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 
+from vitprof.accelerators import is_simulated
 from vitprof.errors import ConfigError, DataError
 
 INPUTS = ("encoded", "start", "shape", "flip")
@@ -30,7 +31,7 @@ class Sample(NamedTuple):
 
 def decoding_device(name: str) -> torch.device:
     """Where to decode: on the GPU that trains, if one does."""
-    if name == "cpu" or not torch.cuda.is_available():
+    if name == "cpu" or is_simulated(name) or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda:0" if name == "auto" else name)
 

@@ -27,6 +27,8 @@ class Telemetry:
 
     notices: list[str]
     """What a person should know about these figures, one line each, each said once."""
+    gauges: dict[str, float]
+    """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
     error: Exception | None
     """What ended the sampling early, if anything did: the sink's exception."""
 
@@ -41,10 +43,11 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
         nvml: Nvml | None = None,
     ) -> None:
-        """`pid` is the job's process, or this one. `device` is `auto`, `cpu` or `cuda:N`, and `gpu_uuid` is which GPU
-        that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise one is opened for GPUs.
+        """`pid` is the job's process, or this one. `device` is `auto`, `cpu`, `cuda:N` or `simulated:...`, and
+        `gpu_uuid` is which GPU that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise one is opened for GPUs.
         """
         self.notices = []
+        self.gauges = {}
         self.error = None
         self._device = device
         self._gpu_uuid = gpu_uuid
@@ -95,6 +98,7 @@ class Telemetry:
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_read_bytes())
         row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
+        row.update(self.gauges)
         return tuple(row.values())
 
     def _read_gpu(self, now: float) -> dict[str, float]:

@@ -24,18 +24,18 @@ class BlockingCopy:
 
     def __init__(self, device: Device) -> None:
         self._mark = device.mark
-        self._device = device.torch_device
-        self._on_cpu = self._device == CPU
+        self._upload = device.upload
+        self._at_once = device.immediate
 
     def place(self, storage: Any) -> Any:
         return storage
 
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
-        if self._on_cpu:  # there is nothing to copy
+        if self._at_once:  # it is the CPU: there is nothing to copy
             return Moved(batch.images, batch.labels, start, start, start)
         # Images that were made on the device (DALI) stay as they are; their labels come from the host all the same.
-        images, labels = batch.images.to(self._device), batch.labels.to(self._device)
+        images, labels = self._upload(batch.images), self._upload(batch.labels)
         end = self._mark()
         return Moved(images, labels, start, end, end)
 
@@ -56,7 +56,7 @@ class PinnedCopy(BlockingCopy):
     def __call__(self, batch: Batch) -> Moved:
         images = batch.images
         start = self._mark()
-        if self._on_cpu:
+        if self._at_once:
             # Training on the CPU reads the buffer itself: it is free when the next batch has taken its place.
             if self._in_use is not None:
                 self._ring.give_back(self._in_use, start)
@@ -64,8 +64,8 @@ class PinnedCopy(BlockingCopy):
             return Moved(images, batch.labels, start, start, start)
         if images.device == CPU and not images.is_pinned():
             images = to_pinned(self._ring, images)
-        on_device = images.to(self._device, non_blocking=True)
-        labels = batch.labels.to(self._device, non_blocking=True)
+        on_device = self._upload(images, non_blocking=True)
+        labels = self._upload(batch.labels, non_blocking=True)
         end = self._mark()
         if self._ring.holds(images):
             self._ring.give_back(images, self._mark())  # a mark of its own: the ring asks for it after the recorder

@@ -10,8 +10,10 @@ import pytest
 import torch
 from engine_fixtures import small_home, trained  # noqa: F401
 
-from vitprof import devices
-from vitprof.devices import CpuDevice, CudaDevice, open_device
+from vitprof.devices import cuda as cuda_module
+from vitprof.devices import open_device
+from vitprof.devices.cpu import CpuDevice
+from vitprof.devices.cuda import CudaDevice
 from vitprof.errors import DeviceError
 from vitprof.recorder import StepRecorder
 
@@ -73,9 +75,9 @@ class TestCuda:
 
     pytestmark = gpu
 
-    @pytest.mark.parametrize("re_anchor_s", [devices.RE_ANCHOR_S, 0.0])
+    @pytest.mark.parametrize("re_anchor_s", [cuda_module.RE_ANCHOR_S, 0.0])
     def test_marks_map_to_the_hosts_clock(self, re_anchor_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(devices, "RE_ANCHOR_S", re_anchor_s)
+        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", re_anchor_s)
         device = CudaDevice(0, time.perf_counter)
         previous = -math.inf
         for _ in range(20):
@@ -93,7 +95,7 @@ class TestCuda:
 
     def test_marks_that_become_the_anchor_are_not_handed_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Three marks of one step, each more than RE_ANCHOR_S after the one before, all released at its end."""
-        monkeypatch.setattr(devices, "RE_ANCHOR_S", 0.0)
+        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", 0.0)
         device = CudaDevice(0, time.perf_counter)
         for _ in range(5):
             marks = [device.mark() for _ in range(3)]
