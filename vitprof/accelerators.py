@@ -33,6 +33,11 @@ class Accelerator:
     queue_steps: int = 3
     """Steps that may be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 
+    @property
+    def times(self) -> str:
+        """What a step takes, in words."""
+        return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} us a sample"
+
     def compute_s(self, samples: int) -> float:
         """Seconds for a step of training on `samples`."""
         return self.step_s + self.sample_s * samples

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
 
 Series = Mapping[str, NDArray[np.float64]]
 Floats = NDArray[np.float64]
-
-BOOTSTRAP_BLOCKS = 20
-BOOTSTRAP_RESAMPLES = 1000
-MIN_BLOCKS = 4
-"""With fewer blocks a bootstrap interval is narrower than the truth; none is given then."""
 
 
 def first_of_epoch(steps: Series) -> NDArray[np.bool_]:
@@ -38,19 +34,9 @@ def steady_state(steps: Series) -> NDArray[np.bool_]:
 
 
 def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
-    """95% interval of sum(samples) / sum(seconds) by a moving-block style bootstrap over up to 20 runs of steps.
-
-    Blocks, because neighbouring steps are not independent (Kuensch 1989). NaN with fewer than four steps.
-    """
-    blocks = min(BOOTSTRAP_BLOCKS, len(seconds))
-    if blocks < MIN_BLOCKS:
-        return math.nan, math.nan
-    edges = np.linspace(0, len(seconds), blocks + 1).astype(int)[:-1]
-    per_block = np.stack([np.add.reduceat(samples, edges), np.add.reduceat(seconds, edges)])
-    drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
-    totals = per_block[:, drawn].sum(axis=2)
-    low, high = np.percentile(totals[0] / totals[1], [2.5, 97.5])
-    return float(low), float(high)
+    """95% interval of sum(samples) / sum(seconds) by the block bootstrap. NaN with fewer than four steps."""
+    _, low, high = ratio_interval(samples, seconds)
+    return low, high
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[float, int]:

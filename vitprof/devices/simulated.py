@@ -131,7 +131,7 @@ class SimulatedDevice:
     def environment(self) -> dict[str, Any]:
         a = self.accelerator
         return {
-            "device_name": f"simulated {a.name}: {a.step_s * 1e3:g} ms a step and {a.sample_s * 1e6:g} us a sample",
+            "device_name": f"simulated {a.name}: {a.times}",
             "simulated": True,
             "simulated_origin": a.origin,
         }

@@ -6,9 +6,10 @@ from typing import Any
 
 import streamlit as st
 
+from vitprof.accelerators import PRESETS, SIMULATED, is_simulated
 from vitprof.availability import availability
 from vitprof.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
-from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
+from vitprof.config import BUDGETS, CHOICES, INJECTED, KNOBS, PARTS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.parts import ALL, DECODERS, why_not
 from vitprof.resolve import resolve
@@ -67,6 +68,8 @@ def settings_form() -> tuple[RunConfig | None, bool]:
         _parts(plan, info, fresh)
     with st.expander("Model and device"):
         _model_and_device(info)
+    with st.expander("Measuring"):
+        _measuring()
     with st.expander("More"):
         _more()
     config = _config(values, plan, info)
@@ -169,12 +172,22 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
 def _model_and_device(info: DatasetInfo) -> None:
     choice("model", list(MODELS), show=lambda name: MODELS[name].title)
     names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in gpus()}
-    choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name))
+    simulated = {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
+    names |= simulated
+    choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name), typed=True)
+    if is_simulated(settings()["device"]):
+        st.caption("It takes the time of an accelerator and computes nothing: no loss, no accuracy.")
     choice("precision", CHOICES["precision"])
     number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
     toggle("compile")
     toggle("cudnn_benchmark")
     st.caption(info.note)
+
+
+def _measuring() -> None:
+    toggle("loader_times")
+    choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
+    choice("inject", [None, *(f"{part}:20" for part in INJECTED)], none="none", typed=True)
 
 
 def _more() -> None:

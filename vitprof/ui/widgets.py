@@ -41,6 +41,9 @@ LABELS = {
     "evaluate": "Evaluate on the test set",
     "loader_only": "Loader only (no training)",
     "name": "Name of the run",
+    "loader_times": "Measure inside the loader",
+    "replay": "Replay the first batches",
+    "inject": "Injected wait",
 }
 STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
 """What the buttons of a number add; 1 if not named here."""
@@ -139,8 +142,9 @@ def choice(
     show: Callable[[str], str] = str,
     none: str = AUTOMATIC,
     fresh: bool = False,
+    typed: bool = False,
 ) -> None:
-    """One of a few, each as `show` says; None among `options` is shown as `none`."""
+    """One of a few, each as `show` says; None among `options` is shown as `none`. Others where it may be `typed`."""
     values = settings()
     shown = default if values[field] is None else values[field]
     if shown not in options:  # from the URL; if it cannot work, the check of the config says why
@@ -152,8 +156,9 @@ def choice(
         format_func=lambda option: show(option) if option else none,
         help=help_of(field),
         key=_key(field, shown or UNSET, fresh),
+        accept_new_options=typed,
     )
-    values[field] = None if given in (UNSET, default) else given
+    values[field] = None if given in (None, UNSET, default) else given
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:

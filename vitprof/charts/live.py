@@ -1,7 +1,5 @@
-"""Arrays in, Plotly figures out. Colours mean the same in every chart.
-
-Live charts are drawn from the same layouts: `LIVE_CHARTS` says for each which points to draw for a stretch of the run,
-group by group, so that a refresh can send just the groups that are new.
+"""Charts of a run that goes on: a layout, and which points to draw for a stretch of the run, group by group, so that a
+refresh can send just the groups that are new.
 """
 
 from __future__ import annotations
@@ -11,35 +9,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from vitprof import formats
 from vitprof.analysis.downsample import min_max, slices
+from vitprof.charts.style import (
+    COMPUTE,
+    DATA_WAIT,
+    EVALUATION,
+    GPU_UTIL,
+    H2D,
+    LEGEND,
+    LOSS,
+    MARGIN,
+    MEMORY,
+    OTHER,
+    axis,
+)
 
 Floats = NDArray[np.float64]
 Series = dict[str, Floats]
-
-# Okabe and Ito's palette (2008), told apart with every kind of colour vision.
-DATA_WAIT = "#E69F00"
-H2D = "#56B4E9"
-COMPUTE = "#009E73"
-OTHER = "#999999"
-EVALUATION = "#C7CDD3"
-GPU_UTIL = "#0072B2"
-MEMORY = "#D55E00"
-LOSS = "#CC79A7"
-RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, "#F0E442", OTHER)
 
 MAX_GROUPS = 650
 """Groups in a live chart, two points each at most; the gap chart has fewer. No trace passes 2,000 points."""
 OVERVIEW_GROUPS = 160
 """Groups in the idle-gap chart of a whole run: few enough for each gap to be some pixels wide."""
-
-
-def plain(text: str) -> str:
-    """`text` with the characters that Plotly reads as markup made harmless."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 @dataclass(frozen=True)
@@ -76,27 +70,13 @@ class LiveChart:
     """Groups at most for what the user zoomed in to."""
 
 
-def _axis(title: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": title}, "zeroline": False, **more}
-
-
-def _on_off(title: str, domain: list[float], off: str, on: str) -> dict[str, Any]:
-    """An axis for a trace that is 0 or 1, in its own part of the chart's height."""
-    ticks = {"tickvals": [0, 1], "ticktext": [off, on]}
-    return _axis(title, domain=domain, range=[0, 1], fixedrange=True, **ticks)
-
-
-LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
-MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
-
-
-def _beside_memory(axis: dict[str, Any]) -> dict[str, Any]:
-    """Layout over time with `axis` on the left and memory on the right."""
-    memory = _axis(
+def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
+    """Layout over time with the axis `left` on the left and memory on the right."""
+    memory = axis(
         "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
     )
     margin = MARGIN | {"r": 64}
-    return {"xaxis": _axis("time since the run began (s)"), "yaxis": axis, "yaxis2": memory, "margin": margin}
+    return {"xaxis": axis("time since the run began (s)"), "yaxis": left, "yaxis2": memory, "margin": margin}
 
 
 def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -194,11 +174,11 @@ GAPS = LiveChart(
         _filled("evaluation", EVALUATION),
     ),
     layout={
-        "xaxis": _axis("time since the run began (s)", anchor="y2"),
-        "yaxis": _axis(
+        "xaxis": axis("time since the run began (s)", anchor="y2"),
+        "yaxis": axis(
             "device", domain=[0.46, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
         ),
-        "yaxis2": _axis(
+        "yaxis2": axis(
             "loop", domain=[0, 0.38], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
         ),
         "hovermode": "closest",
@@ -219,8 +199,8 @@ BATCHES = LiveChart(
     x="index",
     traces=(_stacked("data wait", DATA_WAIT), _stacked("H2D", H2D), _stacked("compute", COMPUTE)),
     layout={
-        "xaxis": _axis("step"),
-        "yaxis": _axis("time (ms)", rangemode="tozero"),
+        "xaxis": axis("step"),
+        "yaxis": axis("time (ms)", rangemode="tozero"),
         "hovermode": "x unified",
     },
     build=_batch_points,
@@ -234,7 +214,7 @@ LOSSES = LiveChart(
     source="steps",
     x="index",
     traces=(_line("loss", LOSS, ""),),
-    layout={"xaxis": _axis("step"), "yaxis": _axis("loss"), "showlegend": False},
+    layout={"xaxis": axis("step"), "yaxis": axis("loss"), "showlegend": False},
     build=_loss_points,
 )
 
@@ -253,7 +233,7 @@ GPU = LiveChart(
         _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
         _line("memory of the job", OTHER, "GiB", yaxis="y2", visible="legendonly"),
     ),
-    layout=_beside_memory(_axis("GPU-util (%)", range=[0, 105])),
+    layout=_beside_memory(axis("GPU-util (%)", range=[0, 105])),
     build=_telemetry_points(
         ("gpu_util_pct", 1.0),
         ("gpu_mem_job_bytes", 2.0**-30),
@@ -274,7 +254,7 @@ CPU = LiveChart(
         _line("CPU of the job", GPU_UTIL, "%", line={"shape": "vh"}),
         _line("memory of the job", MEMORY, "GiB", yaxis="y2"),
     ),
-    layout=_beside_memory(_axis("CPU (% of one core)", rangemode="tozero")),
+    layout=_beside_memory(axis("CPU (% of one core)", rangemode="tozero")),
     build=_telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
 )
 
@@ -286,44 +266,3 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
         for trace, p in zip(chart.traces, points, strict=True)
     ]
     return {"data": data, "layout": {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout}
-
-
-def overlay(series: Sequence[tuple[str, Floats, Floats]], *, x_title: str, y_title: str) -> go.Figure:
-    """One line for each run: (name, x, y) with at most 2,000 points each."""
-    figure = go.Figure(
-        [
-            go.Scatter(x=x, y=y, name=plain(name), mode="lines", line={"color": colour, "width": 1.5})
-            for (name, x, y), colour in zip(series, _cycle(len(series)), strict=True)
-        ]
-    )
-    return figure.update_layout(
-        margin=MARGIN, legend=LEGEND, hovermode="x unified", xaxis=_axis(x_title), yaxis=_axis(y_title), showlegend=True
-    )
-
-
-def _cycle(n: int) -> list[str]:
-    return [RUN_COLOURS[i % len(RUN_COLOURS)] for i in range(n)]
-
-
-def shares(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[float]]]) -> go.Figure:
-    """Stacked horizontal bars, one for each run: (part, colour, milliseconds for each run)."""
-    figure = go.Figure(
-        [
-            go.Bar(
-                y=[plain(n) for n in names],
-                x=list(values),
-                name=part,
-                orientation="h",
-                marker_color=colour,
-                hovertemplate=f"%{{x:.3~g}} ms {part}<extra>%{{y}}</extra>",
-            )
-            for part, colour, values in parts
-        ]
-    )
-    return figure.update_layout(
-        barmode="stack",
-        margin=MARGIN | {"l": 16},
-        legend=LEGEND | {"traceorder": "normal"},
-        xaxis=_axis("mean time of a step (ms)"),
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
-    )

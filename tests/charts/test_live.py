@@ -1,9 +1,7 @@
-"""What the charts draw: the right figures, few enough points, and the same points again while a run grows."""
+"""What live charts draw: the right figures, few enough points, and the same points again while a run grows."""
 
 from __future__ import annotations
 
-import html
-import itertools
 import json
 import re
 from typing import Any
@@ -11,13 +9,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import charts
 from vitprof.analysis.downsample import group_size
-from vitprof.charts import LiveChart, Points, live_figure, overlay, plain, shares
+from vitprof.charts import LiveChart, Points, live_figure
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
@@ -165,53 +161,6 @@ def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_i
     assert rss.y.tolist() == [1, 3]
     cpu, rss = charts.CPU.build(telemetry, ORIGIN, 0, 2, 1)
     assert (cpu.y.tolist(), rss.y.tolist()) == ([150, 0], [1, 3])
-
-
-def test_a_colour_means_the_same_in_every_chart() -> None:
-    parts = {"data wait": charts.DATA_WAIT, "H2D": charts.H2D, "compute": charts.COMPUTE, "device busy": charts.COMPUTE}
-    seen = set()
-    for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
-        colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}
-        if trace["name"] in parts:
-            assert colours == {parts[trace["name"]]}
-            seen.add(trace["name"])
-        else:
-            assert not colours & set(parts.values())
-    assert seen == set(parts)
-    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.OTHER, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
-    assert len(set(named)) == len(named)
-    assert len(set(charts.RUN_COLOURS)) == len(charts.RUN_COLOURS)
-
-
-@given(st.text())
-def test_text_is_shown_as_it_is_and_never_read_as_markup(text: str) -> None:
-    assert not set("<>") & set(plain(text))
-    assert html.unescape(plain(text)) == html.unescape(html.escape(text, quote=False)) == text
-    assert re.sub("&(amp|lt|gt);", "", plain(text)).count("&") == 0
-
-
-def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
-    x = np.arange(3.0)
-    names = ["<b>bold</b> & co", *(f"run {i}" for i in range(9))]
-    figure = overlay([(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss")
-    assert [t.name for t in figure.data] == ["&lt;b&gt;bold&lt;/b&gt; &amp; co", *names[1:]]
-    assert figure.data[2].y.tolist() == [0, 2, 4]
-    assert len({t.line.color for t in figure.data[:8]}) == 8
-    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("step", "loss")
-    assert overlay([], x_title="x", y_title="y").data == ()
-
-
-def test_shares_are_stacked_bars_of_one_run_each() -> None:
-    figure = shares(
-        ["a", "<i>"], [("data wait", charts.DATA_WAIT, [1.0, 2.0]), ("compute", charts.COMPUTE, [3.0, 0.5])]
-    )
-    assert figure.layout.barmode == "stack"
-    assert [(t.name, t.marker.color, list(t.x)) for t in figure.data] == [
-        ("data wait", charts.DATA_WAIT, [1.0, 2.0]),
-        ("compute", charts.COMPUTE, [3.0, 0.5]),
-    ]
-    assert list(figure.data[0].y) == ["a", "&lt;i&gt;"]
-    assert "ms" in figure.layout.xaxis.title.text
 
 
 def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_time(make_steps: Any) -> None:

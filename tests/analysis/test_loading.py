@@ -1,0 +1,130 @@
+"""Where a batch's loading time goes, on traces whose parts are known, and DS-Analyzer's stalls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.loading import PARTS, loading_time, stalls
+
+NAN = math.nan
+
+
+@pytest.fixture
+def steps(make_steps: Any) -> dict[str, np.ndarray]:
+    """40 batches that a worker makes in 10 ms (2 read, 5 decode, 1 transform, 0.5 collate), on a loop of 20 ms."""
+    n = 40
+    trace: dict[str, np.ndarray] = make_steps([0.012] * n, [0.008] * n)
+    trace["made_start_s"] = trace["t_start_s"] - 0.001
+    trace["made_end_s"] = trace["made_start_s"] + 0.010
+    for name, value in {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "hand_over": 3}.items():
+        trace[f"{name}_s"] = np.full(n, value / 1e3)
+    trace["queue_depth"] = np.tile([0.0, 1.0, 2.0, 1.0], 10)
+    return trace
+
+
+def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
+    loading = loading_time(steps, makers=2)
+    assert [p.name for p in loading.parts] == list(PARTS)
+    ms = {p.name: p.ms.value for p in loading.parts}
+    expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
+    assert ms == pytest.approx(expected)
+    assert {p.name: p.frac for p in loading.parts} == pytest.approx({k: v / 13 for k, v in expected.items()})
+    assert loading.part("decode").ms == pytest.approx((5, 5, 5))
+    assert loading.part("read").words == "reading"
+    assert loading.made_ms.value == pytest.approx(10)
+    assert loading.busy_frac == pytest.approx(10 / (2 * 20))
+    assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, 0.25)
+    assert (loading.n, loading.largest) == (40, "decoding")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("read", "reading"), ("transform", "transforms"), ("collate", "collating"), ("hand_over", "hand-over")],
+)
+def test_the_largest_part_is_named_in_words(steps: Any, name: str, words: str) -> None:
+    steps[f"{name}_s"] = np.full(40, 0.05)
+    assert loading_time(steps).largest == words
+
+
+def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
+    keep = np.arange(40) >= 10
+    steps["read_s"][:10] = 9.0
+    loading = loading_time(steps, keep=keep)
+    assert loading.n == 30
+    assert loading.part("read").ms.value == pytest.approx(2)
+    noisy = steps | {"decode_s": np.random.default_rng(0).exponential(0.005, 40)}
+    decode = loading_time(noisy, keep=keep).part("decode").ms
+    assert decode.low < decode.value < decode.high
+
+
+def test_what_the_loader_cannot_tell_is_not_available_and_never_zero(make_steps: Any, steps: Any) -> None:
+    nothing = loading_time(make_steps([0.1] * 5, [0.1] * 5))
+    assert (nothing.n, nothing.largest) == (0, "")
+    assert all(math.isnan(p.ms.value) and math.isnan(p.frac) for p in nothing.parts)
+    assert all(math.isnan(v) for v in (nothing.busy_frac, nothing.queue_depth, nothing.queue_empty_frac))
+    steps["read_s"][:] = NAN  # read and decode in one go
+    partly = loading_time(steps)
+    assert math.isnan(partly.part("read").frac)
+    assert partly.part("rest").ms.value == pytest.approx(3.5)
+    assert sum(p.frac for p in partly.parts if p.frac >= 0) == pytest.approx(1)
+    assert loading_time({name: values[:0] for name, values in steps.items()}).n == 0
+
+
+def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
+    """Four threads decode for 30 ms altogether while the batch is made in 10 ms."""
+    steps["decode_s"] = np.full(40, 0.030)
+    alone = loading_time(steps)
+    assert alone.part("rest").ms.value == 0
+    assert alone.busy_frac == pytest.approx(0.5)
+    shared = loading_time(steps, makers=4, shared=True)
+    assert math.isnan(shared.part("rest").ms.value)
+    assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))
+
+
+def test_stalls_are_differences_and_their_intervals_are_propagated() -> None:
+    found = stalls((10e-3, 9.4e-3, 10.8e-3), (4e-3, 3.2e-3, 4.6e-3), (1e-3, 0.9e-3, 1.1e-3))
+    assert found.fetch.s_per_sample == pytest.approx(
+        (6e-3, 6e-3 - math.hypot(0.6, 0.6) * 1e-3, 6e-3 + math.hypot(0.8, 0.8) * 1e-3)
+    )
+    assert found.preparation.s_per_sample.value == pytest.approx(3e-3)
+    assert found.fetch.distinguishable
+    assert found.preparation.distinguishable
+    assert found.fetch.sentence.startswith("fetching costs 6.00 ms a sample (5.15 ms to 7.13 ms), 60% of the 10.0 ms")
+    assert "75% of the 4.00 ms" in found.preparation.sentence
+
+
+measured = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)).map(
+    lambda v: Interval(sorted(v)[1], sorted(v)[0], sorted(v)[2])
+)
+
+
+@given(measured, measured, measured)
+def test_a_stall_is_never_negative_without_saying_that_it_cannot_be_told_from_zero(
+    cold: Interval, warm: Interval, cached: Interval
+) -> None:
+    found = stalls(cold, warm, cached)
+    for stall, slow, fast in ((found.fetch, cold, warm), (found.preparation, warm, cached)):
+        value, low, high = stall.s_per_sample
+        assert 0 <= low <= value <= high
+        assert stall.distinguishable == ("not distinguishable" not in stall.sentence)
+        assert value == max(slow.value - fast.value, 0)
+        if stall.distinguishable:
+            assert slow.value > fast.value
+        else:
+            assert low == 0
+
+
+def test_a_missing_measurement_or_interval_is_said() -> None:
+    found = stalls((NAN, NAN, NAN), (2.0, NAN, NAN), (1.0, 1.0, 1.0))
+    assert found.fetch.sentence == "fetching: not measured"
+    assert math.isnan(found.fetch.s_per_sample.value)
+    assert not found.preparation.distinguishable  # one round has no spread
+    assert found.preparation.s_per_sample.value == 1.0
+    assert found.preparation.sentence == "preparing a sample: 1.00 s, without an interval to judge it by"

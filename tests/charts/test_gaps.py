@@ -1,0 +1,147 @@
+"""Charts of idle time: the figures they draw are those of the analysis, in words and in few shapes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from vitprof import charts
+from vitprof.analysis.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.loading import loading_time
+from vitprof.analysis.timeline import timeline
+from vitprof.analysis.utilisation import idle_bins
+from vitprof.charts.gaps import MAX_SHAPES
+from vitprof.charts.style import DEVICE_TIME, LOADING
+from vitprof.records import Phase
+
+ORIGIN = 90.0
+COLOURS = dict(DEVICE_TIME.values())
+
+
+@pytest.fixture
+def steps(make_steps: Any) -> dict[str, np.ndarray]:
+    """200 steps in two epochs: 30 ms wait, 10 ms copy, 40 ms compute, launched 60 ms after the batch came."""
+    n = 200
+    trace: dict[str, np.ndarray] = make_steps(np.full(n, 0.03), np.full(n, 0.04), h2d=0.01, epochs=np.arange(n) // 100)
+    for name in ("t_start_s", "compute_start_s"):
+        trace[name][100:] += 1.0
+    trace["h2d_start_s"] = trace["compute_start_s"] - 0.01
+    trace["host_s"] = np.full(n, 0.05)
+    return trace
+
+
+PHASES = [Phase("evaluate", 108.1, 108.9)]
+"""The device ends the first epoch at 108 s and the loop asks for the next batch at 109 s."""
+
+
+@pytest.fixture
+def gaps(steps: Any) -> Gaps:
+    return find_gaps(steps, PHASES)
+
+
+def valid(figure: go.Figure) -> go.Figure:
+    """The figure, if it is one that can be sent to a browser and names its x axis with a unit."""
+    json.dumps(figure.to_plotly_json(), cls=PlotlyJSONEncoder)
+    assert figure.layout.xaxis.title.text.count("(") >= 1
+    return figure
+
+
+def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> None:
+    figure = valid(charts.timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
+    by_name = {trace.name: trace for trace in figure.data}
+    assert all(trace.marker.color == COLOURS[name] for name, trace in by_name.items())
+    busy = by_name["compute"]
+    assert set(busy.y) == {"device"}
+    assert busy.base == pytest.approx(steps["compute_start_s"][98:103] - ORIGIN)
+    assert busy.x == pytest.approx(np.full(5, 0.04))
+    assert busy.hovertext[0] == "step 98<br>compute 40.0 ms"
+    wait = by_name["data wait"]
+    assert sorted(wait.y) == ["device"] * 4 + ["loop"] * 4  # the first of the epoch is the epoch's
+    assert "step 99<br>data wait 30.0 ms" in wait.hovertext
+    assert "step 99<br>device idle 30.0 ms, cause: data wait" in wait.hovertext
+    assert sorted(by_name["H2D"].y) == ["copy"] * 5 + ["device"] * 5
+    assert sorted(by_name["evaluation"].y) == ["device", "loop"]
+    assert by_name["evaluation"].x == pytest.approx([0.8, 0.8])
+    assert figure.layout.xaxis.title.text == "time since the run began (s), steps 98 to 102"
+
+
+def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> None:
+    figure = charts.timeline_chart(timeline(steps, PHASES, 0, 200), origin_s=ORIGIN)
+    n = sum(len(trace.x) for trace in figure.data)
+    assert MAX_SHAPES - 10 < n <= MAX_SHAPES
+    shown = {trace.name: len(trace.x) for trace in figure.data}
+    assert figure.layout.xaxis.title.text.endswith(f"steps 0 to {shown['compute'] - 1}")
+    assert len(figure.layout.shapes) == 0
+    assert len(figure.data) <= len(DEVICE_TIME)
+    assert charts.timeline_chart(timeline(steps, (), 0, 0), origin_s=ORIGIN).data == ()
+
+
+def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
+    figure = valid(charts.device_time(gaps, idle_interval(gaps)))
+    assert figure.layout.barmode == "stack"
+    assert sum(trace.x[0] for trace in figure.data) == pytest.approx(100)
+    shares = gaps.shares()
+    compute, wait = figure.data[0], figure.data[1]
+    assert (compute.name, wait.name) == ("compute 50%", "data wait 37%")
+    assert compute.x[0] == pytest.approx(100 * shares["busy"])
+    assert wait.marker.color == charts.DATA_WAIT
+    assert wait.text[0] == "data wait<br>37%"
+    assert wait.hovertext[0].startswith("idle, cause: data wait<br>37% (")
+    boundary = next(trace for trace in figure.data if trace.name.startswith("epoch boundary"))
+    assert boundary.name == "epoch boundary 1.4%"
+    assert boundary.text[0] == ""  # too narrow for words
+    assert figure.layout.xaxis.title.text.endswith("800 ms of evaluation not counted")
+    assert "evaluation" not in {trace.name for trace in figure.data}
+
+
+def test_a_run_without_a_span_gives_an_empty_bar(make_steps: Any) -> None:
+    assert charts.device_time(find_gaps(make_steps([], []), ())).data == ()
+
+
+def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: Any) -> None:
+    assert charts.loading_bar(loading_time(steps)).data == ()
+    steps |= {"read_s": np.full(200, 0.002), "decode_s": np.full(200, 0.006)}
+    figure = valid(charts.loading_bar(loading_time(steps)))
+    assert [(t.name, t.x[0], t.marker.color) for t in figure.data] == [
+        ("reading 25%", pytest.approx(2), LOADING["read"]),
+        ("decoding 75%", pytest.approx(6), LOADING["decode"]),
+    ]
+    assert figure.data[0].hovertext[0] == "reading<br>2.00 ms a batch (2 to 2 ms), 25%"
+    assert "n = 200" in figure.layout.xaxis.title.text
+
+
+def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps: Any) -> None:
+    edges, share = idle_bins(steps, PHASES)
+    figure = valid(charts.idle_heat(edges, share, origin_s=ORIGIN))
+    (heat,) = figure.data
+    assert heat.z.shape == (1, 500)
+    assert (heat.zmin, heat.zmax) == (0, 100)
+    assert heat.colorscale[0] == (0.0, charts.COMPUTE)
+    length = (edges[-1] - edges[0]) / 500
+    assert heat.x[0] == pytest.approx(edges[0] - ORIGIN + length / 2)
+    blank = heat.x[np.isnan(heat.z[0])] + ORIGIN
+    assert 108.1 < blank.min() < blank.max() < 108.9  # evaluation
+    busy = np.nanmean(1 - share[edges[1:] < 108.0])
+    assert busy == pytest.approx(0.5, abs=0.01)
+    none = charts.idle_heat(*idle_bins({k: v[:0] for k, v in steps.items()}, ()), origin_s=ORIGIN)
+    assert not np.size(none.data[0].z)
+
+
+def test_idle_over_time_lays_what_is_reported_over_what_is_true_and_what_is_sampled() -> None:
+    x = np.arange(3.0)
+    y = np.array([0.2, 0.5, math.nan])
+    figure = valid(charts.idle_over_time((x, y), true=(x, y * 0 + 0.4), sampled=(x, y / 2)))
+    true, sampled, reported = figure.data
+    np.testing.assert_allclose(reported.y, [20, 50, math.nan])
+    np.testing.assert_allclose(true.y[:2], 40)
+    np.testing.assert_allclose(sampled.y[:2], [10, 25])
+    assert (reported.line.shape, sampled.line.shape) == ("vh", "vh")  # each value tells of the time before it
+    assert sampled.line.color == charts.GPU_UTIL
+    assert len({t.line.color for t in figure.data}) == 3
+    assert [t.name for t in charts.idle_over_time((x, y)).data] == ["reported by vitprof"]

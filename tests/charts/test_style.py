@@ -1,0 +1,85 @@
+"""Colours that mean the same everywhere and can be told apart by everybody, and text that is no markup."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof import charts
+from vitprof.analysis.gaps import CAUSES
+from vitprof.analysis.loading import PARTS
+from vitprof.charts import LiveChart, plain
+from vitprof.charts.style import DEVICE_TIME, LOADING, TRUE
+
+LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
+# Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+LEAST_DISTANCE = 15
+"""CIE76 difference in CIELAB. Two or three is just noticeable side by side (Mokrzycki and Tatol 2011)."""
+
+
+def lab(colour: str, vision: str) -> np.ndarray:
+    """A colour "#rrggbb" in CIELAB (D65) as somebody with this vision sees it, (3,)."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.asarray(VISION[vision]) @ linear, 0, 1)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = (np.array(to_xyz) @ seen) / np.array([0.9505, 1.0, 1.089])
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize(
+    "together",
+    [
+        [colour for _, colour in DEVICE_TIME.values()],
+        list(LOADING.values()),
+        [charts.IDLE, charts.GPU_UTIL],
+        [TRUE, charts.GPU_UTIL],
+    ],
+    ids=["device", "loading", "idle", "true"],
+)
+def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together: list[str], vision: str) -> None:
+    for a, b in itertools.combinations(together, 2):
+        assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
+
+
+def test_everything_that_takes_time_has_a_colour() -> None:
+    assert set(DEVICE_TIME) == {"compute", *CAUSES}
+    assert set(LOADING) == set(PARTS)
+    assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
+
+
+def test_a_colour_means_the_same_in_every_chart() -> None:
+    parts = {"data wait": charts.DATA_WAIT, "H2D": charts.H2D, "compute": charts.COMPUTE, "device busy": charts.COMPUTE}
+    seen = set()
+    for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
+        colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}
+        if trace["name"] in parts:
+            assert colours == {parts[trace["name"]]}
+            seen.add(trace["name"])
+        else:
+            assert not colours & set(parts.values())
+    assert seen == set(parts)
+    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.OTHER, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
+    assert len(set(named)) == len(named)
+    assert len(set(charts.RUN_COLOURS)) == len(charts.RUN_COLOURS)
+
+
+@given(st.text())
+def test_text_is_shown_as_it_is_and_never_read_as_markup(text: str) -> None:
+    assert not set("<>") & set(plain(text))
+    assert html.unescape(plain(text)) == html.unescape(html.escape(text, quote=False)) == text
+    assert re.sub("&(amp|lt|gt);", "", plain(text)).count("&") == 0

@@ -1,0 +1,202 @@
+"""Charts of the device's idle time: moment by moment, over the whole run, and added up by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.gaps import IDLE_CAUSES, Gaps
+from vitprof.analysis.loading import Loading
+from vitprof.analysis.timeline import KINDS, LANES, Timeline
+from vitprof.charts.style import COMPUTE, DEVICE_TIME, GPU_UTIL, IDLE, LEGEND, LOADING, MARGIN, TRUE, axis
+
+Floats = NDArray[np.float64]
+
+MAX_SHAPES = 500
+"""Shapes in a time line: with more a browser takes long, and none is wide enough to be seen."""
+NARROW_FRAC = 0.05
+"""A part of a bar below this share has no text in it; its share stands in the legend all the same."""
+LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device"}
+
+
+def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
+    """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause.
+
+    One trace for each kind of stretch, so the cost does not depend on their number; whole steps from the first one on,
+    at most `MAX_SHAPES` stretches. `origin_s` is where the x axis begins, on the monotonic clock.
+    """
+    steps, counts = np.unique(line.step, return_counts=True)
+    fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
+    drawn = np.isin(line.step, steps[:fit])
+    device = LANES.index("device")
+    figure = go.Figure()
+    for number, name in enumerate(KINDS):
+        words, colour = DEVICE_TIME[name]
+        at = np.flatnonzero(drawn & (line.kind == number))
+        if not len(at):
+            continue
+        length = line.end_s[at] - line.start_s[at]
+        texts = [
+            f"step {k:,}<br>{'device idle' if lane == device and name != 'compute' else words} {formats.seconds(s)}"
+            + (f", cause: {words}" if lane == device and name != "compute" else "")
+            for k, lane, s in zip(line.step[at].tolist(), line.lane[at].tolist(), length.tolist(), strict=True)
+        ]
+        figure.add_bar(
+            x=length,
+            base=line.start_s[at] - origin_s,
+            y=[LANE_NAMES[LANES[lane]] for lane in line.lane[at].tolist()],
+            orientation="h",
+            name=words,
+            marker={"color": colour, "line": {"width": 0}},
+            hovertext=texts,
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    span = f", steps {int(steps[0]):,} to {int(steps[fit - 1]):,}" if len(steps) else ""
+    lanes = [LANE_NAMES[lane] for lane in LANES]
+    return figure.update_layout(
+        barmode="overlay",
+        bargap=0.15,
+        margin=MARGIN,
+        legend=LEGEND,
+        showlegend=True,
+        hovermode="closest",
+        xaxis=axis(f"time since the run began (s){span}"),
+        yaxis={"type": "category", "categoryorder": "array", "categoryarray": lanes[::-1], "fixedrange": True},
+    )
+
+
+def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
+    """Where the device's time went: compute and what it idled for, as one bar of 100%.
+
+    `intervals` (`analysis.gaps.idle_interval`) adds 95% intervals to the hover texts.
+    """
+    shares = gaps.shares()
+    parts = []
+    for name, share in zip(("compute", *IDLE_CAUSES), shares.values(), strict=True):
+        words, colour = DEVICE_TIME[name]
+        known = (intervals or {}).get(name)
+        spread = f" ({_range(known, 100, '%')})" if known is not None and np.isfinite(known.low) else ""
+        text = f"{words if name == 'compute' else f'idle, cause: {words}'}<br>{formats.percent(share)}{spread}"
+        parts.append((words, colour, share * 100, formats.percent(share), f"{text} of {formats.seconds(gaps.span_s)}"))
+    apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
+    return _one_bar("device", parts, f"share of the device's time (%){apart}")
+
+
+def loading_bar(loading: Loading) -> go.Figure:
+    """Where the time of loading a batch goes, in milliseconds, as one bar; parts that are not known are not in it."""
+    parts = []
+    for part in loading.parts:
+        if not part.frac >= 0:
+            continue
+        ms = formats.seconds(part.ms.value / 1e3)
+        spread = f" ({_range(part.ms, 1, ' ms')})" if np.isfinite(part.ms.low) else ""
+        text = f"{part.words}<br>{ms} a batch{spread}, {formats.percent(part.frac)}"
+        parts.append((part.words, LOADING[part.name], part.ms.value, formats.percent(part.frac), text))
+    return _one_bar("batch", parts, f"mean time to load a batch (ms), n = {loading.n:,}")
+
+
+def idle_heat(edges_s: Floats, share: Floats, *, origin_s: float) -> go.Figure:
+    """Idle share over the run as one row of colours (`analysis.utilisation.idle_bins`): its cost is the same however
+    long the run. Green is busy, as everywhere; pale is idle; evaluation is left blank."""
+    centre = (edges_s[:-1] + edges_s[1:]) / 2 - origin_s if len(edges_s) else edges_s
+    heat = go.Heatmap(
+        x=centre,
+        y=["device"],
+        z=share[None] * 100,
+        zmin=0,
+        zmax=100,
+        colorscale=[[0.0, COMPUTE], [1.0, "#F4F1E6"]],
+        showscale=False,
+        hovertemplate="at %{x:.4~g} s<br>device idle %{z:.0f}%<extra></extra>",
+    )
+    return go.Figure(heat).update_layout(
+        margin=MARGIN,
+        xaxis=axis("time since the run began (s); green: busy, pale: idle"),
+        yaxis={"type": "category", "fixedrange": True, "showgrid": False},
+    )
+
+
+def idle_over_time(
+    reported: tuple[Floats, Floats],
+    *,
+    true: tuple[Floats, Floats] | None = None,
+    sampled: tuple[Floats, Floats] | None = None,
+    sampled_name: str = "100% - GPU-util (NVML-style, trailing)",
+) -> go.Figure:
+    """The device's idle share over time, each line (seconds since the run began, share 0 to 1).
+
+    `reported` is what vitprof found, each value at the end of the stretch that it describes; `true` is what it must be
+    by arithmetic; `sampled` is what a counter like NVML's leaves at its sampling times, a mean of the time before.
+    """
+    lines: list[tuple[str, tuple[Floats, Floats] | None, dict[str, Any]]] = [
+        ("true, by arithmetic", true, {"color": TRUE, "width": 7}),
+        (sampled_name, sampled, {"color": GPU_UTIL, "width": 1.5, "shape": "vh"}),
+        ("reported by vitprof", reported, {"color": IDLE, "width": 2, "shape": "vh"}),
+    ]
+    figure = go.Figure(
+        [
+            go.Scatter(
+                x=xy[0],
+                y=xy[1] * 100,
+                name=name,
+                mode="lines",
+                line=line,
+                hovertemplate="%{y:.1f}%",
+            )
+            for name, xy, line in lines
+            if xy is not None
+        ]
+    )
+    return figure.update_layout(
+        margin=MARGIN,
+        legend=LEGEND,
+        showlegend=True,
+        hovermode="x unified",
+        xaxis=axis("time since the run began (s)"),
+        yaxis=axis("device idle (%)", range=[0, 105]),
+    )
+
+
+def _one_bar(name: str, parts: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
+    """One stacked bar of (name, colour, length, share in words, hover text); none of length 0."""
+    whole = sum(length for _, _, length, _, _ in parts if length > 0)
+    figure = go.Figure(
+        [
+            go.Bar(
+                y=[name],
+                x=[length],
+                name=f"{words} {share}",
+                orientation="h",
+                marker={"color": colour, "line": {"width": 0}},
+                text=[f"{words}<br>{share}" if length > NARROW_FRAC * whole else ""],
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                constraintext="inside",
+                hovertext=[text],
+                hovertemplate="%{hovertext}<extra></extra>",
+            )
+            for words, colour, length, share, text in parts
+            if length > 0
+        ]
+    )
+    return figure.update_layout(
+        barmode="stack",
+        margin=MARGIN,
+        legend=LEGEND | {"traceorder": "normal"},
+        uniformtext={"minsize": 11, "mode": "hide"},
+        showlegend=True,
+        xaxis=axis(x_title, range=[0, whole] if whole > 0 else None),
+        yaxis={"type": "category", "fixedrange": True},
+    )
+
+
+def _range(interval: Interval, scale: float, unit: str) -> str:
+    """Both ends of an interval as a person reads them, rounded alike."""
+    return f"{interval.low * scale:.3g} to {interval.high * scale:.3g}{unit}"

@@ -1,0 +1,105 @@
+"""The waterfall of headroom: what a step takes with free data, and what each stage of loading adds."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from vitprof import formats
+from vitprof.analysis.headroom import Anchor, Headroom, Part
+from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, OTHER, RUN_COLOURS, axis
+
+STORAGE = RUN_COLOURS[1]
+COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE}
+FREE, ALL = "data free (A)", "the job"
+
+
+def waterfall(found: Headroom, batch_size: int) -> go.Figure:
+    """Bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest anchor.
+
+    Error bars are 95% intervals. A part that cannot be told from nothing is grey and says so.
+    """
+    known = [a for a in found.anchors if a.n_runs]
+    scale = batch_size * 1e3
+    labels: list[str] = []
+    base: list[float] = []
+    height: list[float] = []
+    errors: list[tuple[float, float]] = []
+    colours: list[str] = []
+    text: list[str] = []
+    hover: list[str] = []
+
+    def add(label: str, start: float, anchor: Anchor | Part, colour: str, words: str, told: str) -> None:
+        labels.append(label)
+        base.append(start * scale)
+        height.append(anchor.s_per_sample * scale)
+        errors.append(((anchor.high - anchor.s_per_sample) * scale, (anchor.s_per_sample - anchor.low) * scale))
+        colours.append(colour)
+        text.append(words)
+        hover.append(told)
+
+    if known:
+        add(
+            FREE if known[0].role == "A" else f"anchor {known[0].role}",
+            0.0,
+            known[0],
+            COMPUTE,
+            *_of(known[0], batch_size),
+        )
+        for part, before in zip(found.parts, known, strict=False):
+            colour = COLOURS.get(part.name.rpartition(" and ")[2], OTHER) if part.distinguishable else OTHER
+            add(part.name, before.s_per_sample, part, colour, *_of_part(part, batch_size))
+        if len(known) > 1:
+            role = known[-1].role
+            add(
+                f"{ALL} ({role}, {'cold' if role == 'D' else 'warm'})",
+                0.0,
+                known[-1],
+                RUN_COLOURS[0],
+                *_of(known[-1], batch_size),
+            )
+    bar = go.Bar(
+        x=labels,
+        y=height,
+        base=base,
+        marker_color=colours,
+        text=text,
+        textposition="outside",
+        cliponaxis=False,
+        hovertext=hover,
+        hovertemplate="%{hovertext}<extra></extra>",
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [up for up, _ in errors],
+            "arrayminus": [down for _, down in errors],
+            "color": OTHER,
+        },
+    )
+    figure = go.Figure([bar] if known else [])
+    title = "time of a step (ms)" + (", simulated device" if found.simulated else "")
+    return figure.update_layout(
+        margin=MARGIN,
+        showlegend=False,
+        xaxis={"type": "category"},
+        yaxis=axis(title, rangemode="tozero"),
+    )
+
+
+def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
+    """What stands at the bar of an anchor, and what its hover text says."""
+    low, high = (formats.seconds(v * batch) for v in (anchor.low, anchor.high))
+    step = formats.seconds(anchor.s_per_sample * batch)
+    speed = formats.number(1 / anchor.s_per_sample, "samples/s")
+    runs = f"{anchor.n_steps} steps of {anchor.n_runs} {'run' if anchor.n_runs == 1 else 'runs'}"
+    return step, f"anchor {anchor.role}: {step} a step ({low} to {high})<br>{speed}<br>{runs}"
+
+
+def _of_part(part: Part, batch: int) -> tuple[str, str]:
+    low, high = (formats.seconds(v * batch) for v in (part.low, part.high))
+    cost = formats.seconds(part.s_per_sample * batch)
+    if not part.distinguishable:
+        return (
+            "not distinguishable",
+            f"{part.name}: not distinguishable from nothing<br>{cost} a step ({low} to {high})",
+        )
+    return f"+{cost}", f"{part.name}: {cost} a step ({low} to {high})<br>{formats.percent(part.share)} of the slowest"

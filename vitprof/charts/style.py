@@ -1,0 +1,57 @@
+"""What all charts share: colours that mean the same everywhere, axes, margins, and text that is no markup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Okabe and Ito's palette (2008), told apart with every kind of colour vision. What it has no colour for was chosen so
+# that it stays apart from the rest of its chart in CIELAB as people with protanopia, deuteranopia and tritanopia see it
+# (Machado et al. 2009); tests/charts measures that.
+DATA_WAIT = "#E69F00"
+H2D = "#56B4E9"
+COMPUTE = "#009E73"
+HOST = "#785EF0"
+EPOCH_BOUNDARY = "#8C510A"
+LOGGING = "#F0E442"
+OTHER = "#5F6368"
+EVALUATION = "#C7CDD3"
+GPU_UTIL = "#0072B2"
+MEMORY = "#D55E00"
+LOSS = "#CC79A7"
+IDLE = "#DC267F"
+TRUE = "#999999"
+RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, OTHER)
+
+DEVICE_TIME: dict[str, tuple[str, str]] = {
+    "compute": ("compute", COMPUTE),
+    "data_wait": ("data wait", DATA_WAIT),
+    "h2d": ("H2D", H2D),
+    "host": ("host work", HOST),
+    "epoch_boundary": ("epoch boundary", EPOCH_BOUNDARY),
+    "evaluation": ("evaluation", EVALUATION),
+    "logging": ("recording", LOGGING),
+    "other": ("other", OTHER),
+}
+"""What the device does, or idles for (`analysis.gaps.CAUSES`) -> its name and colour."""
+
+LOADING: dict[str, str] = {
+    "read": "#662506",
+    "decode": "#CC4C02",
+    "transform": "#FE9929",
+    "collate": "#FEE391",
+    "rest": OTHER,
+    "hand_over": "#B7A8E8",
+}
+"""Parts of a batch's loading time (`analysis.loading.PARTS`) -> colour: shades of the data wait that they end in."""
+
+LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
+MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
+
+
+def plain(text: str) -> str:
+    """`text` with the characters that Plotly reads as markup made harmless."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, "zeroline": False, **more}
