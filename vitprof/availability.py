@@ -14,12 +14,14 @@ from typing import Any, Literal
 import psutil
 
 from vitprof import home
-from vitprof.catalog import DATASETS, DatasetInfo
+from vitprof.accelerators import is_simulated
+from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config import RunConfig
 from vitprof.footprint import Footprint, footprint
 from vitprof.formats import size
 from vitprof.locations.tmpfs import find_tmpfs
 from vitprof.parts import Combination, prepared_as, why_not
-from vitprof.strategies import Strategy
+from vitprof.strategies import Strategy, strategy
 from vitprof.telemetry import GpuInfo, list_gpus
 
 Verdict = Literal["ok", "note", "bad"]
@@ -77,32 +79,38 @@ def look_around() -> Machine:
     )
 
 
-def why_unavailable(strategy: Strategy, info: DatasetInfo, machine: Machine | None = None) -> str:
-    """Why `strategy` cannot load `info` here, in one line; "" if it can."""
-    seen = availability(strategy, info, machine=machine)
+def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None = None) -> str:
+    """Why `plan` cannot load `info` here, in one line; "" if it can."""
+    seen = availability(plan, info, machine=machine)
     return seen.reason if seen.verdict == "bad" else ""
 
 
 def availability(
-    strategy: Strategy,
+    plan: Strategy,
     info: DatasetInfo,
     settings: Mapping[str, Any] | None = None,
     *,
     machine: Machine | None = None,
 ) -> Availability:
-    """Whether `strategy` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
+    """Whether `plan` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
     machine = machine or look_around()
     settings = settings or {}
-    parts = strategy.combination(info, settings)
+    parts = plan.combination(info, settings)
     if wrong := why_not(info, parts):
-        others = [d.name for d in DATASETS.values() if why_not(d, strategy.combination(d)) is None]
-        if parts == strategy.combination(info) and others:
+        others = [d.name for d in DATASETS.values() if why_not(d, plan.combination(d)) is None]
+        if parts == plan.combination(info) and others:
             return Availability("bad", f"it cannot load {info.name}; choose the data set {' or '.join(others)}")
         return Availability("bad", f"{wrong.field} {wrong.value}: {wrong.allowed}")
     for reason in _obstacles(parts, info, machine):
         return Availability("bad", reason)
     notes = "; ".join(_limits(parts, info, settings.get("device") or "auto", machine))
     return Availability("note", notes) if notes else OK
+
+
+def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
+    """Whether a job could run here, as far as that can be told without trying."""
+    info = dataset_info(config.dataset, config.n_images)
+    return availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict != "bad"
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
@@ -155,12 +163,13 @@ def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
 
 def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine) -> Iterator[str]:
     """What works, but not as the strategy means it."""
-    on_cpu = device == "cpu" or not machine.gpus
+    simulated = is_simulated(device)
+    on_cpu = not simulated and (device == "cpu" or not machine.gpus)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
         yield NOTHING_TO_COPY[parts.transfer]
-    if on_cpu and parts.loader == "dali":
+    if (on_cpu or simulated) and parts.loader == "dali":
         yield "without a GPU DALI decodes on the CPU"
-    if not on_cpu:
+    if not (on_cpu or simulated):
         needed = footprint(parts, info).device_bytes
         smallest = min((g.memory_bytes for g in machine.gpus if math.isfinite(g.memory_bytes)), default=math.inf)
         if needed > smallest:

@@ -110,6 +110,9 @@ class TelemetrySample:
     job_cpu_pct: float = measured("CPU use of the job's process and its workers, 100 = one core busy")
     job_rss_bytes: float = measured("resident memory of the job's processes; pages that workers share count each time")
     disk_read_bytes_per_s: float = measured("bytes the machine's disks delivered; a warm page cache shows as 0")
+    job_cpu_wait_pct: float = measured(
+        "time the job's threads were ready to run and had no core, 100 = one thread all the time; Linux's schedstat"
+    )
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,20 @@ class RunSummary:
     loss_last: float = measured("training loss of the last step")
     test_loss: float = measured("mean loss on the test set at the last evaluation")
     test_accuracy: float = measured("share of the test set classified right at the last evaluation")
+    exposed_h2d_frac: float = measured("share of the steady time that the device idled because of a copy to it")
+    idle_host_frac: float = measured(
+        "share of the steady time that the device idled for Python, launches and optimizer bookkeeping"
+    )
+    idle_recording_frac: float = measured("share of the steady time that the device idled for vitprof's own recording")
+    recording_frac: float = measured(
+        "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
+    )
+    read_ms: float = measured("inside the loader, for each batch: reading bytes from storage")
+    decode_ms: float = measured("inside the loader, for each batch: decoding and cropping")
+    transform_ms: float = measured("inside the loader, for each batch: transforms and augmentation")
+    collate_ms: float = measured("inside the loader, for each batch: making one batch of the samples")
+    hand_over_ms: float = measured("for each batch: the loop's wait after it was made")
+    queue_depth_mean: float = measured("batches that were ready when the loop asked for one")
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class RunStore:
             raise
 
     def _create_tables(self) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             if db.dialect.name == "sqlite":
                 db.exec_driver_sql("BEGIN IMMEDIATE")  # two programs may open a new store at the same moment
             found = None
@@ -226,7 +226,8 @@ class RunStore:
                 )
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A connection whose work is kept at the end of the block, all or none. Raises `StoreError`."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -241,7 +242,7 @@ class RunStore:
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
         """A new run with status "queued", owned by this process; its id."""
         me = psutil.Process()
-        with self._transaction() as db:
+        with self.transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(
                     name=run_name(config),
@@ -265,14 +266,14 @@ class RunStore:
             values["summary"] = summary_to_dict(values["summary"])
         if "phases" in values:
             values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
 
     def run(self, run_id: int) -> StoredRun:
         """One run. Raises `StoreError` if there is none with this id."""
         row = None
         if 0 < run_id <= MAX_ID:
-            with self._transaction() as db:
+            with self.transaction() as db:
                 row = db.execute(sa.select(runs).where(runs.c.id == run_id)).one_or_none()
         if row is None:
             raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
@@ -292,7 +293,7 @@ class RunStore:
             query = query.where(runs.c.group_key == group_key)
         if statuses is not None:
             query = query.where(runs.c.status.in_(list(statuses)))
-        with self._transaction() as db:
+        with self.transaction() as db:
             return [_stored_run(row) for row in db.execute(query)]
 
     def delete(self, run_id: int) -> None:
@@ -302,7 +303,7 @@ class RunStore:
         """
         if self.run(run_id).live:
             raise StoreError(f"run {run_id} is still going on; stop it first")
-        with self._transaction() as db:
+        with self.transaction() as db:
             for table in (steps, telemetry):
                 db.execute(sa.delete(table).where(table.c.run_id == run_id))
             db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
@@ -318,7 +319,7 @@ class RunStore:
         ]
         marked = []
         error = "the program that ran it ended without finishing the run"
-        with self._transaction() as db:
+        with self.transaction() as db:
             for run in gone:
                 # live still? its program may have finished the run, and ended, after the query above
                 still_live = sa.update(runs).where(runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES))
@@ -344,7 +345,7 @@ class RunStore:
 
     def _append(self, table: sa.Table, rows: list[dict[str, float | int]]) -> None:
         if rows:
-            with self._transaction() as db:
+            with self.transaction() as db:
                 db.execute(sa.insert(table), rows)
 
     def steps(self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS) -> Series:
@@ -357,7 +358,7 @@ class RunStore:
 
     def _series(self, table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> Series:
         query = sa.select(*(table.c[n] for n in names)).where(table.c.run_id == run_id, order > after).order_by(order)
-        with self._transaction() as db:
+        with self.transaction() as db:
             rows = db.execute(query).fetchall()
         matrix = np.array([tuple(r) for r in rows], dtype=np.float64).reshape(len(rows), len(names))
         return {name: matrix[:, i] for i, name in enumerate(names)}
@@ -367,7 +368,7 @@ def _add_what_version_2_has(db: sa.Connection) -> None:
     """New columns and tables. What was not measured then is null, which is read as "not available"."""
     inspector = sa.inspect(db)
     preparer = db.dialect.identifier_preparer
-    for table in (runs, steps):
+    for table in (runs, steps, telemetry):
         known = {column["name"] for column in inspector.get_columns(table.name)}
         for column in table.columns:
             if column.name not in known:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vitprof.analysis.chain import busy_intervals
 from vitprof.analysis.gaps import CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
 from vitprof.analysis.intervals import complement, total
-from vitprof.analysis.summary import steady_state
+from vitprof.analysis.steady import steady_state
 from vitprof.analysis.timeline import KINDS, LANES, timeline
 from vitprof.records import STEP_COLUMNS, Phase
 

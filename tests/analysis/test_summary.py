@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.summary import first_of_epoch, steady_state, summarise, throughput_interval
+from vitprof.analysis.steady import first_of_epoch, steady_state
+from vitprof.analysis.summary import summarise, throughput_interval
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
 

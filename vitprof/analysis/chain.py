@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.intervals import Intervals, Ints, from_seconds, nanoseconds, union
-from vitprof.analysis.summary import first_of_epoch
+from vitprof.analysis.steady import first_of_epoch
 from vitprof.records import Phase
 
 Floats = NDArray[np.float64]

@@ -10,27 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.bootstrap import ratio_interval
+from vitprof.analysis.gaps import find_gaps
+from vitprof.analysis.recording import recording_cost
+from vitprof.analysis.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
 
 Series = Mapping[str, NDArray[np.float64]]
 Floats = NDArray[np.float64]
-
-
-def first_of_epoch(steps: Series) -> NDArray[np.bool_]:
-    """Which steps begin an epoch, the very first included. (n,) bool."""
-    epoch = steps["epoch"]
-    return np.concatenate([np.ones(min(1, len(epoch)), dtype=bool), np.diff(epoch) > 0])
-
-
-def steady_state(steps: Series) -> NDArray[np.bool_]:
-    """Which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
-
-    Where every step is the first of its epoch (a batch as large as the set) only the warm-up is left out.
-    """
-    past_warmup = steps["warmup"] == 0
-    steady = past_warmup & ~first_of_epoch(steps)
-    return np.asarray(steady if steady.any() else past_warmup)
 
 
 def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
@@ -67,13 +54,15 @@ def summarise(
     t_end_s: float,
 ) -> RunSummary:
     """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock."""
-    steady = {name: values[steady_state(steps)] for name, values in steps.items()}
+    keep = steady_state(steps)
+    steady = {name: values[keep] for name, values in steps.items()}
     time = float(steady["step_s"].sum())
     samples_per_s = float(steady["samples"].sum()) / time if time > 0 else math.nan
     low, high = throughput_interval(steady["samples"], steady["step_s"])
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s)
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
     trained = not config.loader_only
+    idle = find_gaps(steps, phases, keep=keep).shares() if trained else {}
 
     def share(name: str) -> float:
         return float(steady[name].sum()) / time if time > 0 else math.nan
@@ -129,6 +118,16 @@ def summarise(
         loss_last=float(steps["loss"][-1]) if len(steps["step"]) else math.nan,
         test_loss=fact("test_loss"),
         test_accuracy=fact("test_accuracy"),
+        exposed_h2d_frac=idle.get("h2d", math.nan),
+        idle_host_frac=idle.get("host", math.nan),
+        idle_recording_frac=idle.get("logging", math.nan),
+        recording_frac=recording_cost(steps, phases).frac,
+        read_ms=_mean(steady["read_s"]) * 1e3,
+        decode_ms=_mean(steady["decode_s"]) * 1e3,
+        transform_ms=_mean(steady["transform_s"]) * 1e3,
+        collate_ms=_mean(steady["collate_s"]) * 1e3,
+        hand_over_ms=_mean(steady["hand_over_s"]) * 1e3,
+        queue_depth_mean=_mean(steady["queue_depth"]),
     )
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.summary import summarise
+from vitprof.analysis.verdict import judge
+from vitprof.availability import can_run
 from vitprof.errors import StoreError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
@@ -32,9 +35,16 @@ class JobRecorder:
     """Runs one job to its end and records it."""
 
     def __init__(
-        self, store: RunStore, run_id: int, stop: threading.Event, clock: Callable[[], float] = time.perf_counter
+        self,
+        store: RunStore,
+        run_id: int,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        logs: Path | None = None,
     ) -> None:
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
+        self._logs = logs
         self._config = store.run(run_id).config
         self._facts: dict[str, Any] = {}
         self._notices: list[str] = []
@@ -53,7 +63,7 @@ class JobRecorder:
             return
         origin = self._clock()
         self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
-        runner = start_runner(self._config, ensure_dir(log_dir()) / f"run-{self._run_id}.log")
+        runner = start_runner(self._config, ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log")
         try:
             self._follow(runner)
         finally:
@@ -166,18 +176,16 @@ class JobRecorder:
         """Settle status and summary."""
         without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
         status, error = self._end or without_a_word
-        summary = summarise(
-            self._config,
-            self._store.steps(self._run_id),
-            self._store.telemetry(self._run_id),
-            self._phases,
-            self._facts,
-            t_origin_s=origin,
-            t_end_s=self._clock(),
-        )
-        self._store.update_run(
-            self._run_id, status=status, stage="", progress=None, message="", error=error, summary=summary
-        )
+        settled = settle(self._store, self._run_id, origin, self._clock())
+        self._store.update_run(self._run_id, status=status, stage="", progress=None, message="", error=error, **settled)
+
+
+def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
+    """The columns "summary" and "verdict" of a run that has ended, from what the store has of it."""
+    run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    summary = summarise(run.config, steps, telemetry, run.phases, run.facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
+    verdict = judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, possible=can_run)
+    return {"summary": summary, "verdict": verdict.to_dict()}
 
 
 def settle_interrupted(store: RunStore) -> None:
@@ -187,13 +195,4 @@ def settle_interrupted(store: RunStore) -> None:
         if run.t_origin_s is None or not len(steps["step"]):
             continue
         last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
-        summary = summarise(
-            run.config,
-            steps,
-            store.telemetry(run_id),
-            run.phases,
-            run.facts,
-            t_origin_s=run.t_origin_s,
-            t_end_s=last_s,
-        )
-        store.update_run(run_id, summary=summary)
+        store.update_run(run_id, **settle(store, run_id, run.t_origin_s, last_s))

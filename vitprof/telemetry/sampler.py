@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, disk_read_bytes
+from vitprof.telemetry.runqueue import RunQueue
 
 JOIN_S = 10.0
 """How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
@@ -44,7 +45,8 @@ class Telemetry:
         nvml: Nvml | None = None,
     ) -> None:
         """`pid` is the job's process, or this one. `device` is `auto`, `cpu`, `cuda:N` or `simulated:...`, and
-        `gpu_uuid` is which GPU that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise one is opened for GPUs.
+        `gpu_uuid` is which GPU that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise
+        one is opened for GPUs.
         """
         self.notices = []
         self.gauges = {}
@@ -60,6 +62,7 @@ class Telemetry:
         self._sought = False
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
+        self._run_queue = RunQueue()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
         self._stop = threading.Event()
@@ -96,6 +99,7 @@ class Telemetry:
         row["t_s"] = now
         row["cpu_pct"] = self._machine_cpu()
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
+        row["job_cpu_wait_pct"] = self._run_queue.sample(now, self._tree.pids)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_read_bytes())
         row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
         row.update(self.gauges)

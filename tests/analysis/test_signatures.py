@@ -1,0 +1,399 @@
+"""Each signature on made traces with it and without it; and none of them in noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.signatures import RULES, Signature, find_signatures
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+
+MB = 2.0**20
+FACTS = {"cpu_count": 4, "memory_bytes": 8 * 2**30}
+IN_WORKERS = {"strategy": "workers", "storage": "imagefolder", "loader": "dataloader", "dataset": "photos"}
+IN_LOOP = {"strategy": "per-sample", "storage": "imagefolder", "loader": "dataloader", "workers": 0}
+IN_LOOP |= {"dataset": "photos"}
+
+
+def trace(
+    wait: Sequence[float] | np.ndarray,
+    host: float | np.ndarray = 0.01,
+    *,
+    epoch_steps: int | None = None,
+    warmup: int = 2,
+    **columns: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Steps of a device that works while the host works: a wait and then host work, all of it exposed."""
+    wait = np.asarray(wait, dtype=float)
+    n = len(wait)
+    host = np.broadcast_to(np.asarray(host, dtype=float), (n,))
+    step = wait + host
+    start = 100 + np.concatenate([[0.0], np.cumsum(step)])[:n]
+    number = np.arange(n, dtype=float)
+    known = {
+        "step": number,
+        "epoch": number // (epoch_steps or n),
+        "t_start_s": start,
+        "data_wait_s": wait,
+        "exposed_wait_s": wait,
+        "h2d_s": np.zeros(n),
+        "compute_start_s": start + wait,
+        "compute_s": host,
+        "host_s": host,
+        "gap_s": wait,
+        "step_s": step,
+        "samples": np.full(n, 32.0),
+        "warmup": (number < warmup).astype(float),
+    } | columns
+    return {name: known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS}
+
+
+def telemetry(t_s: Sequence[float] | np.ndarray = (), **known: Any) -> dict[str, np.ndarray]:
+    n = len(t_s)
+    columns = {"t_s": t_s, **known}
+    return {c: np.broadcast_to(np.asarray(columns.get(c, np.nan), dtype=float), (n,)).copy() for c in TELEMETRY_COLUMNS}
+
+
+def found(
+    steps: Mapping[str, np.ndarray],
+    seen: Mapping[str, np.ndarray] | None = None,
+    facts: Mapping[str, Any] = FACTS,
+    **config: Any,
+) -> dict[str, Signature]:
+    what = find_signatures(steps, telemetry() if seen is None else seen, RunConfig(**config), facts)
+    assert len({s.name for s in what}) == len(what)
+    return {s.name: s for s in what}
+
+
+def noise(n: int, seed: int, mean: float = 0.01, spread: float = 0.2) -> np.ndarray:
+    return mean * np.exp(spread * np.random.default_rng(seed).standard_normal(n))
+
+
+# worker-period
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
+    wait = noise(160, seed=workers, mean=0.001)
+    wait[::workers] += 0.05
+    s = found(trace(wait), workers=workers, **IN_WORKERS)["worker-period"]
+    assert s.cost_s_per_step == pytest.approx(0.05 / workers, rel=0.02)
+    assert s.evidence["period_steps"] == workers
+    assert s.cost_frac == pytest.approx(0.05 / workers / (0.011 + 0.05 / workers), rel=0.05)
+    assert "51." in s.sentence
+    assert "in order" in s.sentence
+
+
+def test_the_period_begins_anew_with_each_epoch() -> None:
+    wait = noise(210, seed=1, mean=0.001)
+    wait[np.arange(210) % 21 % 4 == 3] += 0.05  # 21 batches an epoch: no multiple of the 4 workers
+    s = found(trace(wait, epoch_steps=21), workers=4, **IN_WORKERS)["worker-period"]
+    assert s.evidence["stall_s"] == pytest.approx(0.051, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "stalls",
+    [
+        np.zeros(160),
+        np.where(np.arange(160) % 5 == 0, 0.05, 0.0),  # another period than that of the 4 workers
+        np.linspace(0, 0.05, 160),  # a drift correlates at every lag
+        np.where(np.arange(160) % 2 == 0, 0.05, 0.0),  # a period of 2 is no sign of 4 workers
+        np.where(np.arange(160) == 80, 0.5, 0.0),
+    ],
+    ids=["none", "every fifth", "drift", "every second", "one"],
+)
+def test_no_stall_at_every_num_workers_th_batch(stalls: np.ndarray) -> None:
+    wait = noise(160, seed=2, mean=0.001) + stalls
+    assert "worker-period" not in found(trace(wait), workers=4, **IN_WORKERS)
+
+
+def test_a_period_needs_workers_steps_and_a_cost() -> None:
+    wait = noise(160, seed=3, mean=0.001)
+    wait[::4] += 0.05
+    assert "worker-period" not in found(trace(wait), **IN_LOOP)
+    assert "worker-period" not in found(trace(wait[:24]), workers=4, **IN_WORKERS)
+    tiny = noise(160, seed=3, mean=1e-6)
+    tiny[::4] += 1e-5
+    assert "worker-period" not in found(trace(tiny), workers=4, **IN_WORKERS)
+    hidden = trace(wait)
+    hidden["exposed_wait_s"] = np.zeros(160)  # queued device work covers it: it costs nothing
+    assert "worker-period" not in found(hidden, workers=4, **IN_WORKERS)
+
+
+# slow-worker
+
+
+def made(times: Sequence[float], n: int = 160, seed: int = 1, spread: float = 0.2) -> dict[str, np.ndarray]:
+    """The loader's columns of workers that take `times` for a batch, in turns."""
+    worker = np.arange(n) % len(times)
+    took = np.asarray(times)[worker] * noise(n, seed, 1.0, spread)
+    end = 100 + np.arange(n) * 0.03
+    return {"worker": worker.astype(float), "made_start_s": end - took, "made_end_s": end}
+
+
+@pytest.mark.parametrize(("times", "worst"), [([0.1, 0.2], 1), ([0.1, 0.1, 0.15], 2), ([0.3, 0.1, 0.1, 0.1], 0)])
+def test_one_slow_worker(times: list[float], worst: int) -> None:
+    s = found(trace(noise(160, 1, 0.05), **made(times)), workers=len(times), **IN_WORKERS)["slow-worker"]
+    usual = min(times)
+    assert s.evidence["worker"] == worst
+    assert s.evidence["times_slower"] == pytest.approx(times[worst] / usual, rel=0.15)
+    assert s.cost_s_per_step == pytest.approx(min((times[worst] - usual) / len(times), 0.05), rel=0.25)
+
+
+@pytest.mark.parametrize("times", [[0.1, 0.1], [0.1, 0.11, 0.1], [0.2, 0.2, 0.1, 0.1], [0.1]])
+def test_no_slow_worker(times: list[float]) -> None:
+    assert "slow-worker" not in found(trace(noise(160, 1, 0.05), **made(times)), workers=len(times), **IN_WORKERS)
+
+
+def test_a_slow_worker_needs_batches_to_tell_by() -> None:
+    assert "slow-worker" not in found(trace(noise(28, 1), **made([0.1, 0.1, 0.1, 0.3], 28)), workers=4, **IN_WORKERS)
+
+
+# epoch-start, first-batch
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_start_of_each_epoch(persistent: bool) -> None:
+    wait = noise(200, seed=4, mean=0.002)
+    wait[::50] = 0.8
+    s = found(trace(wait, epoch_steps=50), workers=2, persistent_workers=persistent, **IN_WORKERS)["epoch-start"]
+    assert s.evidence["n_epochs"] == 3
+    assert s.cost_s_per_step == pytest.approx(0.798 / 50, rel=0.01)
+    assert s.cost_frac == pytest.approx(0.8 / (0.8 + 50 * 0.012), rel=0.03)
+    assert ("persistent_workers is off" in s.sentence) is not persistent
+
+
+def test_an_epoch_that_begins_like_any_other_step() -> None:
+    assert not found(trace(noise(200, seed=5), epoch_steps=50), **IN_LOOP)
+    wait = noise(200, seed=5, mean=0.002)
+    wait[0] = 0.8  # the very first only
+    assert "epoch-start" not in found(trace(wait, epoch_steps=50), workers=2, **IN_WORKERS)
+    wait[50::50] = 0.004  # found, but it costs less than 1% of an epoch
+    assert "epoch-start" not in found(trace(wait, epoch_steps=50), workers=2, **IN_WORKERS)
+
+
+def test_the_first_batch() -> None:
+    wait = noise(100, seed=6, mean=0.002)
+    wait[0] = 3.0
+    s = found(trace(wait), workers=2, start_method="spawn", **IN_WORKERS)["first-batch"]
+    assert s.cost_s_per_step == pytest.approx(2.998 / 100, rel=0.01)
+    assert "spawn" in s.sentence
+    assert "opening the storage" in found(trace(wait), **IN_LOOP)["first-batch"].sentence
+    wait[0] = 0.1
+    assert "first-batch" not in found(trace(wait), workers=2, **IN_WORKERS)
+    slow = noise(100, seed=6, mean=2.0)
+    slow[0] = 5.0  # 3 s more, of steps of 2 s
+    assert "first-batch" not in found(trace(slow), workers=2, **IN_WORKERS)
+
+
+# garbage-collection
+
+
+def test_lone_spikes_of_the_host_at_even_distances() -> None:
+    host = noise(300, seed=7, mean=0.01, spread=0.05)
+    host[20::35] += 0.08
+    s = found(trace(noise(300, seed=8, mean=0.001), host), **IN_LOOP)["garbage-collection"]
+    assert s.evidence["period_steps"] == pytest.approx(35)
+    assert s.cost_s_per_step == pytest.approx(0.08 / 35, rel=0.08)
+    assert "garbage collector" in s.sentence
+
+
+@pytest.mark.parametrize("case", ["random", "few", "in the wait", "too many", "small"])
+def test_spikes_that_are_not_the_collector(case: str) -> None:
+    host, wait = noise(300, seed=9, mean=0.01, spread=0.05), noise(300, seed=10, mean=0.001)
+    at = np.arange(20, 300, 35)
+    if case == "random":
+        at = np.random.default_rng(3).choice(np.arange(5, 300), 9, replace=False)
+    elif case == "few":
+        at = at[:4]
+    elif case == "in the wait":
+        wait[at] += 0.08
+    elif case == "too many":
+        at = np.arange(5, 300, 3)
+    host[at] += 0.001 if case == "small" else 0.08
+    assert "garbage-collection" not in found(trace(wait, host), **IN_LOOP)
+
+
+# cold-to-warm
+
+
+def test_reads_that_fall_after_the_first_pass() -> None:
+    read = noise(200, seed=11, mean=0.002)
+    read[:50] *= 8
+    steps = trace(read + 0.001, epoch_steps=50, read_s=read)
+    s = found(steps, **IN_LOOP)["cold-to-warm"]
+    assert s.evidence["times_faster"] == pytest.approx(8, rel=0.15)
+    assert s.cost_s_per_step == pytest.approx(0.014, rel=0.1)
+    assert s.sentence.startswith("Reading a batch")
+    blind = trace(read + 0.001, epoch_steps=50)  # a loader that cannot tell: the waits do
+    assert found(blind, **IN_LOOP)["cold-to-warm"].sentence.startswith("The wait for a batch")
+
+
+def test_reads_that_fall_within_the_only_pass() -> None:
+    read = noise(200, seed=12, mean=0.002) * np.linspace(8, 1, 200)
+    s = found(trace(read + 0.001, read_s=read), **IN_LOOP)["cold-to-warm"]
+    assert s.evidence["within_first_epoch"] == 1
+    assert s.evidence["times_faster"] > 3
+
+
+def test_reads_that_stay_what_they_were() -> None:
+    read = noise(200, seed=13, mean=0.002)
+    assert "cold-to-warm" not in found(trace(read + 0.001, epoch_steps=50, read_s=read), **IN_LOOP)
+    decode = noise(200, seed=13, mean=0.002)
+    decode[:50] *= 8  # something else got faster
+    assert "cold-to-warm" not in found(trace(read + decode, epoch_steps=50, read_s=read), **IN_LOOP)
+    cheap = read * np.where(np.arange(200) < 50, 8, 1) / 1e3  # costs nothing
+    assert "cold-to-warm" not in found(trace(decode * 0 + 0.001, epoch_steps=50, read_s=cheap), **IN_LOOP)
+    falling = trace(decode, epoch_steps=50)
+    for where in ({"storage": "memory"}, {"location": "ram-disk"}):
+        assert "cold-to-warm" not in found(falling, **IN_LOOP | where)
+
+
+# memory-growth
+
+
+def grown(steps: Mapping[str, np.ndarray], rss: Any) -> dict[str, np.ndarray]:
+    """200 samples of memory over the run, and three of evaluation after it."""
+    t = np.linspace(steps["t_start_s"][0] - 1, steps["t_start_s"][-1], 200)
+    wobble = 2 * MB * np.random.default_rng(1).standard_normal(200)
+    return telemetry(t, job_rss_bytes=rss(np.linspace(0, 1, 200)) + wobble)
+
+
+def test_memory_that_grows() -> None:
+    steps = trace(noise(3000, seed=14, mean=0.03))
+    seen = grown(steps, lambda x: 500 * MB + 400 * MB * x)
+    s = found(steps, seen, workers=2, **IN_WORKERS)["memory-growth"]
+    rate = 400 * MB / (seen["t_s"][-1] - seen["t_s"][0])
+    assert s.evidence["bytes_per_s"] == pytest.approx(rate, rel=0.02)
+    assert s.evidence["bytes_per_s_low"] < rate < s.evidence["bytes_per_s_high"]
+    assert np.isnan(s.cost_s_per_step)
+    assert "8.00 GiB are full in" in s.sentence
+    assert "Workers" in s.sentence
+    assert "Workers" not in found(steps, seen, **IN_LOOP)["memory-growth"].sentence
+
+
+def test_growth_of_the_first_seconds_is_not_told() -> None:
+    """Seen on a real run of 8 s: workers that started, 124 MiB to 4.74 GiB a minute."""
+    steps = trace(noise(800, seed=14, mean=0.03))
+    seen = grown(steps, lambda x: 500 * MB + 400 * MB * x)
+    assert seen["t_s"][-1] - seen["t_s"][0] > 30
+    assert "memory-growth" not in found(steps, seen, workers=2, **IN_WORKERS)
+
+
+@pytest.mark.parametrize(
+    "rss",
+    [
+        lambda x: 500 * MB + 0 * x,
+        lambda x: 500 * MB + 400 * MB * np.minimum(x, 0.2),  # a queue that fills once
+        lambda x: 900 * MB - 400 * MB * x,
+        lambda x: 500 * MB + 20 * MB * x,
+        lambda x: 500 * MB + 300 * MB * (x > 0.5),  # a step
+    ],
+    ids=["flat", "levels off", "falls", "little", "a step"],
+)
+def test_memory_that_does_not_grow(rss: Any) -> None:
+    steps = trace(noise(3000, seed=15, mean=0.03))
+    assert "memory-growth" not in found(steps, grown(steps, rss), workers=2, **IN_WORKERS)
+
+
+def test_pages_of_a_mapped_file_are_no_leak() -> None:
+    """They count as the job's memory as they are touched, until the first pass is over."""
+    mapped = {"strategy": "preprocessed", "storage": "memmap", "loader": "ahead"}
+    one = trace(noise(3000, seed=16, mean=0.03))
+    assert "memory-growth" not in found(one, grown(one, lambda x: MB * (500 + 400 * x)), **mapped)
+    four = trace(noise(3000, seed=16, mean=0.03), epoch_steps=750)
+    assert "memory-growth" not in found(four, grown(four, lambda x: MB * (500 + 400 * np.minimum(x, 0.25))), **mapped)
+    assert "memory-growth" in found(four, grown(four, lambda x: MB * (500 + 400 * x)), **mapped)
+
+
+# other-programs
+
+
+def cpu(steps: Mapping[str, np.ndarray], machine: float, job: float) -> dict[str, np.ndarray]:
+    t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 40)
+    wobble = np.random.default_rng(2).standard_normal((2, 40))
+    return telemetry(t, cpu_pct=machine + wobble[0], job_cpu_pct=job + wobble[1])
+
+
+def test_cpu_that_other_programs_take() -> None:
+    steps = trace(noise(200, seed=17))
+    s = found(steps, cpu(steps, 99, 196), **IN_LOOP)["other-programs"]
+    assert s.evidence["others_cores"] == pytest.approx(2, abs=0.05)
+    assert "end those programs" in s.sentence
+    assert "still free" in found(steps, cpu(steps, 60, 100), **IN_LOOP)["other-programs"].sentence
+
+
+def test_a_machine_that_the_job_has_for_itself() -> None:
+    steps = trace(noise(200, seed=17))
+    assert "other-programs" not in found(steps, cpu(steps, 99, 390), **IN_LOOP)
+    assert "other-programs" not in found(steps, cpu(steps, 30, 115), **IN_LOOP)
+    assert "other-programs" not in found(steps, cpu(steps, 99, 196), facts={}, **IN_LOOP)  # cores not known
+
+
+# all of them
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_no_false_alarm_in_noise(workers: int) -> None:
+    """200 steady traces with independent noise, some heavy-tailed, some slowly wandering; 1 to 4 epochs."""
+    alarms = []
+    config = IN_LOOP if not workers else {"workers": workers, **IN_WORKERS}
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(25, 300))
+        wait = noise(n, seed, mean=float(rng.choice([0.0005, 0.005, 0.05])), spread=float(rng.uniform(0.05, 0.5)))
+        host = noise(n, seed + 1000, spread=float(rng.uniform(0.02, 0.3)))
+        if seed % 3 == 0:
+            tail = rng.random(n) < 0.03
+            wait, host = (
+                wait + tail * rng.exponential(0.05, n),
+                host + (rng.random(n) < 0.03) * rng.exponential(0.05, n),
+            )
+        if seed % 3 == 1:
+            walk = np.convolve(rng.standard_normal(n + 9), np.full(10, 1 / 10), "valid")
+            wait = wait * np.exp(0.5 * walk)
+        columns = {"read_s": wait * rng.uniform(0.2, 0.4)}
+        if workers:
+            columns |= made([0.02] * workers, n, seed)
+        steps = trace(wait, host, epoch_steps=n // int(rng.integers(1, 5)) + 1, **columns)
+        t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 60)
+        seen = telemetry(
+            t,
+            cpu_pct=50 + rng.standard_normal(60),
+            job_cpu_pct=195 + 5 * rng.standard_normal(60),
+            job_rss_bytes=MB * (500 + 10 * rng.standard_normal(60)),
+        )
+        alarms += [(seed, name) for name in found(steps, seen, **config)]
+    assert not alarms
+
+
+def test_too_few_steps_say_nothing() -> None:
+    for n in range(0, 12):
+        wait = np.full(n, 0.001)
+        wait[::2] = 5.0
+        assert not found(trace(wait, epoch_steps=4), workers=2, **IN_WORKERS)
+
+
+def test_what_an_older_run_does_not_have_is_passed_over() -> None:
+    steps = trace(noise(100, seed=18))
+    old = {name: steps[name] for name in STEP_COLUMNS if name not in ("host_s", "made_start_s", "made_end_s", "worker")}
+    assert not found(old, workers=2, **IN_WORKERS)
+
+
+def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> None:
+    wait = noise(200, seed=19, mean=0.001)
+    wait[::4] += 0.02
+    wait[::50] = 1.5
+    steps = trace(wait, epoch_steps=50)
+    signatures = find_signatures(steps, cpu(steps, 99, 196), RunConfig(workers=4, **IN_WORKERS), FACTS)
+    assert [s.name for s in signatures] == ["epoch-start", "first-batch", "worker-period", "other-programs"]
+    for s in signatures:
+        assert s.based_on
+        assert s.evidence
+        assert "nan" not in s.sentence
+        assert "n/a" not in s.sentence
+    assert len(RULES) == 8

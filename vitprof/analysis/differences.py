@@ -1,0 +1,210 @@
+"""What two runs can differ in beside the way they load their data, where it is either the same or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.config import RunConfig
+from vitprof.records import RunSummary
+
+Floats = NDArray[np.float64]
+EMPTY: Floats = np.empty(0)
+Level = Literal["warning", "note"]
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the guard looks at of one run."""
+
+    id: int
+    name: str
+    config: RunConfig
+    """Resolved."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    summary: RunSummary | None = None
+    loss_step: Floats = field(default_factory=lambda: EMPTY)
+    """(n,) numbers of the first steps."""
+    loss: Floats = field(default_factory=lambda: EMPTY)
+    """(n,) their training losses."""
+    sm_clock_mhz: float = math.nan
+    """Median clock of the GPU while training."""
+    other_gpu_bytes: float = math.nan
+    """Median device memory that is not the job's."""
+    others_cores: float = math.nan
+    """Median cores that other programs took while training."""
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A difference between runs that makes comparing them less than fair."""
+
+    topic: str
+    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, power, cpu or
+    losses."""
+    level: Level
+    """warning: the comparison may mislead; note: fine as long as it is meant."""
+    sentence: str
+    """What differs, between which runs, and why it matters."""
+    runs: tuple[int, ...]
+    """Ids of the runs it is about."""
+
+
+def which(runs: Sequence[RunFacts]) -> str:
+    """run 3 / runs 3, 4 and 7."""
+    ids = [str(run.id) for run in runs]
+    return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
+
+
+def _differs(
+    topic: str,
+    level: Level,
+    what: str,
+    values: Callable[[RunFacts], Hashable | None],
+    why: str,
+) -> Callable[[Sequence[RunFacts]], Caveat | None]:
+    """A check that finds runs whose `values` are known and not all the same."""
+
+    def check(runs: Sequence[RunFacts]) -> Caveat | None:
+        by_value: dict[Hashable, list[RunFacts]] = {}
+        for run in runs:
+            if (value := values(run)) is not None:
+                by_value.setdefault(value, []).append(run)
+        if len(by_value) < 2:
+            return None
+        said = "; ".join(f"{value} in {which(those)}" for value, those in by_value.items())
+        ids = tuple(run.id for those in by_value.values() for run in those)
+        return Caveat(topic, level, f"{what}: {said}. {why}", ids)
+
+    return check
+
+
+def _config(name: str) -> Callable[[RunFacts], Hashable | None]:
+    return lambda run: getattr(run.config, name)
+
+
+def _environment(name: str) -> Callable[[RunFacts], Hashable | None]:
+    return lambda run: run.environment.get(name)
+
+
+def _order(run: RunFacts) -> str:
+    return {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}[
+        run.config.shuffle or "full"  # storages that give finished samples are always shuffled
+    ]
+
+
+def _data(run: RunFacts) -> str:
+    return run.config.dataset + (f" with {run.config.n_images:,} images" if run.config.n_images else "")
+
+
+def _kind_of_device(run: RunFacts) -> str | None:
+    name = _device(run)
+    return None if name == "auto" else "simulated" if name.startswith("simulated") else "real"
+
+
+def _device(run: RunFacts) -> str:
+    return str(run.environment.get("device") or run.config.device)
+
+
+def device_name(run: RunFacts) -> str | None:
+    name = _device(run)
+    if name.startswith("simulated"):
+        return name
+    found = run.environment.get("device_name")
+    return None if found is None else str(found)
+
+
+def _power_limit(run: RunFacts) -> str | None:
+    watts = run.environment.get("gpu_power_limit_w")
+    return None if watts is None else f"{float(watts):.0f} W"
+
+
+SAME_WORK = "They did not do the same work."
+VERSIONS: dict[str, str] = {
+    "vitprof": "vitprof",
+    "torch": "PyTorch",
+    "torchvision": "torchvision",
+    "python": "Python",
+    "driver_version": "NVIDIA driver",
+    "cuda_version": "CUDA",
+}
+CHECKS: tuple[Callable[[Sequence[RunFacts]], Caveat | None], ...] = (
+    _differs("data", "warning", "The data differ", _data, SAME_WORK),
+    _differs("model", "warning", "The model differs", _config("model"), SAME_WORK),
+    _differs("model", "warning", "The image size differs", _config("image_size"), SAME_WORK),
+    _differs(
+        "model", "warning", "The precision differs", _config("precision"), "The device computes at another speed."
+    ),
+    _differs("model", "warning", "torch.compile differs", _config("compile"), "The device computes at another speed."),
+    _differs(
+        "order",
+        "warning",
+        "The sample order differs",
+        _order,
+        "Neighbours read in one piece load faster than random samples, and train differently.",
+    ),
+    _differs(
+        "order", "note", "The seed differs", _config("seed"), "Weights and sample order differ, so losses cannot agree."
+    ),
+    _differs(
+        "data",
+        "note",
+        "Augmentation differs",
+        _config("augment"),
+        "It is work for whoever does it, and the images are not the same.",
+    ),
+    _differs("batch", "note", "The batch size differs", _config("batch_size"), "Compare samples/s, not steps."),
+    _differs(
+        "device",
+        "warning",
+        "Some ran on a simulated accelerator",
+        _kind_of_device,
+        "Only the loading of those was real.",
+    ),
+    _differs("device", "warning", "The device differs", device_name, "So does the time that a step computes."),
+    _differs(
+        "device",
+        "warning",
+        "Some only loaded",
+        lambda run: "loading without training" if run.config.loader_only else "training",
+        "Without training nothing competes with the loader.",
+    ),
+    _differs(
+        "device",
+        "warning",
+        "The machine differs",
+        _environment("hostname"),
+        "CPU, drive and memory are not the same.",
+    ),
+    _differs("cpu", "warning", "The number of cores differs", _environment("cpu_count"), "Loading is CPU work."),
+    _differs(
+        "cpu",
+        "note",
+        "PyTorch's CPU threads differ",
+        _environment("torch_threads"),
+        "They compete with loading for cores.",
+    ),
+    _differs(
+        "cpu",
+        "note",
+        "Some trained in a thread of the dashboard",
+        lambda run: f"in a {run.config.isolation}",
+        "There the dashboard's own work slows the loop.",
+    ),
+    _differs(
+        "power", "warning", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."
+    ),
+    *(
+        _differs(
+            "versions", "warning", f"The version of {title} differs", _environment(key), "Its speed may have changed."
+        )
+        for key, title in VERSIONS.items()
+    ),
+)
+"""Checks of what is either the same or not."""

@@ -1,0 +1,43 @@
+"""Signatures: patterns in a run that point at one cause, each found by a rule of its own and told in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vitprof.analysis.signatures.drift import cold_to_warm, memory_growth
+from vitprof.analysis.signatures.machine import other_programs
+from vitprof.analysis.signatures.signature import Series, Signature, Trace
+from vitprof.analysis.signatures.spikes import epoch_start, first_batch, garbage_collection
+from vitprof.analysis.signatures.workers import slow_worker, worker_period
+from vitprof.config import RunConfig
+
+__all__ = ["RULES", "Signature", "find_signatures"]
+
+RULES: tuple[Callable[[Trace], Signature | None], ...] = (
+    worker_period,
+    slow_worker,
+    epoch_start,
+    cold_to_warm,
+    garbage_collection,
+    first_batch,
+    memory_growth,
+    other_programs,
+)
+"""Each looks at a run and says what it found, or nothing."""
+
+
+def find_signatures(
+    steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]
+) -> tuple[Signature, ...]:
+    """All patterns found in a run, the costliest first; those that cost no time come last.
+
+    `config` is the run's, resolved. `facts` holds its facts and its environment (`cpu_count`, `memory_bytes`).
+    A rule without enough steps or telemetry says nothing.
+    """
+    if not len(steps["step"]):
+        return ()
+    trace = Trace.of(steps, telemetry, config, facts)
+    found = [signature for rule in RULES if (signature := rule(trace)) is not None]
+    return tuple(sorted(found, key=lambda s: 0.0 if math.isnan(s.cost_frac) else -s.cost_frac))

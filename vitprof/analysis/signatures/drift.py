@@ -1,0 +1,161 @@
+"""What changes over a run: reads that get faster as the page cache fills, and memory that grows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Floats, Signature, Trace, mean, median
+from vitprof.formats import seconds, size
+
+FASTER = 2.0
+"""Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times (DESIGN.md section 6). The
+1.5 asked of wall time on a noisy machine (same section) is passed by chance where times wander slowly (2 of 1,200 made
+traces)."""
+TREND = -0.5
+"""Rank correlation of read time with time within one pass; at 40 steps of noise its standard error is 0.16."""
+MIN_TREND_STEPS = 40
+IN_MEMORY = ("memory", "memory-float", "pt-whole", "idx")
+MAPPED = ("memmap", "pt-single", "hdf5", "lmdb", "lmdb-encoded")
+"""Storages that are read through a mapping: their pages count as the job's memory once touched."""
+MIN_SAMPLES = 40
+MIN_SPAN_S = 60.0
+"""Growth is told for a minute, so a minute has to be seen; workers that start and queues that fill take seconds."""
+MIN_GROWTH_BYTES = 64 * 2**20
+"""Growth below that during a run says nothing: allocators and queues take as much."""
+MIN_GROWTH_PER_H = 0.1
+"""Share of the job's memory an hour. A job that grows by less runs for a day in 3.4 times its memory."""
+T_95 = 2.1
+"""Student's t for a 95% interval over 20 blocks."""
+
+
+def cold_to_warm(trace: Trace) -> Signature | None:
+    """Reads (or waits, where the loader cannot tell) that fall after the first pass, or within it.
+
+    The first pass reads the drive, later ones the system's page cache.
+    """
+    if trace.n_steady < MIN_STEPS or trace.config.storage in IN_MEMORY or trace.config.location == "ram-disk":
+        return None
+    read = trace.column("read_s")
+    told = bool(np.isfinite(read[trace.steady]).any())
+    value = (read if told else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
+    usable = trace.steady & np.isfinite(value)
+    epoch, samples = trace.steps["epoch"], trace.steps["samples"]
+    first, later = usable & (epoch == epoch[0]), usable & (epoch > epoch[0])
+    within = later.sum() < MIN_STEPS / 2
+    if within:
+        at = np.flatnonzero(first)
+        if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < TREND:
+            return None
+        fifth = len(at) // 5
+        first, later = _only(at[:fifth], usable), _only(at[-fifth:], usable)
+    if min(first.sum(), later.sum()) < MIN_STEPS / 4:
+        return None
+    cold, warm = median(value[first]), median(value[later])
+    clear = np.percentile(value[first], 25) > np.percentile(value[later], 75)
+    batch = mean(samples[first])
+    cost = (mean(value[first]) - mean(value[later])) * batch
+    step = mean(trace.steps["step_s"][first])
+    if not (clear and cold >= FASTER * warm and cost >= MIN_COST_FRAC * step):
+        return None
+    what = "Reading a batch" if told else "The wait for a batch"
+    when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"
+    return Signature(
+        name="cold-to-warm",
+        sentence=f"{what} took {seconds(cold * batch)} {when.format(seconds(warm * batch))}: the first pass reads the "
+        "drive, after that the files are in the system's page cache. Steady figures mix both; page_cache=warm or "
+        "page_cache=cold measures one of them.",
+        cost_s_per_step=cost,
+        cost_frac=cost / step,
+        evidence={
+            "cold_s": cold * batch,
+            "warm_s": warm * batch,
+            "times_faster": cold / warm if warm > 0 else math.nan,
+            "within_first_epoch": float(within),
+            "read_measured": float(told),
+        },
+        based_on="DESIGN.md section 6: cold against warm read; Mohan et al., VLDB 2021 (fetch stalls)",
+    )
+
+
+def memory_growth(trace: Trace) -> Signature | None:
+    """The job's memory grows steadily while it trains.
+
+    A list of Python objects that forked workers share is copied page by page as they count references to it (pytorch
+    issue 13246); anything that keeps tensors alive looks the same.
+    """
+    t, rss = trace.while_training("job_rss_bytes")
+    if trace.config.storage in MAPPED:  # pages of the file count until all of it has been touched
+        whole = np.flatnonzero(trace.first)
+        if len(whole) < 2:
+            return None
+        past = t >= trace.steps["t_start_s"][whole[1]]
+        t, rss = t[past], rss[past]
+    if len(t) < MIN_SAMPLES or t[-1] - t[0] < MIN_SPAN_S:
+        return None
+    slope, low, high = _slope(t, rss)
+    half = len(t) // 2
+    _, early_low, _ = _slope(t[:half], rss[:half])
+    _, late_low, _ = _slope(t[half:], rss[half:])
+    grown = slope * float(t[-1] - t[0])
+    usual = median(rss)
+    # both halves: caches, pools and queues that fill once are no leak
+    if not (min(low, early_low, late_low) > 0 and grown >= MIN_GROWTH_BYTES):
+        return None
+    if low * 3600 < MIN_GROWTH_PER_H * usual or low < slope / 2:
+        return None
+    total = trace.facts.get("memory_bytes")
+    left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
+    full = f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}." if total else ""
+    workers = trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0
+    why = (
+        " Workers that share Python lists with the main process copy them as they read them; arrays are not copied."
+        if workers
+        else ""
+    )
+    return Signature(
+        name="memory-growth",
+        sentence=f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), "
+        f"{size(grown)} so far, and does not level off.{full}{why}",
+        cost_s_per_step=math.nan,
+        cost_frac=math.nan,
+        evidence={
+            "bytes_per_s": slope,
+            "bytes_per_s_low": low,
+            "bytes_per_s_high": high,
+            "grown_bytes": grown,
+            "full_in_s": left_s,
+            "n_samples": len(t),
+        },
+        based_on="pytorch issue 13246 (copy-on-write of reference counts); least squares over block means",
+    )
+
+
+def _only(
+    at: np.ndarray[tuple[int], np.dtype[np.intp]], like: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    mask = np.zeros_like(like)
+    mask[at] = True
+    return mask
+
+
+def _rank_correlation(values: Floats) -> float:
+    """Spearman's, with time."""
+    ranks = np.argsort(np.argsort(values)).astype(float)
+    order = np.arange(len(values), dtype=float)
+    return float(np.corrcoef(ranks, order)[0, 1]) if len(values) > 1 else 0.0
+
+
+def _slope(t: Floats, values: Floats) -> tuple[float, float, float]:
+    """Least-squares slope and its 95% interval, over 20 block means: neighbouring samples are not independent."""
+    blocks = min(20, len(t))
+    edges = np.linspace(0, len(t), blocks + 1).astype(int)
+    x = np.array([t[a:b].mean() for a, b in itertools.pairwise(edges)])
+    y = np.array([values[a:b].mean() for a, b in itertools.pairwise(edges)])
+    x = x - x.mean()
+    slope = float((x * y).sum() / (x * x).sum())
+    residual = y - y.mean() - slope * x
+    error = math.sqrt(float((residual**2).sum()) / max(1, blocks - 2) / float((x * x).sum()))
+    return slope, slope - T_95 * error, slope + T_95 * error

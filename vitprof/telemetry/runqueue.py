@@ -1,0 +1,43 @@
+"""How long a job's threads were ready to run and had no core: the kernel's own count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+class RunQueue:
+    """Time that the threads of some processes spent waiting for a core.
+
+    Linux counts it for each thread in nanoseconds: the second figure of /proc/PID/task/TID/schedstat (kernel
+    documentation, sched-stats). A loop that waits for a disk, a lock or a sleep is not in it.
+    """
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._waited_ns: dict[tuple[int, str], int] = {}
+        self._now = math.nan
+
+    def sample(self, now: float, pids: Iterable[int]) -> float:
+        """Percent since the last sample, 100 = one thread waited all the time. NaN at first and where nobody counts."""
+        interval, self._now = now - self._now, now
+        before, self._waited_ns = self._waited_ns, {}
+        for pid in pids:
+            self._waited_ns |= self._threads(pid)
+        if not self._waited_ns or not interval > 0:
+            return math.nan
+        # a thread that is new waited before it was seen, too; one that ended since then is lost
+        waited = sum(max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items())
+        return 100.0 * waited / 1e9 / interval
+
+    def _threads(self, pid: int) -> dict[tuple[int, str], int]:
+        found: dict[tuple[int, str], int] = {}
+        try:
+            for task in (self._proc / str(pid) / "task").iterdir():
+                found[pid, task.name] = int((task / "schedstat").read_bytes().split()[1])
+        except (OSError, ValueError, IndexError):  # it ended just now, or this system keeps no such count
+            pass
+        return found
