@@ -68,7 +68,17 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["--seconds", "nan"], "--seconds nan: give a number above 0"),
         (["--seconds", "soon"], "--seconds soon: give a number"),
         (["--steps", "5", "--epochs", "1"], "--steps 5: give one budget only, and epochs is given already"),
-        (["--device", "tpu"], "--device tpu: choose auto, cpu or cuda:N, such as cuda:0"),
+        (["--device", "tpu"], "--device tpu: choose auto, cpu, cuda:N such as cuda:0, or simulated:rtx2060-article"),
+        (
+            ["--device", "simulated:x"],
+            "--device simulated:x: choose simulated:rtx2060-article, or give milliseconds for each step and "
+            "microseconds for each sample, such as simulated:66,70",
+        ),
+        (
+            ["--inject", "sleep:5"],
+            "--inject sleep:5: give PART:MILLISECONDS, such as read:20; parts are read, decode, transform, collate, "
+            "transfer, up to 60000 ms",
+        ),
         (["--precision", "fp8"], "--precision fp8: choose one of fp32, bf16"),
         (["--isolation", "vm"], "--isolation vm: choose one of process, thread"),
         (
@@ -200,6 +210,7 @@ def test_help_of_run_names_every_option_in_its_panel(call: Call, monkeypatch: py
 
 OTHER: dict[str, tuple[str, Any]] = {"int": ("7", 7), "float": ("7.5", 7.5), "str": ("x", "x")}
 VALID: dict[str, tuple[str, Any]] = {
+    "inject": ("read:5", "read:5"),
     "device": ("cpu", "cpu"),
     **{name: (values[-1], values[-1]) for name, values in CHOICES.items()},
 }

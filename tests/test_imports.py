@@ -28,7 +28,7 @@ LAYERS: tuple[set[str], ...] = (
     {"resolve", "storage", "footprint", "model", "devices", "environment"},
     {"analysis"},
     {"store"},
-    {"charts", "export"},
+    {"charts", "export", "predictions"},
     {"locations", "loaders", "recorder"},
     {"transfer", "availability"},
     {"pipeline", "trainer", "doctor"},

@@ -2,6 +2,7 @@
 
 from vitprof.charts.comparison import overlay, shares
 from vitprof.charts.gaps import device_time, idle_heat, idle_over_time, loading_bar, timeline_chart
+from vitprof.charts.headroom import waterfall
 from vitprof.charts.live import (
     BATCHES,
     CPU,
@@ -73,4 +74,5 @@ __all__ = [
     "plain",
     "shares",
     "timeline_chart",
+    "waterfall",
 ]

@@ -30,8 +30,14 @@ def _cycle(n: int) -> list[str]:
     return [RUN_COLOURS[i % len(RUN_COLOURS)] for i in range(n)]
 
 
-def shares(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[float]]]) -> go.Figure:
-    """Stacked horizontal bars, one for each run: (part, colour, milliseconds for each run)."""
+def shares(
+    names: Sequence[str],
+    parts: Sequence[tuple[str, str, Sequence[float]]],
+    *,
+    x_title: str = "mean time of a step (ms)",
+    unit: str = " ms",
+) -> go.Figure:
+    """Stacked horizontal bars, one for each run: (part, colour, its length for each run in `unit`)."""
     figure = go.Figure(
         [
             go.Bar(
@@ -40,7 +46,7 @@ def shares(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[float]
                 name=part,
                 orientation="h",
                 marker_color=colour,
-                hovertemplate=f"%{{x:.3~g}} ms {part}<extra>%{{y}}</extra>",
+                hovertemplate=f"%{{x:.3~g}}{unit} {part}<extra>%{{y}}</extra>",
             )
             for part, colour, values in parts
         ]
@@ -49,6 +55,6 @@ def shares(names: Sequence[str], parts: Sequence[tuple[str, str, Sequence[float]
         barmode="stack",
         margin=MARGIN | {"l": 16},
         legend=LEGEND | {"traceorder": "normal"},
-        xaxis=axis("mean time of a step (ms)"),
+        xaxis=axis(x_title),
         yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
     )

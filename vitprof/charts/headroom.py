@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import plotly.graph_objects as go
 
 from vitprof import formats
@@ -49,22 +51,14 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
             colour = COLOURS.get(part.name.rpartition(" and ")[2], OTHER) if part.distinguishable else OTHER
             add(part.name, before.s_per_sample, part, colour, *_of_part(part, batch_size))
         if len(known) > 1:
-            role = known[-1].role
-            add(
-                f"{ALL} ({role}, {'cold' if role == 'D' else 'warm'})",
-                0.0,
-                known[-1],
-                RUN_COLOURS[0],
-                *_of(known[-1], batch_size),
-            )
+            slowest = known[-1]
+            label = f"{ALL}, cold (D)" if slowest.role == "D" else f"{ALL} ({slowest.role})"
+            add(label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size))
     bar = go.Bar(
         x=labels,
         y=height,
         base=base,
         marker_color=colours,
-        text=text,
-        textposition="outside",
-        cliponaxis=False,
         hovertext=hover,
         hovertemplate="%{hovertext}<extra></extra>",
         error_y={
@@ -75,7 +69,10 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
             "color": OTHER,
         },
     )
-    figure = go.Figure([bar] if known else [])
+    # Above the error bars, where a bar's own text would be crossed by them.
+    tops = [b + h + (up if math.isfinite(up) else 0.0) for b, h, (up, _) in zip(base, height, errors, strict=True)]
+    words = go.Scatter(x=labels, y=tops, text=text, mode="text", textposition="top center", hoverinfo="skip")
+    figure = go.Figure([bar, words] if known else [])
     title = "time of a step (ms)" + (", simulated device" if found.simulated else "")
     return figure.update_layout(
         margin=MARGIN,

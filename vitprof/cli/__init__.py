@@ -11,17 +11,26 @@ import sys
 
 import typer
 
-from vitprof.cli import listing, running, stored, terminal
+from vitprof.cli import headroom, listing, predict, running, stored, terminal
 from vitprof.cli.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 
-__all__ = ["app", "listing", "main", "running", "stored", "terminal"]
+__all__ = ["app", "headroom", "listing", "main", "predict", "running", "stored", "terminal"]
 
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
     add_completion=False,
 )
-for command in (running.run, listing.strategies, stored.runs, stored.export, stored.delete, listing.doctor):
+for command in (
+    running.run,
+    headroom.headroom,
+    predict.predict,
+    listing.strategies,
+    stored.runs,
+    stored.export,
+    stored.delete,
+    listing.doctor,
+):
     app.command()(command)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli import terminal
+from vitprof.cli.headroom import measure_and_tell
 from vitprof.cli.options import run_signature
+from vitprof.cli.progress import POLL_S, progress
 from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
@@ -26,19 +24,25 @@ from vitprof.records import RunSummary
 from vitprof.resolve import resolve
 from vitprof.store import RunStore, StoredRun
 
-POLL_S = 0.1
 PANEL = "Output"
 
 
-def run(*, as_json: bool, csv: Path | None, **settings: Any) -> None:
+def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
     config = RunConfig(**settings)
     check_csv(csv)
+    if headroom:
+        from vitprof.jobs.headroom import anchor_configs
+
+        anchor_configs(config)  # what cannot be measured is said before the run
     finished = _run_job(config)
-    if as_json:
-        print_json(run_object(finished))
-    else:
+    told: dict[str, Any] = {}
+    if not as_json:
         _show(finished)
+    if headroom and finished.status == "done":
+        told["headroom"] = measure_and_tell(finished, quiet=as_json)
+    if as_json:
+        print_json(run_object(finished) | told)
     for notice in finished.notices:
         terminal.err.print(notice, soft_wrap=True)
     if csv is not None:
@@ -67,6 +71,18 @@ cast(Any, run).__signature__ = run_signature(
         ],
         None,
     ),
+    _parameter(
+        "headroom",
+        Annotated[
+            bool,
+            typer.Option(
+                "--headroom",
+                help="measure afterwards what free data would gain: four more jobs, twice each",
+                rich_help_panel="Measuring",
+            ),
+        ],
+        False,
+    ),
 )
 
 
@@ -81,7 +97,7 @@ def _run_job(config: RunConfig) -> StoredRun:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         run_id = manager.submit(config)
         try:
-            with _progress() as show:
+            with progress() as show:
                 while not manager.wait(run_id, POLL_S):
                     show(store.run(run_id))
         except KeyboardInterrupt:
@@ -93,37 +109,6 @@ def _run_job(config: RunConfig) -> StoredRun:
     finally:
         manager.shutdown()
         store.close()
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Any]:
-    """A function that shows a run's progress: on a terminal as a bar, else not at all."""
-    if not (sys.stderr.isatty() and terminal.err.is_terminal):  # Rich alone believes FORCE_COLOR, in a pipe too
-        yield lambda run: None
-        return
-    layout = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*layout, console=terminal.err, transient=True) as bar:
-        task = bar.add_task("queued", total=None)
-        stage = ""
-
-        def show(run: StoredRun) -> None:
-            nonlocal stage
-            if run.stage != stage:
-                stage = run.stage
-                bar.reset(task)
-            bar.update(
-                task,
-                description=run.message or run.stage or run.status,
-                total=None if run.progress is None else 1.0,
-                completed=run.progress or 0.0,
-            )
-
-        yield show
 
 
 NO = formats.NOT_AVAILABLE

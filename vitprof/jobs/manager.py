@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 from vitprof.accelerators import is_simulated
 from vitprof.config import RunConfig
@@ -38,10 +39,14 @@ def queue_of(name: str) -> str:
 
 
 class JobManager:
-    """Takes configs, runs them one after another on each device, and records them in `store`."""
+    """Takes configs, runs them one after another on each device, and records them in `store`.
 
-    def __init__(self, store: RunStore) -> None:
+    What their processes print goes to a file for each in `logs`, `home.log_dir()` if not given.
+    """
+
+    def __init__(self, store: RunStore, *, logs: Path | None = None) -> None:
         self.store = store
+        self._logs = logs
         self._lock = threading.Lock()
         self._queues: dict[str, queue.Queue[int | None]] = {}
         self._threads: list[threading.Thread] = []
@@ -121,7 +126,7 @@ class JobManager:
             if not self._claim(run_id):
                 continue
             try:
-                JobRecorder(self.store, run_id, self._stops[run_id]).run()
+                JobRecorder(self.store, run_id, self._stops[run_id], logs=self._logs).run()
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()

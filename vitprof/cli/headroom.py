@@ -1,0 +1,99 @@
+"""`headroom`, and the flag of `run`: how much faster a run's job would be if its data were free, measured."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from vitprof import formats
+from vitprof.analysis.headroom import Headroom, in_words, to_dict
+from vitprof.cli import terminal
+from vitprof.cli.progress import progress
+from vitprof.cli.terminal import AsJson, print_json, run_id
+from vitprof.records import SCHEMA_VERSION
+from vitprof.store import RunStore, StoredRun
+
+MEANING = {
+    "A": "batches on the device: no loading, no copy",
+    "B": "batches in host memory: with the transfer",
+    "C": "the strategy, files in memory: with preparation",
+    "D": "the strategy, files not in memory: with storage",
+}
+
+
+def headroom(
+    run: Annotated[int, run_id("id of a run that trained, as `runs` lists it")],
+    as_json: AsJson = False,
+    repeats: Annotated[int, typer.Option(min=0, help="times each anchor is run; 0 shows what was measured before")] = 2,
+) -> None:
+    """Measure what free data would gain a run's job: four anchors, in turns."""
+    with contextlib.closing(RunStore()) as store:
+        profiled = store.run(run)
+    found = measure_and_tell(profiled, repeats=repeats, quiet=as_json)
+    if as_json:
+        print_json({"schema_version": SCHEMA_VERSION, "run_id": run, "headroom": found})
+
+
+def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> dict[str, Any] | None:
+    """Measure the headroom of `run` and show it unless `quiet`; the object for `--json`, None if there is none.
+
+    Ctrl-C and SIGTERM stop all of it; what was measured until then stays in the store.
+    """
+    from vitprof.jobs.headroom import find_headroom, measure_headroom
+    from vitprof.jobs.manager import JobManager
+
+    with contextlib.closing(RunStore()) as store:
+        if repeats:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            manager = JobManager(store)
+            try:
+                with progress() as show:
+                    found: Headroom | None = measure_headroom(
+                        manager,
+                        run,
+                        repeats=repeats,
+                        progress=lambda turn: show(turn.run, f"anchor {turn.role}, {turn.number} of {turn.total}: "),
+                    )
+            finally:
+                manager.shutdown()
+        else:
+            found = find_headroom(store, run)
+    if not quiet:
+        _show(found, run)
+    return None if found is None else to_dict(found) | {"sentence": in_words(found, run.config.batch_size)}
+
+
+def _show(found: Headroom | None, run: StoredRun) -> None:
+    if found is None:
+        terminal.out.print(f"no headroom was measured for run {run.id}: python -m vitprof headroom {run.id} does")
+        return
+    batch = run.config.batch_size
+    title = f"headroom of run {run.id}" + (", on a simulated device" if found.simulated else "")
+    table = Table("", "a step takes", "95%", "samples/s", "adds", "", title=title, title_justify="left")
+    added = {p.name.rpartition(" and ")[2]: p for p in found.parts}
+    names = {"B": "transfer", "C": "preparation", "D": "storage"}
+    for a in found.anchors:
+        part = added.get(names.get(a.role, ""))
+        told = ""
+        if part is not None and part.distinguishable:
+            told = f"{part.name} {formats.seconds(part.s_per_sample * batch)}"
+        elif part is not None:
+            most = f" (at most {formats.seconds(part.high * batch)})" if part.high > 0 else ""
+            told = f"{part.name}: not distinguishable from nothing{most}"
+        low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
+        table.add_row(
+            a.role,
+            formats.seconds(a.s_per_sample * batch),
+            f"{low} to {high}, n = {a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}",
+            formats.number(1 / a.s_per_sample if a.n_runs else None),
+            told,
+            MEANING[a.role],
+        )
+    terminal.out.print(table)
+    terminal.out.print(in_words(found, batch), soft_wrap=True)
+    for note in found.notes:
+        terminal.err.print(note, soft_wrap=True)

@@ -1,0 +1,139 @@
+"""`predict`: what other strategies would reach, from a run and a few seconds of loading; and running them to check."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from vitprof import formats
+from vitprof.analysis.prediction import Calibration
+from vitprof.cli import terminal
+from vitprof.cli.progress import progress
+from vitprof.cli.terminal import AsJson, print_json, run_id
+from vitprof.predictions import StoredPrediction
+from vitprof.records import SCHEMA_VERSION, json_number
+from vitprof.store import RunStore, StoredRun
+from vitprof.strategies import STRATEGIES, strategy
+
+NOT_RUN = "predicted, not run"
+
+
+def predict(
+    run: Annotated[int, run_id("id of a run that trained, as `runs` lists it")],
+    strategies: Annotated[
+        str, typer.Option(help="strategies, separated by commas; all for every one; a handful if not given")
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="seconds of loading for each strategy")] = 2.0,
+    verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
+    from vitprof.jobs import prediction as jobs
+    from vitprof.jobs.manager import JobManager
+
+    with contextlib.closing(RunStore()) as store:
+        profiled = jobs.profile_of(store, run)
+        chosen = _chosen(strategies, profiled)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        manager = JobManager(store)
+        try:
+            with progress() as show:
+
+                def tell(r: StoredRun, number: int, total: int) -> None:
+                    show(r, f"{r.config.strategy}, {number} of {total}: ")
+
+                found = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=tell)
+                if verify:
+                    found = [jobs.verify(manager, p.id, progress=tell) for p in found]
+        finally:
+            manager.shutdown()
+        error = jobs.calibration_for(store, profiled)
+        failed = jobs.failures(store, run)
+    if as_json:
+        print_json(_object(profiled, found, error, failed))
+        return
+    _show(profiled, found)
+    terminal.out.print(in_words(error), soft_wrap=True)
+    for line in failed:
+        terminal.err.print(line, soft_wrap=True)
+
+
+def _chosen(names: str, profiled: StoredRun) -> list[str] | None:
+    """What `--strategies` asks for; None for the usual ones. Raises `ConfigError`."""
+    if not names:
+        return None
+    if names == "all":
+        from vitprof.availability import look_around, why_unavailable
+        from vitprof.catalog import dataset_info
+
+        machine, info = look_around(), dataset_info(profiled.config.dataset, profiled.config.n_images)
+        others = (s for s in STRATEGIES.values() if s.name != profiled.config.strategy)
+        return [s.name for s in others if not why_unavailable(s, info, machine)]
+    return [strategy(name.strip()).name for name in names.split(",") if name.strip()]
+
+
+def in_words(error: Calibration) -> str:
+    """How good predictions have been here."""
+    if not error.n:
+        return f"no prediction has been checked here yet: {formats.percent(error.expected_error)} of error is assumed"
+    inside = formats.percent(error.inside_frac)
+    return (
+        f"{error.n} checked here so far: off by {formats.percent(error.median_abs_error)} (median); "
+        f"{inside} of what was measured lay in its interval"
+    )
+
+
+def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:
+    s = profiled.summary
+    table = Table(
+        "strategy",
+        "predicted samples/s",
+        "95%",
+        "measured",
+        "error",
+        title=f"from run {profiled.id}: {profiled.name}, {formats.number(s.samples_per_s if s else None)} samples/s",
+        title_justify="left",
+    )
+    for p in sorted(found, key=lambda p: p.samples_per_s, reverse=True):
+        checked = p.measured_per_s is not None
+        table.add_row(
+            p.config.strategy,
+            formats.number(p.samples_per_s),
+            f"{formats.number(p.low)} to {formats.number(p.high)}",
+            formats.number(p.measured_per_s) if checked else NOT_RUN,
+            f"{(p.error or 0) * 100:+.1f}%" if checked else "",
+        )
+    terminal.out.print(table)
+
+
+def _object(
+    profiled: StoredRun, found: list[StoredPrediction], error: Calibration, failed: list[str]
+) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": profiled.id,
+        "predictions": [
+            {
+                "prediction_id": p.id,
+                "strategy": p.config.strategy,
+                "config": p.config.to_dict(),
+                "samples_per_s": json_number(p.samples_per_s),
+                "low": json_number(p.low),
+                "high": json_number(p.high),
+                "measured_samples_per_s": json_number(p.measured_per_s),
+                "error_frac": json_number(p.error),
+                "verified_run_id": p.verified_run_id,
+            }
+            for p in found
+        ],
+        "calibration": {
+            "n": error.n,
+            "median_abs_error_frac": json_number(error.median_abs_error),
+            "inside_frac": json_number(error.inside_frac),
+        },
+        "failed": failed,
+    }
