@@ -21,6 +21,7 @@ from vitprof.config import RunConfig
 from vitprof.devices import Clock, Device
 from vitprof.errors import SampleError
 from vitprof.events import Events
+from vitprof.laps import asked_wait
 from vitprof.loaders import Loader, open_loader
 from vitprof.loaders.replay import keep_batches
 from vitprof.locations import Located, open_location
@@ -86,6 +87,7 @@ def open_pipeline(
     if prepared.n_unreadable:
         first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
         events.notice(f"left out when {storage_name} was made, {prepared.n_unreadable:,} in all: {first}")
+    _tell_of_wait(config, events)
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
@@ -132,6 +134,11 @@ def open_pipeline(
             events.phase("shutdown", closing, clock())
 
 
+def _tell_of_wait(config: RunConfig, events: Events) -> None:
+    if wait := asked_wait(config):
+        events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.part} of each batch on purpose")
+
+
 def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
     """Open a storage, with the transforms of its own that samples of form "samples" have."""
     if name in ("idx", "imagefolder"):
@@ -152,7 +159,7 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
             augment_seed=config.seed if train and config.augment == "device" else None,
             dtype=torch.bfloat16 if bf16 else torch.float32,
         )
-    transfer = open_transfer(config.transfer or "", device, to_input)
+    transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
     # Batches that are kept for replay would keep the ring's buffers with them.
     buffer = None if train and config.replay else transfer.buffer
     if config.loader == "batches" and device.immediate:

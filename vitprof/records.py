@@ -74,11 +74,15 @@ class StepRecord:
     samples: int = counted("samples in the batch")
     loss: float = measured("training loss of the batch; not available in a loader-only run")
     warmup: int = counted("1 for warm-up steps, which steady-state figures leave out")
-    read_s: float = measured("inside the loader: reading bytes from storage, where the loader can tell")
+    read_s: float = measured(
+        "inside the loader: reading bytes from storage, where it can tell; over all threads that share a batch"
+    )
     decode_s: float = measured("inside the loader: decoding and cropping, where the loader can tell")
     transform_s: float = measured("inside the loader: transforms and augmentation, where the loader can tell")
     collate_s: float = measured("inside the loader: making one batch of the samples, where the loader can tell")
-    queue_depth: float = measured("batches that were ready when the loop asked, where the loader can tell")
+    queue_depth: float = measured(
+        "batches that were ready when the loop asked; not available where the loop makes its own"
+    )
     h2d_start_s: float = measured("when the copy to the device began, on the monotonic clock")
     host_s: float = measured(
         "from the batch in hand to the last launch of its step, host clock: Python, launches, optimizer bookkeeping, "

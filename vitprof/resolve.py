@@ -7,7 +7,7 @@ from typing import Any
 
 from vitprof.accelerators import is_simulated
 from vitprof.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
-from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config import KNOBS, PARTS, RunConfig, injection
 from vitprof.errors import ConfigError
 from vitprof.parts import DECODERS, STORAGES, Combination, why_not
 from vitprof.strategies import Strategy, strategy
@@ -42,6 +42,11 @@ def resolve(config: RunConfig) -> RunConfig:
         raise wrong
     if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
         raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
+    augment = _augmentation(config, parts, info)
+    if config.inject is not None:
+        possible = _parts_to_wait_in(parts, info, augment)
+        if injection(config.inject)[0] not in possible:
+            raise ConfigError("inject", config.inject, f"this job has no such part; it has {', '.join(possible)}")
     return dataclasses.replace(
         config,
         n_images=info.n_train if info.any_size else None,
@@ -49,8 +54,26 @@ def resolve(config: RunConfig) -> RunConfig:
         lr=config.lr if config.lr is not None else model.lr,
         **dataclasses.asdict(parts),
         **_knobs(config, plan, parts, info),
-        augment=_augmentation(config, parts, info),
+        augment=augment,
     )
+
+
+def _parts_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[str]:
+    """The parts of making and moving a batch that a wait can be put into."""
+    form = STORAGES[parts.storage].form
+    transforms = parts.storage in ("idx", "imagefolder")
+    if parts.loader == "dali":  # decodes and collates out of sight, on the GPU where there is one
+        return ["read"]
+    possible = ["read"]
+    if form == "encoded" or transforms:
+        possible.append("decode")
+    # Crop and flip of encoded photos are part of their decoding.
+    if transforms or (augment == "cpu" and (form == "pixels" or info.kind == "idx")):
+        possible.append("transform")
+    possible.append("collate")
+    if parts.transfer in ("blocking", "pinned"):
+        possible.append("transfer")
+    return possible
 
 
 def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from vitprof.loaders import Loader, Schedule
 from vitprof.loaders import dataloader as dataloader_module
 from vitprof.loaders.dataloader import over_samples, start_method
 from vitprof.loaders.order import epoch_order
+from vitprof.loaders.samples import open_samples
 
 pytestmark = pytest.mark.usefixtures("small_home")
 N = SMALL.n_train
@@ -123,8 +124,7 @@ class Suicidal(Dataset[Any]):
 
 
 def test_a_worker_that_is_killed_is_no_hang() -> None:
-    config = config_of(**WORKERS, batch_size=10)
-    loader = over_samples(Schedule(Suicidal(), config, train=True), Suicidal(), config)
+    loader = over(Suicidal(), workers=2)
     try:
         with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as caught:
             list(loader.epoch(0))
@@ -157,7 +157,8 @@ class OwnError(Exception):
 
 def over(samples: Dataset[Any], **config: Any) -> Loader:
     resolved = config_of(**({"loader": "dataloader", "storage": "idx", "batch_size": 10} | config))
-    return over_samples(Schedule(samples, resolved, train=True), samples, resolved)
+    storage = type("Given", (), {"dataset": lambda self, laps=None: samples})()
+    return over_samples(Schedule(samples, resolved, train=True), *open_samples(storage, resolved, train=True), resolved)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -65,7 +65,7 @@ def open_loader(
 
     `buffer` gives the memory for batches that are made in this process; without it each has its own.
     """
-    from vitprof.loaders import ahead, batches, dataloader, generator, making, threads
+    from vitprof.loaders import ahead, batches, dataloader, generator, making, samples, threads
 
     if config.loader == "dali":
         from vitprof.loaders import dali
@@ -76,10 +76,10 @@ def open_loader(
         values = info.channels * info.image_size**2
         dataloader.ensure_shared_memory(config, values * (4 if STORAGES[config.storage or ""].form == "samples" else 1))
     if STORAGES[config.storage or ""].form == "samples":
-        samples = storage.dataset()
+        dataset, collate = samples.open_samples(storage, config, train=train)
         if config.loader == "generator":
-            return generator.SampleGenerator(schedule, samples, config)
-        return dataloader.over_samples(schedule, samples, config)
+            return generator.SampleGenerator(schedule, dataset, collate)
+        return dataloader.over_samples(schedule, dataset, collate, config)
     make = making.open_maker(storage, info, config, train=train)
     if config.loader == "dataloader":
         return dataloader.over_batches(schedule, make, config)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator
 from queue import SimpleQueue
 
-from vitprof.batch import Batch
+from vitprof.batch import Batch, Made
 from vitprof.config import RunConfig
 from vitprof.loaders import Loader
 
@@ -50,6 +50,7 @@ class Reading:
         self._ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         self._stop = threading.Event()
         self._epoch = epoch
+        self._n_read = 0
         for _ in range(depth + 1):  # and one that is being read: the thread need not sleep for each batch
             self._free.put(None)
         self._thread = threading.Thread(target=self._read, name="vitprof-ahead", daemon=True)
@@ -59,6 +60,7 @@ class Reading:
         free, ready, stop = self._free, self._ready, self._stop
         try:
             while free.get() is None and not stop.is_set() and (batch := next(self._epoch, None)) is not None:
+                self._n_read += 1
                 ready.put(batch)
         except BaseException as error:
             ready.put(error)
@@ -68,11 +70,16 @@ class Reading:
 
     def batches(self) -> Generator[Batch, None, None]:
         free, ready = self._free, self._ready
+        n_taken = queue_depth = 0
         while (batch := ready.get()) is not None:
             if isinstance(batch, BaseException):
                 raise batch
             free.put(None)
-            yield batch
+            n_taken += 1
+            images, labels, unreadable, made = batch
+            # built anew: a NamedTuple's _replace takes three times as long
+            yield batch if made is None else Batch(images, labels, unreadable, Made(*made[:7], queue_depth))
+            queue_depth = self._n_read - n_taken
 
     def end(self) -> None:
         self._stop.set()

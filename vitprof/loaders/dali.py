@@ -10,10 +10,12 @@ DALI decodes it without a word where simplejpeg raises.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter
 
 import numpy as np
 import simplejpeg
@@ -21,11 +23,12 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from vitprof.batch import Batch
+from vitprof.batch import Batch, Made
 from vitprof.catalog import DatasetInfo
 from vitprof.config import RunConfig
 from vitprof.decode import Crop
 from vitprof.errors import DataError, SampleError
+from vitprof.laps import Laps, asked_wait
 from vitprof.loaders import Schedule
 from vitprof.loaders.dali_pipeline import Sample, decoding_device, feed, open_pipeline, reason
 from vitprof.loaders.making import EncodedMaker, images_first
@@ -41,6 +44,9 @@ class UnderWay:
 
     indices: Tensor
     reads: list[Future[list[Sample | str]]]
+    laps: list[Laps]
+    """Of each of the reads."""
+    begun_s: float = field(default_factory=perf_counter)
     in_pipeline: bool = False
     good: Tensor | None = None
     """Indices of the samples that could be read."""
@@ -59,7 +65,8 @@ class DaliLoader:
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, *, train: bool) -> None:
         self._schedule = Schedule(storage, config, train=train)
         self._storage, self._skip = storage, config.skip_unreadable
-        self._make = EncodedMaker(storage, info, config, train)
+        self._make = EncodedMaker(storage, info, config, train).punctual()
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
         self._workers, self._depth = config.workers or 1, config.prefetch_factor or 1
         self._device = decoding_device(config.device)
         largest = min(self._schedule.batch_size, self._schedule.n)
@@ -101,15 +108,21 @@ class DaliLoader:
         chosen = indices.tolist()
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
 
-        def read(start: int) -> list[Sample | str]:
-            return [self._sample(epoch, index) for index in chosen[start : start + piece]]
+        starts = range(0, len(chosen), piece)
+        laps = [Laps(self._wait if start == 0 else None) for start in starts]
 
-        return UnderWay(indices, [self._pool.submit(read, start) for start in range(0, len(chosen), piece)])
+        def read(start: int, laps: Laps) -> list[Sample | str]:
+            return [self._sample(epoch, index, laps) for index in chosen[start : start + piece]]
 
-    def _sample(self, epoch: int, index: int) -> Sample | str:
+        return UnderWay(indices, [self._pool.submit(read, *args) for args in zip(starts, laps, strict=True)], laps)
+
+    def _sample(self, epoch: int, index: int, laps: Laps) -> Sample | str:
         """The sample as DALI takes it, or what is wrong with it where such samples are to be skipped."""
         try:
+            begun = perf_counter()
+            laps.wait("read")
             encoded = self._storage.read_encoded(index)
+            laps.read_s += perf_counter() - begun
             try:
                 height, width = _size(encoded)
             except ValueError as error:
@@ -158,7 +171,17 @@ class DaliLoader:
             images = self._output()
         except Exception as error:  # DALI has no class of its own for it
             return self._blame(epoch, batch, error)
-        return Batch(images_first(images), self._storage.labels.index_select(0, batch.good), batch.unreadable)
+        labels = self._storage.labels.index_select(0, batch.good)
+        return Batch(images_first(images), labels, batch.unreadable, self._made(batch) if self._times else None)
+
+    @staticmethod
+    def _made(batch: UnderWay) -> Made:
+        """DALI does not tell its parts apart, nor when a batch was done: it ends when it is handed out, at the latest.
+
+        Crop and flip are part of its decoding.
+        """
+        read_s = sum(laps.read_s for laps in batch.laps)
+        return Made(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
 
     def _output(self) -> Tensor:
         """The pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI raises."""

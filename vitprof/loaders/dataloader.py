@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from vitprof.accelerators import is_simulated
 from vitprof.batch import Batch
 from vitprof.config import RunConfig
-from vitprof.errors import DataError, SampleError
+from vitprof.errors import DataError
 from vitprof.loaders import Schedule
-from vitprof.loaders.making import Maker, collate_readable
+from vitprof.loaders.making import Maker
+from vitprof.loaders.samples import worker_number
 
 SHM = Path("/dev/shm")
 PRELOAD = ["torch", "torchvision", "cv2", "vitprof.loaders.making"]
@@ -67,31 +70,13 @@ class MadeBatches(Dataset[Batch]):
 
     def __getitems__(self, ticket: Ticket) -> Batch:
         epoch, indices = ticket
-        return self._make(epoch, torch.from_numpy(indices))
+        batch = self._make(epoch, torch.from_numpy(indices))
+        return batch if batch.made is None else batch._replace(made=batch.made._replace(worker=worker_number()))
 
 
 def as_it_is(batch: Any) -> Any:
     """What there is to collate where batches are made whole."""
     return batch
-
-
-class Skipping(Dataset[Any]):
-    """A Dataset that gives the message in place of a sample that cannot be read."""
-
-    def __init__(self, samples: Dataset[Any]) -> None:
-        self._samples = samples
-
-    def __getitem__(self, index: int) -> Any:
-        try:
-            return self._samples[index]
-        except SampleError as error:
-            return str(error)
-
-
-def collate_skipping(samples: list[Any]) -> Batch:
-    """The samples that could be read as a batch, with the messages for the others."""
-    unreadable = [sample for sample in samples if isinstance(sample, str)]
-    return collate_readable([sample for sample in samples if not isinstance(sample, str)], unreadable)
 
 
 def start_method(config: RunConfig) -> str | None:
@@ -111,8 +96,9 @@ def start_method(config: RunConfig) -> str | None:
 class DataLoaderLoader:
     """A DataLoader whose epochs follow the order that all strategies share."""
 
-    def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder) -> None:
+    def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder, config: RunConfig) -> None:
         self._loader = loader
+        self._times = config.loader_times and loader.num_workers > 0
         self._order = order
         self._batches: Iterator[Any] | None = None
         self._persistent = loader.persistent_workers
@@ -125,8 +111,14 @@ class DataLoaderLoader:
         self._order.epoch = epoch
         batches = self._batches = iter(self._loader)
         try:
-            for batch in batches:
-                yield Batch(*batch)
+            queue_depth = 0.0 if self._times else math.nan
+            for parts in batches:
+                batch = Batch(*parts)
+                if batch.made is not None:
+                    batch = batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+                yield batch
+                if self._times:
+                    queue_depth = n_ready(batches)
         except (OSError, EOFError) as error:
             self._blame_worker(error, batches)
             raise
@@ -158,6 +150,20 @@ class DataLoaderLoader:
         self._batches = self._loader._iterator = None
 
 
+def n_ready(batches: Any) -> float:
+    """Batches that the workers of a DataLoader's iterator have delivered and nobody has taken yet.
+
+    Those that wait to be pinned count. PyTorch has no public name for it: NaN where a version of it, or a system that
+    cannot count what is in a queue (macOS), does not tell.
+    """
+    try:
+        came_early = sum(len(task) > 1 for task in batches._task_info.values())  # before the one whose turn it is
+        queues = {id(queue): queue for queue in (batches._data_queue, batches._worker_result_queue)}
+        return float(came_early + sum(queue.qsize() for queue in queues.values()))
+    except (AttributeError, NotImplementedError, OSError, TypeError):
+        return math.nan
+
+
 def _end_workers(batches: Iterator[Any] | None) -> None:
     """End the worker processes of a DataLoader's iterator, if it has any.
 
@@ -183,19 +189,19 @@ def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
         )
 
 
-def over_samples(schedule: Schedule, samples: Dataset[Any], config: RunConfig) -> DataLoaderLoader:
-    """A DataLoader over a Dataset of samples, with PyTorch's own batching and collating."""
+def over_samples(
+    schedule: Schedule, samples: Dataset[Any], collate: Callable[[Any], Any], config: RunConfig
+) -> DataLoaderLoader:
+    """A DataLoader over a Dataset of samples, with PyTorch's own batching."""
     order = EpochOrder(schedule)
-    if config.skip_unreadable:
-        samples = Skipping(samples)
     loader: DataLoader[Any] = DataLoader(
         samples,
         batch_size=schedule.batch_size,
         sampler=order,
-        collate_fn=collate_skipping if config.skip_unreadable else None,
+        collate_fn=collate,
         **_options(config),
     )
-    return DataLoaderLoader(loader, order)
+    return DataLoaderLoader(loader, order, config)
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
@@ -204,7 +210,7 @@ def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoad
     loader: DataLoader[Any] = DataLoader(
         MadeBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
     )
-    return DataLoaderLoader(loader, order)
+    return DataLoaderLoader(loader, order, config)
 
 
 def _options(config: RunConfig) -> dict[str, Any]:
@@ -212,7 +218,9 @@ def _options(config: RunConfig) -> dict[str, Any]:
     options: dict[str, Any] = {
         "num_workers": workers,
         # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
-        "pin_memory": bool(config.pin_memory) and config.device != "cpu" and torch.cuda.is_available(),
+        "pin_memory": bool(config.pin_memory)
+        and not (config.device == "cpu" or is_simulated(config.device))
+        and torch.cuda.is_available(),
         "generator": torch.Generator().manual_seed(config.seed),
     }
     if workers:

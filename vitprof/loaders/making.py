@@ -6,21 +6,23 @@ included, whichever process or thread it does that in.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import default_collate
 
 from vitprof import augment, decode
-from vitprof.batch import Batch
+from vitprof.batch import Batch, Made
 from vitprof.catalog import DatasetInfo
 from vitprof.config import RunConfig
 from vitprof.errors import SampleError
+from vitprof.laps import Laps, asked_wait
 from vitprof.parts import STORAGES
 from vitprof.storage import EncodedStorage, PixelStorage
 
@@ -38,16 +40,12 @@ class Maker(Protocol):
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         """The samples at `indices` (b,) int64 as uint8, in `out` (b, height, width, channels) if given.
 
-        Raises `SampleError` for one that cannot be read, unless such samples are to be skipped.
+        With `RunConfig.loader_times` it says how it was made. Raises `SampleError` for one that cannot be read, unless
+        such samples are to be skipped.
         """
 
-
-def collate_readable(samples: list[Any], unreadable: list[str]) -> Batch:
-    """Samples of a Dataset as a batch that also says what could not be read. Without a sample it is empty."""
-    if not samples:
-        return Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), tuple(unreadable))
-    images, labels = default_collate(samples)
-    return Batch(images, labels, tuple(unreadable))
+    def punctual(self) -> Maker:
+        """The same without the wait that `RunConfig.inject` puts into each batch."""
 
 
 def images_first(pixels: Tensor) -> Tensor:
@@ -63,8 +61,18 @@ class PixelMaker:
         self._storage, self._info, self._seed = storage, info, config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> PixelMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off costs next to nothing
+        begun = perf_counter() if times else 0.0
+        if wait is not None:
+            wait.into("read")
         unreadable: tuple[str, ...] = ()
         try:
             pixels = self._storage.read(indices, out)
@@ -72,11 +80,21 @@ class PixelMaker:
             if not self._skip:
                 raise
             indices, pixels, unreadable = self._read_what_can_be_read(indices, out)
+        changed = read = perf_counter() if times else 0.0
         if self._augment:
+            if wait is not None:
+                wait.into("transform")
             if out is None:  # it may be the storage's own memory
                 pixels = pixels.clone()
             augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
-        return Batch(images_first(pixels), self._storage.labels.index_select(0, indices), unreadable)
+            changed = perf_counter()
+        if wait is not None:
+            wait.into("collate")
+        images, labels = images_first(pixels), self._storage.labels.index_select(0, indices)
+        if not times:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        return Batch(images, labels, unreadable, Made(read - begun, 0.0, changed - read, end - changed, begun, end))
 
     def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         if out is None:
@@ -103,45 +121,87 @@ class EncodedMaker:
         self._skip = config.skip_unreadable
         self._decoder = config.decoder or "simplejpeg"
         self._decode: decode.Decoder | None = None
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> EncodedMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        begun, laps = perf_counter(), self.laps(first=True)
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
-        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy()))
+        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), laps), laps, begun)
 
-    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8]) -> list[str]:
+    def laps(self, *, first: bool) -> Laps | None:
+        """What a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
+        wait = self._wait if first else None
+        return Laps(wait) if self._times or wait is not None else None
+
+    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], laps: Laps | None = None) -> list[str]:
         """Decode the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
 
-        Raises `SampleError` unless unreadable samples are to be skipped.
+        Notes in `laps` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
         """
-        return [self._sample(epoch, index, row) for index, row in zip(indices, rows, strict=True)]
+        return [self._sample(epoch, index, row, laps) for index, row in zip(indices, rows, strict=True)]
 
-    def finish(self, indices: Tensor, out: Tensor, wrong: list[str]) -> Batch:
-        """The batch of samples that were filled in, without those that could not be read."""
+    def finish(
+        self, indices: Tensor, out: Tensor, wrong: list[str], laps: Laps | None = None, begun_s: float = 0.0
+    ) -> Batch:
+        """The batch of samples that were filled in since `begun_s`, without those that could not be read."""
+        filled = perf_counter()
+        if self._wait is not None:
+            self._wait.into("collate")
         unreadable: tuple[str, ...] = ()
         if any(wrong):
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
             indices, readable = indices[good], out[good]
             out = out[: len(good)].copy_(readable)  # it may be memory that is waited for, so the batch stays in it
             unreadable = tuple(filter(None, wrong))
-        return Batch(images_first(out), self._storage.labels.index_select(0, indices), unreadable)
+        images, labels = images_first(out), self._storage.labels.index_select(0, indices)
+        if not self._times or laps is None:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        made = Made(laps.read_s, laps.decode_s, laps.transform_s, end - filled, begun_s, end)
+        return Batch(images, labels, unreadable, made)
 
-    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8]) -> str:
-        if self._decode is None:  # found anew in each worker process
-            self._decode = decode.open_decoder(self._decoder)
+    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], laps: Laps | None) -> str:
         try:
-            encoded = self._storage.read_encoded(index)
-            try:
-                self._decode(encoded, self.crop(epoch, index), row)
-            except ValueError as error:
-                raise self.undecodable(index, error) from error
+            if laps is None:
+                self._decode_into(row, epoch, index, self._storage.read_encoded(index))
+            else:
+                self._timed_into(row, epoch, index, laps)
         except SampleError as error:
             if not self._skip:
                 raise
             return str(error)
         if self._augment and self._info.kind != "jpeg":
+            begun = perf_counter()
+            if laps is not None:
+                laps.wait("transform")
             augment.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
+            if laps is not None:
+                laps.transform_s += perf_counter() - begun
         return ""
+
+    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, laps: Laps) -> None:
+        begun = perf_counter()
+        laps.wait("read")
+        encoded = self._storage.read_encoded(index)
+        read = perf_counter()
+        laps.read_s += read - begun
+        laps.wait("decode")
+        self._decode_into(row, epoch, index, encoded)
+        laps.decode_s += perf_counter() - read
+
+    def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
+        if self._decode is None:  # found anew in each worker process
+            self._decode = decode.open_decoder(self._decoder)
+        try:
+            self._decode(encoded, self.crop(epoch, index), row)
+        except ValueError as error:
+            raise self.undecodable(index, error) from error
 
     def crop(self, epoch: int, index: int) -> Callable[[int, int], decode.Crop]:
         """(height, width) of the encoded image -> what of it becomes the sample in this epoch."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from vitprof.batch import Batch
 from vitprof.config import RunConfig
+from vitprof.laps import Laps
 from vitprof.loaders import Buffer, Schedule
 from vitprof.loaders.making import EncodedMaker
 
@@ -26,7 +29,26 @@ class UnderWay:
 
     indices: Tensor
     out: Tensor
-    pieces: list[Future[list[str]]]
+    n_pieces: int
+    pieces: list[Future[None]] = field(default_factory=list)
+    batch: Batch | None = None
+    """The whole, when all pieces are done."""
+    _wrong: dict[int, list[str]] = field(default_factory=dict)
+    _laps: Laps = field(default_factory=Laps)
+    _begun_s: float = math.inf
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def filled(self, make: EncodedMaker, number: int, wrong: list[str], laps: Laps | None, begun_s: float) -> None:
+        """A piece is done; with the last one the batch is made, so that it is ready before the loop asks for it."""
+        with self._lock:
+            self._wrong[number] = wrong
+            self._begun_s = min(self._begun_s, begun_s)
+            if laps is not None:
+                self._laps.add(laps)
+            if len(self._wrong) < self.n_pieces:
+                return
+        lines = [line for i in range(self.n_pieces) for line in self._wrong[i]]
+        self.batch = make.finish(self.indices, self.out, lines, self._laps, self._begun_s)
 
 
 class Epoch:
@@ -69,33 +91,43 @@ class ThreadsLoader:
         # One of its own, which alone it drains: an iterator of an earlier epoch may be closed late.
         mine = self._epoch = Epoch()
         under_way = mine.under_way
+        to_come = iter(self._schedule.batches(epoch))
+        queue_depth = 0
         try:
-            for indices in self._schedule.batches(epoch):
-                under_way.append(self._begin(epoch, indices, mine.broken_off))
-                if len(under_way) == self._depth + 1:
-                    yield self._finish(under_way)
-            while under_way:
-                yield self._finish(under_way)
+            while True:
+                while len(under_way) <= self._depth and (indices := next(to_come, None)) is not None:
+                    under_way.append(self._begin(epoch, indices, mine.broken_off))
+                if not under_way or mine.broken_off.is_set():
+                    return
+                yield self._finish(under_way, queue_depth)
+                queue_depth = sum(batch.batch is not None for batch in under_way)
         finally:
             mine.drain()
 
     def _begin(self, epoch: int, indices: Tensor, broken_off: threading.Event) -> UnderWay:
         shape = (len(indices), *self._make.shape)
         out = torch.empty(shape, dtype=torch.uint8) if self._buffer is None else self._buffer(shape)
-        rows, chosen = out.numpy(), indices.tolist()
+        rows, chosen, make = out.numpy(), indices.tolist(), self._make
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
+        batch = UnderWay(indices, out, -(-len(chosen) // piece))
 
-        def fill(start: int) -> list[str]:
-            stop = start + piece
-            return [] if broken_off.is_set() else self._make.fill(epoch, chosen[start:stop], rows[start:stop])
+        def fill(number: int) -> None:
+            if broken_off.is_set():
+                return
+            begun, laps = perf_counter(), make.laps(first=number == 0)
+            mine = slice(number * piece, (number + 1) * piece)
+            batch.filled(make, number, make.fill(epoch, chosen[mine], rows[mine], laps), laps, begun)
 
-        return UnderWay(indices, out, [self._pool.submit(fill, start) for start in range(0, len(chosen), piece)])
+        batch.pieces = [self._pool.submit(fill, number) for number in range(batch.n_pieces)]
+        return batch
 
-    def _finish(self, under_way: deque[UnderWay]) -> Batch:
-        batch = under_way[0]  # until it is done: if a piece fails, the others still write into it
-        wrong = [line for piece in batch.pieces for line in piece.result()]
-        under_way.popleft()
-        return self._make.finish(batch.indices, batch.out, wrong)
+    def _finish(self, under_way: deque[UnderWay], queue_depth: int) -> Batch:
+        under_way_first = under_way[0]  # until it is done: if a piece fails, the others still write into it
+        for piece in under_way_first.pieces:
+            piece.result()
+        batch = under_way.popleft().batch
+        assert batch is not None, "its last piece made it"
+        return batch if batch.made is None else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
 
     def close(self) -> None:
         self._epoch.drain()

@@ -116,9 +116,9 @@ class OverlappedStorage:
         # A loader may keep the method: it has to look for the copy at each call, not once.
         return partial(self._call, name) if callable(value) else value
 
-    def dataset(self) -> OverlappedDataset:
-        """The samples one by one, each from where it can be read fastest at that time."""
-        return OverlappedDataset(self)
+    def dataset(self, *laps: Any) -> OverlappedDataset:
+        """The samples one by one, each from where it can be read fastest at that time. See `SampleStorage.dataset`."""
+        return OverlappedDataset(self, *laps)
 
     def close(self) -> None:
         """Close what is open in this process."""
@@ -164,8 +164,8 @@ class OverlappedStorage:
 class OverlappedDataset:
     """A map-style Dataset over an `OverlappedStorage`. Has `__getitems__` where the storage's own has it."""
 
-    def __init__(self, storage: OverlappedStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: OverlappedStorage, *laps: Any) -> None:
+        self._storage, self._laps = storage, laps
         self._of: Any = None
         self._dataset: Any = None
 
@@ -187,8 +187,8 @@ class OverlappedDataset:
     def _current(self) -> Any:
         storage = self._storage._current()
         if self._of is not storage:
-            self._of, self._dataset = storage, storage.dataset()
+            self._of, self._dataset = storage, storage.dataset(*self._laps)
         return self._dataset
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_storage": self._storage, "_of": None, "_dataset": None}
+        return {"_storage": self._storage, "_laps": self._laps, "_of": None, "_dataset": None}

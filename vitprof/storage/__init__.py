@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vitprof.catalog import DatasetInfo
+from vitprof.laps import Laps
 
 Pixels = Literal["uint8", "unit", "normalised"]
 """uint8 as stored; float32 scaled to 0..1; float32 with mean subtracted and divided by the standard deviation."""
@@ -60,8 +61,12 @@ class SampleStorage(Storage, Protocol):
     pixels: Pixels
     """What the images of the dataset are."""
 
-    def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
-        """The samples one by one, images (channels, height, width)."""
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        """The samples one by one, images (channels, height, width).
+
+        Where `laps` is given they note there how long their parts took, and it is told which parts those are
+        (`Laps.noted`) and what the rest of the time is (`Laps.rest`).
+        """
 
 
 class PixelStorage(Storage, Protocol):

@@ -6,6 +6,8 @@ conversion to a PIL image, ToTensor and Normalize (REFERENCE.md section 1).
 
 from __future__ import annotations
 
+import copy
+
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
@@ -13,7 +15,9 @@ from torchvision import datasets, transforms
 from vitprof.catalog import DatasetInfo
 from vitprof.data import read_split
 from vitprof.errors import DataError
+from vitprof.laps import Laps
 from vitprof.storage import Pixels, Place
+from vitprof.storage.timed import TimedCompose
 
 ROTATION_DEG = 15
 PADDING_PX = 2
@@ -51,9 +55,14 @@ class IdxStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
-        dataset: Dataset[tuple[Tensor, int | Tensor]] = self._dataset
-        return dataset
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        dataset = self._dataset
+        if laps is not None:
+            # Nothing is read any more: what is not a transform is the way from the array to a PIL image.
+            laps.noted, laps.rest = ("transform",), "decode"
+            dataset = copy.copy(dataset)
+            dataset.transform = TimedCompose(dataset.transform, laps)
+        return dataset  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Nothing is open: torchvision has read the files."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
+from typing import BinaryIO
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -15,7 +18,9 @@ from torchvision import datasets, transforms
 from vitprof.catalog import DatasetInfo
 from vitprof.data.photos import unreadable
 from vitprof.errors import DataError
+from vitprof.laps import Laps
 from vitprof.storage import Pixels, Place
+from vitprof.storage.timed import TimedCompose, TimedFile
 
 
 class ImageFolderStorage:
@@ -56,8 +61,14 @@ class ImageFolderStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
-        return self._dataset  # type: ignore[no-any-return]
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        dataset = self._dataset
+        if laps is not None:
+            laps.noted = ("read", "decode", "transform")
+            dataset = copy.copy(dataset)
+            dataset.loader = replace(dataset.loader, laps=laps)
+            dataset.transform = TimedCompose(dataset.transform, laps)
+        return dataset  # type: ignore[no-any-return]
 
     def name_of(self, index: int) -> str:
         """File of a sample, for messages."""
@@ -72,13 +83,30 @@ class _Loader:
     """torchvision's `pil_loader`, told to the throttle, with errors that name the file."""
 
     place: Place
+    laps: Laps | None = None
 
     def __call__(self, path: str) -> Image.Image:
+        laps = self.laps
+        if laps is None:
+            return self._load(path)
+        begun, read_before = perf_counter(), laps.read_s
+        laps.wait("decode")
+        image = self._load(path)
+        laps.decode_s += perf_counter() - begun - (laps.read_s - read_before)
+        return image
+
+    def _load(self, path: str) -> Image.Image:
         try:
+            begun = perf_counter()
             with Path(path).open("rb") as file:
                 if self.place.throttle is not None:
                     self.place.reading(os.fstat(file.fileno()).st_size, 1)
-                with Image.open(file) as image:
+                source: BinaryIO | TimedFile = file
+                if self.laps is not None:
+                    self.laps.wait("read")
+                    self.laps.read_s += perf_counter() - begun
+                    source = TimedFile(file, self.laps)
+                with Image.open(source) as image:
                     converted: Image.Image = image.convert("RGB")
                     return converted
         except UnidentifiedImageError as error:

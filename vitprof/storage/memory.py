@@ -11,6 +11,7 @@ from vitprof.catalog import DatasetInfo
 from vitprof.data import read_split
 from vitprof.errors import DataError
 from vitprof.formats import size
+from vitprof.laps import Laps
 from vitprof.storage import Pixels, PixelStorage, Place
 from vitprof.storage.memmap import MemmapStorage
 
@@ -55,7 +56,9 @@ class FloatStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        if laps is not None:
+            laps.rest = "read"  # a sample is a row of the tensor as it is
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
 
     def close(self) -> None:

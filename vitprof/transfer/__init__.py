@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitprof.batch import Batch
 from vitprof.devices import Device, Mark
+from vitprof.laps import Wait
 from vitprof.loaders import Buffer
 
 
@@ -42,10 +43,12 @@ ToInput = Callable[[Tensor], Tensor]
 """Images in the storage's pixel format on the device -> the model's input."""
 
 
-def open_transfer(name: str, device: Device, to_input: ToInput) -> Transfer:
-    """The transfer called `name`, to `device`. One that normalises does so by `to_input`."""
-    from vitprof.transfer import copy, resident, stream
+def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | None = None) -> Transfer:
+    """The transfer called `name`, to `device`. One that normalises does so by `to_input`; `wait` makes it late."""
+    from vitprof.transfer import copy, delayed, resident, stream
 
+    if wait is not None and wait.part == "transfer":
+        return delayed.Delayed(open_transfer(name, device, to_input), wait, device)
     if name == "blocking":
         return copy.BlockingCopy(device)
     if name == "pinned":

@@ -1,0 +1,85 @@
+"""How long each part of making a batch took, noted where it happens; and waits put into a part on purpose.
+
+The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows too it counts from the
+machine's start: what a worker process reads can be compared with what the training loop reads.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from vitprof.config import RunConfig, injection
+
+Part = Literal["read", "decode", "transform", "collate", "transfer"]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait of known length that is put into one part of each batch, to check what is reported about it."""
+
+    part: str
+    seconds: float
+
+    def into(self, part: Part) -> None:
+        """Called inside each part of a batch, once: waits where it is this one, without using the CPU."""
+        if part == self.part:
+            time.sleep(self.seconds)
+
+
+def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
+    """The wait that `config` asks for in batches that are trained on; None if none."""
+    return Wait(*injection(config.inject)) if train and config.inject is not None else None
+
+
+class Laps:
+    """Seconds that the samples of one batch spent in each part so far. For one thread at a time; can be pickled."""
+
+    __slots__ = ("_wait", "decode_s", "due", "noted", "read_s", "rest", "transform_s")
+
+    def __init__(self, wait: Wait | None = None) -> None:
+        self.noted: tuple[Part, ...] = ()
+        """Parts that a Dataset notes here while it makes a sample."""
+        self.rest: Literal["read", "decode", ""] = ""
+        """The part that the rest of its `__getitem__` belongs to; empty where the rest is none of them."""
+        self._wait = wait
+        self.restart()
+
+    def restart(self) -> None:
+        """For the next batch."""
+        self.read_s = self.decode_s = self.transform_s = 0.0
+        self.due = self._wait  # until it was waited
+
+    def wait(self, part: Part) -> None:
+        """To be called inside each part of each sample: the first sample of a batch gets the wait."""
+        if self.due is not None and self.due.part == part:
+            self.due.into(part)
+            self.due = None
+
+    def wait_for_rest(self) -> None:
+        """To be called before the samples of a Dataset: the wait, where it belongs to a part that is not noted."""
+        if self.due is None:
+            return
+        if self.rest:
+            self.wait(self.rest)
+        if "read" not in self.noted:  # not the rest either, or it is done
+            begun = perf_counter()
+            self.wait("read")
+            self.read_s += perf_counter() - begun
+
+    def end_rest(self, begun_s: float) -> None:
+        """To be called after them: what was not noted since `begun_s` goes to the part that the rest belongs to."""
+        if self.rest:
+            left = max(0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s)
+            if self.rest == "read":
+                self.read_s += left
+            else:
+                self.decode_s += left
+
+    def add(self, other: Laps) -> None:
+        """What another thread spent on the same batch."""
+        self.read_s += other.read_s
+        self.decode_s += other.decode_s
+        self.transform_s += other.transform_s
