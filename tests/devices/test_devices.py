@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 
+import numpy as np
 import pytest
 import torch
 from engine_fixtures import small_home, trained  # noqa: F401
@@ -167,3 +168,29 @@ class TestCuda:
         monkeypatch.setattr(StepRecorder, "step", waiting)
         synchronised = trained(**config, evaluate=False, device="cuda:0")["compute_s"][5:]
         assert statistics.median(deferred) == pytest.approx(statistics.median(synchronised), rel=0.02)
+
+    @pytest.mark.usefixtures("small_home")
+    @pytest.mark.parametrize("strategy", ["per-sample", "memory"])
+    def test_deferred_events_and_forced_synchronisation_agree(
+        self, strategy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same work takes the device the same time whether the host waits for each mark or never: within 2%."""
+        job = {"strategy": strategy, "device": "cuda:0", "batch_size": 128, "epochs": 20, "evaluate": False}
+        trained(**job)  # warms up
+        found: dict[bool, list[float]] = {False: [], True: []}
+        mark = CudaDevice.mark
+
+        def waiting(device: CudaDevice) -> torch.cuda.Event:
+            torch.cuda.synchronize()
+            event = mark(device)
+            event.synchronize()
+            return event
+
+        for _ in range(5):
+            for forced in (False, True):
+                with monkeypatch.context() as patch:
+                    if forced:
+                        patch.setattr(CudaDevice, "mark", waiting)
+                    run = trained(**job)
+                found[forced].append(float(np.median(run["compute_s"][20:])))
+        assert statistics.median(found[True]) == pytest.approx(statistics.median(found[False]), rel=0.02)

@@ -1,0 +1,91 @@
+"""A job whose idle share is known: by arithmetic, as vitprof reports it, and as a counter like NVML's shows it.
+
+    python -m benchmarks.truth [--rounds 3] [--html FILE]
+
+The device is simulated and computes 12 ms a step; a wait of 20 ms is put into the reading of each batch. So a step
+takes 20 ms and what loading and launching take without the wait (measured beside it, without the device), and the
+device idles for all of that but 12 ms. Rounds are interleaved; figures are medians with the range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from vitprof import charts
+from vitprof.analysis.utilisation import idle_bins
+from vitprof.config import RunConfig
+from vitprof.jobs.manager import JobManager
+from vitprof.records import RunSummary
+from vitprof.store import RunStore, StoredRun
+
+COMPUTE_S, WAIT_S = 12e-3, 20e-3
+SECONDS = 6.0
+BIN_S = 0.2
+JOB = {"strategy": "memory", "batch_size": 128, "threads": 1, "evaluate": False, "seconds": SECONDS}
+
+
+def measured(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[StoredRun, RunSummary]:
+    """The finished run of `config` and its figures. Ends the program where it fails."""
+    run_id = manager.submit(config)
+    manager.wait(run_id)
+    run = store.run(run_id)
+    if run.status != "done" or run.summary is None:
+        raise SystemExit(f"{run.name}: {run.status}: {run.error}")
+    return run, run.summary
+
+
+def line(name: str, values: list[float]) -> str:
+    return f"| {name} | {statistics.median(values):.1%} ({min(values):.1%}-{max(values):.1%}) |"
+
+
+def chart(store: RunStore, run: StoredRun, true_frac: float) -> str:
+    """One run's three lines as a page of HTML that needs nothing else."""
+    steps, telemetry = store.steps(run.id), store.telemetry(run.id)
+    origin = float(steps["t_start_s"][0])
+    edges, reported = idle_bins(steps, run.phases, bins=round(SECONDS / BIN_S))
+    inside = (telemetry["t_s"] > edges[0] + BIN_S) & (telemetry["t_s"] < edges[-1])
+    figure = charts.idle_over_time(
+        (edges[1:] - origin, reported),
+        true=(np.array([0.0, edges[-1] - origin]), np.array([true_frac, true_frac])),
+        sampled=(telemetry["t_s"][inside] - origin, 1 - telemetry["gpu_util_pct"][inside] / 100),
+    )
+    figure.update_layout(template="plotly_white", width=900, height=320)
+    return str(figure.to_html(include_plotlyjs=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--html", type=Path, help="write the chart of the last round to this file")
+    given = parser.parse_args()
+    store = RunStore()
+    manager = JobManager(store)
+    wait = RunConfig(**JOB, device=f"simulated:{COMPUTE_S * 1e3:g},0", inject=f"read:{WAIT_S * 1e3:g}")
+    alone = RunConfig(**(JOB | {"seconds": 1.0}), device="simulated:0.001,0")
+    true, reported, exposed, counter = [], [], [], []
+    try:
+        for _ in range(given.rounds):
+            _, rest = measured(manager, store, alone)
+            run, found = measured(manager, store, wait)
+            true.append(1 - COMPUTE_S / (WAIT_S + rest.step_ms_median / 1e3))
+            reported.append(found.device_idle_frac)
+            exposed.append(found.exposed_wait_frac)
+            counter.append(1 - found.gpu_util_pct_mean / 100)
+        if given.html:
+            given.html.write_text(chart(store, run, true[-1]), encoding="utf-8")
+    finally:
+        manager.shutdown()
+        store.close()
+    print(f"| idle share of the device, median (range) of {given.rounds} runs of {SECONDS:g} s | |\n|---|---|")
+    print(line("true, by arithmetic", true))
+    print(line("reported by vitprof", reported))
+    print(line("of which because of the data wait", exposed))
+    print(line("100% - GPU-util, an NVML-style counter read 5 times a second", counter))
+
+
+if __name__ == "__main__":
+    main()
