@@ -1,39 +1,67 @@
-"""Profile: set up one job in the sidebar, run it, watch where its time goes."""
+"""Profile: set up one job in the sidebar, run it, watch where its time goes, and read what came of it."""
 
 import streamlit as st
 
-from vitprof.errors import VitprofError
+from vitprof.config import RunConfig
+from vitprof.store import StoredRun
 from vitprof.ui import live, resources
-from vitprof.ui.runs import chosen_run, draw_empty, draw_queue
+from vitprof.ui.account import draw_account, draw_recording_cost
+from vitprof.ui.device_time import draw_device_time
+from vitprof.ui.headroom import draw_headroom
+from vitprof.ui.loading import draw_loading, draw_signatures
+from vitprof.ui.predictions import draw_predictions
+from vitprof.ui.runs import chosen_run, draw_empty, draw_queue, draw_title
 from vitprof.ui.settings import settings_form
+from vitprof.ui.texts import guarded
+from vitprof.ui.verdict import draw_verdict
 
 
+@guarded
 def page() -> None:
     """The whole page; only the run's own part is drawn again while it goes on."""
-    jobs = resources.manager()
     with st.sidebar:
         config, pressed = settings_form()
     if pressed and config is not None:
-        try:
-            st.query_params["run"] = str(jobs.submit(config))
-        except VitprofError as error:
-            st.error(str(error))
+        submit(config)
     run = chosen_run()
     draw_queue(run)
     if run is None:
         draw_empty()
         return
-    title, button = st.columns([4, 1], vertical_alignment="center")
-    title.subheader(run.name, anchor=False)
-    if (
-        jobs.owns(run.id)
-        and run.live
-        and button.button("Stop", key="stop-button", icon=":material/stop:", width="stretch")
-    ):
-        jobs.stop(run.id)
-    st.fragment(live.draw_run, run_every=live.REFRESH_S if run.live else None)(run.id, run.live)
-    if not run.live:
-        live.draw_account(run)
+    draw_title(run)
+    if run.live:
+        st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id)
+    else:
+        draw_ended(run)
+
+
+@guarded
+def submit(config: RunConfig) -> None:
+    st.query_params["run"] = str(resources.manager().submit(config))
+
+
+def draw_ended(run: StoredRun) -> None:
+    """From the answer to the details: the verdict, what it rests on, what to measure next, every step."""
+    with st.container(gap="xxsmall"):
+        live.draw_state(run, 0.0)
+        live.draw_set_up(run)
+    series = resources.series(run.id)
+    series.refresh()
+    if not len(series.steps()["step"]):
+        st.info("This run ended before its first step, so there is nothing to draw.")
+        return
+    if run.config.loader_only:
+        live.draw_headline(run, series.totals)
+    draw_verdict(run)
+    live.draw_tiles(run, series)
+    draw_device_time(run)
+    draw_loading(run)
+    draw_signatures(run)
+    draw_headroom(run)
+    draw_predictions(run)
+    draw_recording_cost(run)
+    st.fragment(live.draw_every_step)(run)
+    draw_account(run)
 
 
 page()

@@ -135,7 +135,9 @@ def open_pipeline(
 
 
 def _tell_of_wait(config: RunConfig, events: Events) -> None:
-    if wait := asked_wait(config):
+    wait = asked_wait(config)
+    replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.part != "transfer")
+    if wait is not None and not replayed:  # batches that are kept waited once, before training
         events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.part} of each batch on purpose")
 
 

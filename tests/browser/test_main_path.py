@@ -122,7 +122,9 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, page: A
     text = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.text"
     page.wait_for_function(f"{text}?.[0]?.includes('drawn as one')")
     assert page.evaluate(f"{text}.length") <= 2000
-    box = page.locator(".st-key-live-gaps .nsewdrag").first.bounding_box()
+    plot = page.locator(".st-key-live-gaps .nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
     assert box is not None
     y = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.50, y)

@@ -4,73 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from ui.dashboard import APP, LIMIT_S, add_run, app, metrics
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
 from vitprof.store import RunStore
-from vitprof.ui import resources
-
-APP = Path(__file__).resolve().parents[2] / "app.py"
-LIMIT_S = 60
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    """The dashboard's own store, in a home of this test's own."""
-    monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
-    monkeypatch.delenv("VITPROF_DB", raising=False)
-    st.cache_resource.clear()
-    yield resources.store()
-    resources.manager().shutdown()
-    resources.store().close()
-    st.cache_resource.clear()
-
-
-def add_run(store: RunStore, *, n: int = 40, status: str = "done", **config: object) -> int:
-    """A run with `n` steps of 10 ms, half of it data wait."""
-    run_id = store.create_run(RunConfig(**{"steps": max(n, 1), **config}))
-    figures = {
-        "t_start_s": 0.0,
-        "data_wait_s": 0.005,
-        "compute_s": 0.005,
-        "gap_s": 0.005,
-        "exposed_wait_s": 0.005,
-        "step_s": 0.01,
-        "samples": 128,
-        "loss": 2.0,
-    }
-    rows = []
-    for step in range(n):
-        at = {"step": step, "t_start_s": 100 + step * 0.01, "compute_start_s": 100.005 + step * 0.01}
-        at["warmup"] = float(step < 5)
-        rows.append([(figures | at).get(name, 0.0) for name in STEP_COLUMNS])
-    store.append_steps(run_id, rows)
-    sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
-    store.append_telemetry(run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
-    summary = RunSummary(n_steps=n, n_steady_steps=n - 6, samples_per_s=12_800.0, wall_s=3.0, device_idle_frac=0.5)
-    store.update_run(run_id, status=status, t_origin_s=100.0, summary=summary if n else None)
-    return run_id
-
-
-def app(page: str = "", **query: str) -> AppTest:
-    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
-    if page:
-        at.switch_page(f"pages/{page}.py").run()
-    assert not at.exception
-    return at
-
-
-def metrics(at: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in at.metric}
 
 
 def test_profile_without_runs_says_what_to_do(store: RunStore) -> None:
@@ -188,7 +130,7 @@ def test_compare_shows_a_row_for_each_chosen_run(store: RunStore) -> None:
     frame = at.dataframe[0].value
     assert sorted(frame["Run"]) == sorted(f"{i}: {n}" for i, n in zip(ids, names, strict=True))
     assert set(frame["Speed-up"]) == {"1.00x"}
-    assert len(at.get("plotly_chart")) == 3
+    assert len(at.get("plotly_chart")) == 4
     at.multiselect[0].set_value([]).run()
     assert "Choose at least one run" in at.info[0].value
 

@@ -104,11 +104,11 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
             # a batch whose parts are not known is taken to be like the others
             own = np.where(total > 0, np.nan_to_num(took), known[name])
             share = own / np.where(total > 0, total, sum(known.values()))
-            seconds[name] = float((making * share).mean()), float(np.minimum(own, making).mean())
+            seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
     else:
         pace = max(1, config.workers or 1)
-        mean = float(making.mean())
-        seconds = {name: (mean * took / sum(known.values()), min(took / pace, mean)) for name, took in known.items()}
+        mean, most = float(making.mean()), float(waited.mean())  # with a faster part hand-over hides behind compute too
+        seconds = {name: (mean * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
     seconds["hand_over"] = (float(handed.mean()),) * 2
     seconds["transfer"] = (float(copied.mean()),) * 2
     whole = float((waited + copied).mean())

@@ -11,11 +11,11 @@ import sys
 
 import typer
 
-from vitprof.cli import headroom, listing, predict, running, stored, terminal
+from vitprof.cli import headroom, listing, predict, running, selftest, stored, terminal
 from vitprof.cli.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 
-__all__ = ["app", "headroom", "listing", "main", "predict", "running", "stored", "terminal"]
+__all__ = ["app", "headroom", "listing", "main", "predict", "running", "selftest", "stored", "terminal"]
 
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
@@ -30,6 +30,7 @@ for command in (
     stored.export,
     stored.delete,
     listing.doctor,
+    selftest.selftest,
 ):
     app.command()(command)
 

@@ -11,18 +11,29 @@ import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.analysis.comparison import against_slowest
+from vitprof.analysis.differences import Caveat
 from vitprof.analysis.downsample import group_size, min_max
-from vitprof.analysis.summary import steady_state
+from vitprof.analysis.gaps import IDLE_CAUSES
+from vitprof.analysis.guard import comparability, run_facts
+from vitprof.analysis.steady import steady_state
+from vitprof.charts.style import DEVICE_TIME
 from vitprof.export import steps_csv, summary_csv
 from vitprof.records import RunSummary
 from vitprof.store import Series, StoredRun
 from vitprof.ui import resources
+from vitprof.ui.findings import Idle, idle_of, verdict_of
+from vitprof.ui.live import is_simulated_run
+from vitprof.ui.texts import escaped
 
 CHART_HEIGHT = 320
 MAX_GROUPS = 900
+MOST_WARNINGS = 3
+"""Warnings told in full; more are a count to open."""
 
 FIGURES: dict[str, str] = {
     "Run": "Number and name.",
+    "Verdict": "Whether loading held the device up: under 5% of the time idle for data is not input-bound, 5 to 20% "
+    "moderately, over 20% input-bound; the lower end of the 95% interval decides.",
     "Seconds per epoch": "Training time of an epoch; ~ where it is extrapolated from the throughput.",
     "Samples/s": "Steady-state throughput, ± half of its 95% interval.",
     "Copied first": "Time to copy the data to RAM disk or local disk before training; not part of the epoch.",
@@ -47,6 +58,7 @@ def table(runs: Sequence[StoredRun]) -> pd.DataFrame:
         rows.append(
             (
                 f"{run.id}: {run.name}",
+                verdict_of(run).kind + (", simulated" if is_simulated_run(run) else ""),
                 ("" if s.n_epochs_measured else "~ ") + formats.number(s.epoch_s, "s"),
                 formats.number(s.samples_per_s)
                 + (f" ± {formats.percent(half / s.samples_per_s)}" if np.isfinite(half) else ""),
@@ -61,6 +73,43 @@ def table(runs: Sequence[StoredRun]) -> pd.DataFrame:
             )
         )
     return pd.DataFrame(rows, columns=list(FIGURES))
+
+
+def draw_caveats(runs: Sequence[StoredRun]) -> None:
+    """What makes the comparison unfair: warnings in full as long as they are few, all else a click away."""
+    found = caveats(runs)
+    warnings = [c for c in found if c.level == "warning"]
+    many = len(warnings) > MOST_WARNINGS
+    rest = found if many else [c for c in found if c.level != "warning"]
+    if not many:
+        for caveat in warnings:
+            st.warning(escaped(caveat.sentence), icon=":material/balance:")
+    if rest:
+        count = f":material/balance: {len(warnings)} warnings: these runs do not compare fairly"
+        with st.expander(count if many else "What else differs"):
+            for caveat in rest:
+                st.markdown(f"- {escaped(caveat.sentence)}")
+
+
+def caveats(runs: Sequence[StoredRun]) -> tuple[Caveat, ...]:
+    """What differs between runs beside the way they load their data, see `analysis.guard`."""
+    facts = []
+    for run in runs:
+        series = resources.series(run.id)
+        series.refresh()
+        facts.append(
+            run_facts(
+                run.id,
+                run.name,
+                run.config,
+                run.environment,
+                run.facts,
+                run.summary,
+                series.steps(),
+                series.telemetry(),
+            )
+        )
+    return comparability(facts)
 
 
 def draw_table(runs: Sequence[StoredRun]) -> None:
@@ -123,6 +172,7 @@ def draw_charts(runs: Sequence[StoredRun]) -> None:
         key="compare-shares",
         config={"displaylogo": False},
     )
+    _draw_idle(runs, names)
     left, right = st.columns(2)
     with left:
         st.markdown("**Time of each step**", help="Beyond 900 steps the lowest and highest of each group are drawn.")
@@ -132,6 +182,35 @@ def draw_charts(runs: Sequence[StoredRun]) -> None:
         st.markdown("**Training loss**", help="With the same seed and batch size the curves lie on each other.")
         lines = [(n, *_thinned(s, "loss", 1.0)) for n, s in zip(names, steps, strict=True)]
         _overlay(lines, "loss", "loss")
+
+
+def _draw_idle(runs: Sequence[StoredRun], names: Sequence[str]) -> None:
+    """The idle share of each run's device by cause; runs that only loaded have none."""
+    found = [(name, idle.gaps.shares()) for run, name in zip(runs, names, strict=True) if (idle := _idle(run))]
+    if not found:
+        return
+    st.markdown(
+        "**Device idle, by cause**",
+        help="Share of the steady time in which the device computed nothing, by what the step was waiting for.",
+    )
+    parts = [(*DEVICE_TIME[cause], [100 * share[cause] for _, share in found]) for cause in IDLE_CAUSES]
+    figure = charts.shares(
+        [name for name, _ in found],
+        [part for part in parts if max(part[2]) > 0],
+        x_title="share of the device's time (%)",
+        unit="%",
+    )
+    st.plotly_chart(
+        figure,
+        width="stretch",
+        height=110 + 42 * len(found),
+        key="compare-idle",
+        config={"displaylogo": False},
+    )
+
+
+def _idle(run: StoredRun) -> Idle | None:
+    return None if run.config.loader_only else idle_of(run.id)
 
 
 def _overlay(lines: Sequence[tuple[str, charts.Floats, charts.Floats]], y_title: str, key: str) -> None:

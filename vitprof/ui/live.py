@@ -11,14 +11,15 @@ import numpy as np
 import streamlit as st
 
 from vitprof import charts, formats
+from vitprof.accelerators import is_simulated
 from vitprof.charts import LiveChart
-from vitprof.records import RunSummary
 from vitprof.store import Series, StoredRun
 from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
 from vitprof.ui.points import PointCache
 from vitprof.ui.series import RunSeries, Totals
+from vitprof.ui.texts import escaped, guarded
 
 T = TypeVar("T")
 
@@ -43,28 +44,37 @@ STAGES = {
 }
 
 
-def draw_run(run_id: int, refreshing: bool, *, now: Callable[[], float] = time.perf_counter) -> None:
-    """Everything about a run that changes while it goes on. When it ends, the whole page is drawn once more."""
+@guarded
+def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
+    """Everything about a run that goes on. When it ends, the whole page is drawn once more."""
     run = resources.store().run(run_id)
-    if refreshing and not run.live:
+    if not run.live:
         st.rerun(scope="app")
     series = resources.series(run_id)
     series.refresh()
     draw_state(run, now())
     draw_set_up(run)
+    if len(series.steps()["step"]):
+        draw_headline(run, series.totals)
+        draw_tiles(run, series)
+        draw_charts(run, series)
+
+
+@guarded
+def draw_every_step(run: StoredRun) -> None:
+    """The charts of a run that has ended; zooming in draws them again, in finer groups."""
+    draw_charts(run, resources.series(run.id))
+
+
+def draw_charts(run: StoredRun, series: RunSeries) -> None:
+    """The run's steps and telemetry over time."""
     steps = series.steps()
-    if not len(steps["step"]):
-        if not run.live:
-            st.info("This run ended before its first step, so there is nothing to draw.")
-        return
-    draw_headline(run, series.totals)
-    draw_tiles(run, series)
     if not run.config.loader_only:
         draw_chart(charts.GAPS, run, steps)
     left, right = st.columns(2)
     with left:
         draw_chart(charts.BATCHES, run, steps)
-        if not run.config.loader_only:
+        if not run.config.loader_only and np.isfinite(steps["loss"]).any():
             draw_chart(charts.LOSSES, run, steps)
     with right:
         telemetry = series.telemetry()
@@ -88,8 +98,7 @@ def draw_state(run: StoredRun, now: float) -> None:
             text += f", {formats.seconds(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
     elif run.status == "done":
-        took = formats.seconds(run.summary.wall_s) if run.summary else ""
-        st.progress(1.0, text=f"done in {took}")
+        st.caption(f"done in {formats.seconds(run.summary.wall_s)}" if run.summary else "done")
     elif run.status == "stopped":
         st.warning(f"Stopped{': ' + run.error if run.error else ''}. What was measured until then is kept.")
     else:
@@ -107,7 +116,11 @@ def draw_set_up(run: StoredRun) -> None:
         if config.isolation == "process"
         else "in a thread of this dashboard, whose own work can show up as stalls"
     )
-    st.caption(f"{config.dataset}, ViT {config.model}, {config.precision} on {device}, {isolation}")
+    what = f"{config.dataset}, ViT {config.model}, {config.precision} on {escaped(str(device))}, {isolation}"
+    if run.group_key:
+        kind, _, parent = run.group_key.partition(":")
+        what += f". Made for the {kind} of run {parent}: {run.role}"
+    st.caption(what)
 
 
 def draw_headline(run: StoredRun, totals: Totals) -> None:
@@ -134,6 +147,7 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     """Five figures, over the steady state so far."""
     totals, telemetry = series.totals, series.telemetry()
     trained = not run.config.loader_only
+    simulated = "simulated" if is_simulated_run(run) else None
     peaks = ((label, _peak(telemetry, name)) for label, name in MEMORY_TILES)
     memory = next((p for p in peaks if math.isfinite(p[1])), (MEMORY_TILES[-1][0], math.nan))
     utilisation = _utilisation(run, telemetry)
@@ -156,10 +170,18 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
         ),
         (memory[0], formats.size(memory[1]), "Highest value seen while the job ran."),
     )
-    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
-        column.metric(name, value, help=text, border=True)
-    if not resources.gpus():
+    with st.container(key="tiles"):
+        columns = st.columns(len(tiles))
+    for column, (name, value, text) in zip(columns, tiles, strict=True):
+        mark = None if name == memory[0] else simulated
+        column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
+    if not resources.gpus() and simulated is None:
         st.caption(NO_GPU_MESSAGE)
+
+
+def is_simulated_run(run: StoredRun) -> bool:
+    """Whether the device that the run trained on was only imitated."""
+    return is_simulated(str(run.environment.get("device") or run.config.device))
 
 
 def _utilisation(run: StoredRun, telemetry: Series) -> float:
@@ -194,55 +216,3 @@ def _for_session(key: str, make: Callable[[], T]) -> T:
         st.session_state[key] = make()
     kept: T = st.session_state[key]
     return kept
-
-
-def draw_account(run: StoredRun) -> None:
-    """Where the run's time went apart from the steady state."""
-    s = run.summary
-    if s is None or not s.n_steps:
-        return
-    st.markdown("**Where the run's time went**", help="Each stretch of the run that is not steady-state training.")
-    measured = f"Median of {s.n_epochs_measured} measured."
-    epoch_from = measured if s.n_epochs_measured else "Extrapolated from the throughput."
-    rows: tuple[tuple[str, float, str], ...] = (
-        ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
-        ("Copying the data", s.stage_s, f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."),
-        ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
-        ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
-        ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
-        ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
-        ("A step, 95% below", s.step_ms_p95 / 1e3, "Steady state."),
-        ("An epoch", s.epoch_s, epoch_from),
-        ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
-        ("Shut-down", s.shutdown_s, "Ending loader and workers."),
-        ("The whole run", s.wall_s, "From leaving the queue to the end."),
-    )
-    rows = tuple(row for row in rows if row[0] != "Copying the data" or row[1] != 0)
-    st.dataframe(
-        {
-            "what": [r[0] for r in rows],
-            "time": [formats.seconds(r[1]) for r in rows],
-            "meaning": [r[2] for r in rows],
-        },
-        hide_index=True,
-        width="stretch",
-        height="content",
-    )
-    tiles = [
-        ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
-        ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
-        ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
-    ]
-    if math.isfinite(s.cache_hit_frac):
-        text = "Share of the samples in the partial cache: every epoch reads each sample once."
-        tiles.append(("Cache hit rate", formats.percent(s.cache_hit_frac), text))
-    if s.n_unreadable:
-        tiles.append(("Left out", f"{s.n_unreadable:,}", "Samples that could not be read, each time they came up."))
-    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
-        column.metric(name, value, help=text, border=True)
-
-
-def _storage_help(s: RunSummary) -> str:
-    """What there is to know about the storage's files."""
-    made = f"Making it took {formats.seconds(s.storage_prepare_s)} when it was made. " if s.storage_prepare_s else ""
-    return f"{made}{formats.percent(s.page_cached_frac)} of it lay in the system's page cache when training began."

@@ -8,6 +8,9 @@ from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun
 from vitprof.ui import resources
+from vitprof.ui.group import stop_group
+from vitprof.ui.live import is_simulated_run
+from vitprof.ui.texts import escaped
 
 
 def chosen_run() -> StoredRun | None:
@@ -20,34 +23,70 @@ def chosen_run() -> StoredRun | None:
         try:
             return resources.store().run(int(named))
         except (ValueError, StoreError):
-            st.warning(f"There is no run {named} any more.")
+            st.warning(f"There is no run {escaped(named)} any more.")
             del st.query_params["run"]
-    running = resources.store().runs(["running"], limit=1)
-    return running[0] if running else None
+    for running in resources.store().runs(["running"]):
+        if parent := behind(running):
+            return parent
+    return None
+
+
+def behind(run: StoredRun) -> StoredRun | None:
+    """The run that a person asked for: `run` itself, or the one whose headroom or predictions it was made for."""
+    if not run.group_key:
+        return run
+    number = run.group_key.rpartition(":")[2]
+    try:
+        return resources.store().run(int(number))
+    except (ValueError, StoreError):  # deleted meanwhile
+        return None
+
+
+def draw_title(run: StoredRun) -> None:
+    """The run's name, whether its device was simulated, and Stop as long as it goes on."""
+    jobs = resources.manager()
+    with st.container(horizontal=True, vertical_alignment="center", key="title"):
+        st.subheader(run.name, anchor=False, width="content")
+        if is_simulated_run(run):
+            st.badge(
+                "simulated",
+                icon=":material/science:",
+                color="violet",
+                help="The device is imitated: it takes the time that a real one would take and computes nothing. "
+                "Loading is real.",
+            )
+        if jobs.owns(run.id) and run.live and st.button("Stop", key="stop-button", icon=":material/stop:"):
+            jobs.stop(run.id)
 
 
 def draw_queue(shown: StoredRun | None) -> None:
-    """Other runs that are going on or waiting, from whichever tab or program, with a way to each."""
-    others = [
-        run for run in resources.store().runs(LIVE_STATUSES, oldest_first=True) if shown is None or run.id != shown.id
-    ]
+    """Other runs that are going on or waiting, from whichever tab or program, with a way to each.
+
+    Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest.
+    """
+    groups: dict[object, list[StoredRun]] = {}
+    for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
+        groups.setdefault(run.group_key or run.id, []).append(run)
+    lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
+    others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
     if not others:
         return
     with st.container(border=True):
         st.caption("Also in the queue")
-        for run in others:
+        for runs, target in others:
+            first = runs[0]
+            text = f"Run {first.id}: {escaped(first.name)} ({first.status}, {escaped(first.config.device)})"
+            if first.group_key:
+                kind = first.group_key.partition(":")[0].capitalize()
+                text = f"{kind} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            left.markdown(f"Run {run.id}: {_escaped(run.name)} ({run.status}, {run.config.device})")
-            if middle.button("Show", key=f"show-{run.id}", width="stretch"):
-                st.query_params["run"] = str(run.id)
+            left.markdown(text)
+            if middle.button("Show", key=f"show-{first.id}", width="stretch"):
+                st.query_params["run"] = str(target.id)
                 st.rerun()
-            if resources.manager().owns(run.id) and right.button("Stop", key=f"stop-{run.id}", width="stretch"):
-                resources.manager().stop(run.id)
-
-
-def _escaped(text: str) -> str:
-    """A run's name in Markdown without becoming Markdown."""
-    return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~" else c for c in text)
+            owned = any(resources.manager().owns(run.id) for run in runs)
+            if owned and right.button("Stop", key=f"stop-{first.id}", width="stretch"):
+                stop_group(runs)
 
 
 def draw_empty() -> None:

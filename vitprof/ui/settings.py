@@ -26,6 +26,7 @@ from vitprof.ui.widgets import (
     number,
     read_first,
     settings,
+    state_key,
     toggle,
 )
 
@@ -40,6 +41,19 @@ def use(strategy: str, dataset: str, n_images: int | None) -> None:
     """Put a strategy, as it stands in the registry, into this session's settings."""
     settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
+
+
+def use_config(config: RunConfig) -> None:
+    """Put a whole job, as a run was or would be, into this session's settings. Call it before they are drawn."""
+    values = settings()
+    given = config.to_dict()
+    budget = next(name for name in BUDGETS if given[name] is not None)
+    values.update({name: value for name, value in given.items() if name not in BUDGETS})
+    values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
+    own = STRATEGIES[config.strategy].combination(dataset_info(config.dataset, config.n_images))
+    values.update({kind: None for kind in PARTS if given[kind] == getattr(own, kind)})
+    for name in (*FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
+        st.session_state.pop(f"set-{name}", None)
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
@@ -128,7 +142,7 @@ def _budget() -> None:
     with left:
         options = ["steps", "epochs", "seconds"]
         values["budget"] = st.selectbox(
-            "Budget", options, index=options.index(values["budget"]), help="What ends the run.", key="set-budget"
+            "Budget", options, help="What ends the run.", key=state_key("budget", values["budget"])
         )
     with right:
         field = values["budget"]
@@ -137,10 +151,9 @@ def _budget() -> None:
         values[field] = st.number_input(
             field.capitalize(),
             min_value=kind(1) if whole else 0.1,
-            value=kind(values[field] or BUDGET_DEFAULTS[field]),
             step=kind(1),
             help=help_of(field),
-            key=f"set-{field}",
+            key=state_key(field, kind(values[field] or BUDGET_DEFAULTS[field])),
         )
 
 
@@ -193,7 +206,7 @@ def _measuring() -> None:
 def _more() -> None:
     values = settings()
     values["name"] = st.text_input(
-        label("name"), value=values["name"], max_chars=200, help=help_of("name"), key="set-name"
+        label("name"), max_chars=200, help=help_of("name"), key=state_key("name", values["name"])
     )
     toggle("loader_only")
     toggle("evaluate")

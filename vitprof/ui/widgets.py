@@ -105,7 +105,7 @@ def _parsed(name: str, text: str) -> Any:
         return text
 
 
-def _key(field: str, shown: Any, fresh: bool) -> str:
+def state_key(field: str, shown: Any, fresh: bool = False) -> str:
     """The widget's key, its state set to `shown` where the widget is new or has to show something else than before."""
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -129,7 +129,7 @@ def number(field: str, *, default: float | None = None, fresh: bool = False, hin
         format="%d" if kind is int else "%g",
         placeholder=hint or None,
         help=help_of(field),
-        key=_key(field, shown if shown is None else kind(shown), fresh),
+        key=state_key(field, shown if shown is None else kind(shown), fresh),
     )
     values[field] = None if default is not None and given == default else given
 
@@ -155,7 +155,7 @@ def choice(
         [option or UNSET for option in options],
         format_func=lambda option: show(option) if option else none,
         help=help_of(field),
-        key=_key(field, shown or UNSET, fresh),
+        key=state_key(field, shown or UNSET, fresh),
         accept_new_options=typed,
     )
     values[field] = None if given in (None, UNSET, default) else given
@@ -165,7 +165,7 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
     """Yes or no."""
     values = settings()
     shown = default if values[field] is None else values[field]
-    given = st.checkbox(label(field), help=help_of(field), key=_key(field, bool(shown), fresh))
+    given = st.checkbox(label(field), help=help_of(field), key=state_key(field, bool(shown), fresh))
     values[field] = None if default is not None and given == default else given
 
 

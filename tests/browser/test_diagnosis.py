@@ -1,0 +1,63 @@
+"""What a finished run says about itself, in a real browser: the verdict first, advice, headroom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = "steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0"
+RUN_LIMIT_MS = 120_000
+CHARTS = ("device-time", "timeline", "idle-heat", "loading-bar")
+ON_SCREEN = """() => {
+    const box = document.querySelector('.st-key-verdict').getBoundingClientRect();
+    return box.top >= 0 && box.bottom <= innerHeight;
+}"""
+BEYOND = """() => {
+    const main = document.querySelector('[data-testid=stMain]');
+    return main.scrollWidth - main.clientWidth;
+}"""
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
+    with serve(REPOSITORY / "app.py", env=env) as url:
+        yield url
+
+
+def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{dashboard}?{SETTINGS}")
+    page.locator(".st-key-run-button button").click()
+    page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
+    page.locator(".st-key-verdict").get_by_text(re.compile("bound:|Inconclusive:")).wait_for()
+    page.wait_for_function(ON_SCREEN)  # when what the live page showed above it is gone
+    for key in CHARTS:
+        page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
+
+    use = page.get_by_role("button", name="Use these settings")
+    if use.count():  # on a machine that lacks a core the only advice may be to end other programs
+        use.first.click()
+        page.get_by_text("The settings are in the sidebar.").wait_for()
+        assert "per-sample" not in page.locator(".st-key-set-strategy input").input_value()
+
+    page.get_by_role("button", name="Measure headroom").click()
+    working = page.get_by_text(re.compile(r"^anchor [ABC] .* of 6: "))
+    working.wait_for()
+    page.reload()
+    working.wait_for()
+    assert page.get_by_role("button", name="Measure headroom").count() == 0, "it cannot be started twice"
+    page.locator(".st-key-stop-headroom button").click()
+    page.get_by_role("button", name="Measure headroom again").wait_for()
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    page.locator(".st-key-verdict").get_by_text(re.compile("bound:|Inconclusive:")).wait_for()
+    for key in CHARTS:
+        page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
+    assert page.evaluate(BEYOND) <= 0, "nothing is wider than the screen"

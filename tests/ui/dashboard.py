@@ -1,0 +1,90 @@
+"""What the tests of pages share: runs made by hand, and the app under test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from vitprof.config import RunConfig
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
+from vitprof.resolve import resolve
+from vitprof.store import RunStore
+
+APP = Path(__file__).resolve().parents[2] / "app.py"
+LIMIT_S = 60
+
+
+def add_run(
+    store: RunStore,
+    *,
+    n: int = 40,
+    status: str = "done",
+    wait_s: float = 0.005,
+    group_key: str = "",
+    role: str = "",
+    **config: object,
+) -> int:
+    """A run with `n` steps of `wait_s` of data wait, 3 ms of it reading and the rest decoding, and 5 ms of compute."""
+    asked = RunConfig(**{"steps": max(n, 1), "device": "cpu", **config})
+    run_id = store.create_run(resolve(asked), group_key=group_key, role=role)
+    step_s = wait_s + 0.005
+    rows = []
+    for step in range(n):
+        start = 100 + step * step_s
+        figures = {
+            "step": step,
+            "t_start_s": start,
+            "data_wait_s": wait_s,
+            "host_s": 0.005,
+            "compute_start_s": start + wait_s,
+            "compute_s": 0.005,
+            "gap_s": wait_s,
+            "exposed_wait_s": wait_s,
+            "step_s": step_s,
+            "samples": 128,
+            "loss": 2.0,
+            "warmup": float(step < 5),
+            "made_start_s": start,
+            "made_end_s": start + wait_s,
+            "read_s": min(wait_s, 0.003),
+            "decode_s": max(wait_s - 0.003, 0.0),
+            "hand_over_s": 0.0,
+            "worker": float("nan"),
+        }
+        rows.append([figures.get(name, 0.0) for name in STEP_COLUMNS])
+    store.append_steps(run_id, rows)
+    sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
+    store.append_telemetry(run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+    summary = RunSummary(
+        n_steps=n,
+        n_steady_steps=max(n - 5, 0),
+        samples_per_s=128 / step_s,
+        wall_s=3.0,
+        device_idle_frac=wait_s / step_s,
+        step_ms_median=step_s * 1e3,
+    )
+    store.update_run(run_id, status=status, t_origin_s=100.0, summary=summary if n else None)
+    return run_id
+
+
+def app(page: str = "", **query: str) -> AppTest:
+    """The dashboard on one of its pages, with this query in its address. Fails on a traceback."""
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    if page:
+        at.switch_page(f"pages/{page}.py").run()
+    assert not at.exception
+    return at
+
+
+def metrics(at: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in at.metric}
+
+
+def said(at: AppTest) -> str:
+    """All text of the page, without the backslashes that keep it from being Markdown."""
+    shown = [*at.markdown, *at.caption, *at.info, *at.warning, *at.error, *at.success]
+    return "\n".join(element.value for element in shown).replace("\\", "")

@@ -1,0 +1,123 @@
+"""The page Self-test: one self-test for the whole server, in a thread; what it found, and what went wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import add_run, app, said
+from vitprof.errors import JobError
+from vitprof.selftest import QUICK, Progress, Result, SelftestReport
+from vitprof.store import RunStore
+from vitprof.ui import selftest
+from vitprof.ui.selftest import SelftestWork, work
+
+RIGHT = Result(
+    case="read, in the loop",
+    what="20 ms in reading",
+    expected_ms=20.0,
+    reported_ms=20.1,
+    error_ms=0.1,
+    tolerance_ms=2.0,
+    cause="read",
+    right=("read",),
+    idle_frac=0.5,
+    true_idle_frac=0.5,
+    idle_error_frac=0.0,
+    rounds=1,
+    retries=0,
+    cause_ok=True,
+    size_ok=True,
+    idle_ok=True,
+)
+WRONG = Result(
+    **vars(RIGHT) | {"case": "decode, in the loop", "cause": "collate", "right": ("decode",), "cause_ok": False}
+)
+
+
+@pytest.fixture
+def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A self-test that goes on until the event is set or it is stopped, and then has one right and one wrong case."""
+    finish = threading.Event()
+
+    def run(
+        cases: Sequence[Any], rounds: int, *, progress: Callable[[Progress], None], stop: Callable[[], bool]
+    ) -> SelftestReport:
+        progress(Progress("read, in the loop, reference run", 3, 12, 40.0))
+        while not finish.wait(0.01) and not stop():
+            pass
+        return SelftestReport((RIGHT, WRONG) if finish.is_set() else (RIGHT,), 12.0, 2)
+
+    monkeypatch.setattr(selftest, "run_selftest", run)
+    yield finish
+    finish.set()
+    work().close()
+
+
+def start(at: AppTest) -> AppTest:
+    return at.button(key="selftest-button").click().run()
+
+
+@pytest.mark.usefixtures("store")
+def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
+    at = start(app("selftest"))
+    assert not at.exception
+    assert any("about 40 s left" in str(bar.proto) for bar in at.get("progress"))
+    assert [b.label for b in at.button] == ["Stop"], "it cannot be started twice"
+    other_tab = app("selftest")
+    assert [b.label for b in other_tab.button] == ["Stop"]
+    ended_by_hand.set()
+    work()._thread.join()
+    at.run()
+    assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
+    assert "Selftest failed: 1 of 2" in said(at)
+    assert "cause named: collate, right: decode" in said(at)
+
+
+@pytest.mark.usefixtures("store")
+def test_stop_shows_what_was_run_until_then(ended_by_hand: threading.Event) -> None:
+    at = start(app("selftest"))
+    at.button(key="selftest-stop").click().run()
+    work()._thread.join()
+    at.run()
+    assert "Selftest stopped: 1 of the 1 cases run until then passed, of 2" in said(at)
+
+
+@pytest.mark.usefixtures("ended_by_hand")
+def test_it_does_not_start_beside_other_runs(store: RunStore) -> None:
+    add_run(store, n=0, status="running")
+    at = app("selftest")
+    assert at.button(key="selftest-button").disabled
+    assert "they would disturb it" in said(at)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("error", [JobError("no process could be started"), ZeroDivisionError("a bug")])
+def test_what_goes_wrong_is_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> SelftestReport:
+        raise error
+
+    monkeypatch.setattr(selftest, "run_selftest", fail)
+    at = app("selftest")
+    work().start(QUICK, 1)
+    work()._thread.join()
+    at.run()
+    assert not at.exception
+    (shown,) = at.error
+    assert str(error) in shown.value
+    assert "\n" not in shown.value
+
+
+def test_a_second_start_changes_nothing(ended_by_hand: threading.Event) -> None:
+    st.cache_resource.clear()
+    tests = work()
+    tests.start(QUICK, 1)
+    first = tests._thread
+    tests.start(QUICK, 1)
+    assert tests._thread is first
+    assert isinstance(tests, SelftestWork)

@@ -1,0 +1,129 @@
+"""What the analysis says about a run that has ended: worked out once for each run, for all sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from vitprof.analysis.advice import Alternative
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.gaps import COLUMN, Gaps, find_gaps, idle_interval
+from vitprof.analysis.headroom import Headroom
+from vitprof.analysis.loading import Loading, loading_time
+from vitprof.analysis.steady import steady_state
+from vitprof.analysis.utilisation import idle_bins
+from vitprof.analysis.verdict import Verdict, judge
+from vitprof.availability import can_run
+from vitprof.charts import Floats
+from vitprof.jobs import headroom as headroom_jobs
+from vitprof.predictions import StoredPrediction, list_predictions
+from vitprof.resolve import resolve
+from vitprof.store import Series, StoredRun
+from vitprof.ui.launch import machine
+from vitprof.ui.resources import store
+
+SERIES_KEPT = 3
+"""Runs whose every column stays in memory: 100,000 steps take 21 MB."""
+FIGURES_KEPT = 32
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What the device did over the steady state, and where to look first."""
+
+    gaps: Gaps
+    intervals: dict[str, Interval]
+    edges_s: Floats
+    share: Floats
+    """Idle share of each bin of the whole run, see `analysis.utilisation.idle_bins`."""
+    worst: int
+    """Position in the run's steps of the one behind the largest gap."""
+
+
+@st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
+def all_columns(run_id: int) -> Series:
+    """Every column of the steps of a run that has ended."""
+    return store().steps(run_id)
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def idle_of(run_id: int) -> Idle | None:
+    """Where the device's time went; None where there are no steady steps whose device time is known."""
+    steps, phases = all_columns(run_id), store().run(run_id).phases
+    gaps = find_gaps(steps, phases, keep=steady_state(steps))
+    if not gaps.span_ns:
+        return None
+    edges, share = idle_bins(steps, phases)
+    idle_ns = gaps.end_ns - gaps.start_ns - gaps.causes_ns[:, COLUMN["evaluation"]]
+    worst = int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
+    return Idle(gaps, idle_interval(gaps), edges, share, worst)
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def loading_of(run_id: int) -> Loading:
+    """Where the time of loading a batch went, over the steady state."""
+    steps, config = all_columns(run_id), store().run(run_id).config
+    return loading_time(
+        steps,
+        keep=steady_state(steps),
+        makers=max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1,
+        shared=config.loader == "threads",
+    )
+
+
+def headroom_of(run: StoredRun) -> Headroom | None:
+    """The headroom measured for a run so far; None without any."""
+    group = headroom_jobs.group_of(run)
+    ended = tuple(r.id for r in store().runs(group_key=group) if not r.live)
+    return _headroom(run.id, ended) if ended else None
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def _headroom(run_id: int, ended: tuple[int, ...]) -> Headroom | None:
+    """`ended` is part of the key: another anchor that has ended changes what was found."""
+    return headroom_jobs.find_headroom(store(), store().run(run_id))
+
+
+def verdict_of(run: StoredRun) -> Verdict:
+    """The verdict stored with a run, or one that takes in what was measured and predicted for it since."""
+    found, others = headroom_of(run), list_predictions(store(), run.id)
+    if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
+        return stored
+    key = (found, tuple((p.id, p.measured_per_s) for p in others))
+    return _judge(run.id, hash(key), found, others)
+
+
+def _read(values: dict[str, Any]) -> Verdict | None:
+    """A stored verdict; None where another version of vitprof wrote what this one cannot read."""
+    try:
+        return Verdict.from_dict(values)
+    except (TypeError, KeyError, ValueError):
+        return None
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
+    run = store().run(run_id)
+    return judge(
+        resolve(run.config),
+        all_columns(run_id),
+        run.phases,
+        store().telemetry(run_id),
+        run.environment | run.facts,
+        headroom=_found,
+        alternatives=[_alternative(p) for p in _others],
+        possible=lambda config: can_run(config, machine=machine()),
+    )
+
+
+def _alternative(p: StoredPrediction) -> Alternative:
+    """A strategy with the speed that was predicted or, where it was run, measured."""
+    settings = {"strategy": p.config.strategy}
+    if p.measured_per_s is None or p.verified_run_id is None:
+        return Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
+    summary = store().run(p.verified_run_id).summary
+    low, high = (summary.samples_per_s_low, summary.samples_per_s_high) if summary else (p.low, p.high)
+    return Alternative(settings, p.measured_per_s, low, high, measured=True)

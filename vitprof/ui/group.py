@@ -1,0 +1,56 @@
+"""Runs that belong together, such as the anchors of headroom: started once, whoever asks, and followed in one line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from vitprof.store import StoredRun
+from vitprof.ui import resources
+
+POLL_S = 1.0
+"""How often a page looks at a group that is at work."""
+
+
+@st.cache_resource(show_spinner=False)
+def _starting() -> threading.Lock:
+    """Held while a group is started: two tabs that press the button together start it once."""
+    return threading.Lock()
+
+
+def live_runs(group: str) -> list[StoredRun]:
+    """The runs of a group that wait or go on, the oldest first."""
+    return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
+
+
+def start_once(group: str, start: Callable[[], object]) -> None:
+    """Call `start` unless the group is at work already. What `start` raises is raised."""
+    with _starting():
+        if not live_runs(group):
+            start()
+
+
+def stop_group(runs: Sequence[StoredRun]) -> None:
+    """Stop those that this dashboard started; the last first, so that none begins meanwhile."""
+    jobs = resources.manager()
+    for run in reversed(runs):
+        if jobs.owns(run.id):
+            jobs.stop(run.id)
+
+
+def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
+    """How far a group is, `runs` being those left of `total`, and a button that stops it."""
+    current = next((run for run in runs if run.status == "running"), runs[0])
+    total = max(total, len(runs))
+    done = total - len(runs)
+    within = (current.progress or 0.0) if current.stage == "training" else 0.0
+    waiting = current.status == "queued"
+    stage = "waiting for the device, which another run has" if waiting else current.stage or "starting"
+    text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage}"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
+        owned = any(resources.manager().owns(run.id) for run in runs)
+        if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:"):
+            stop_group(runs)

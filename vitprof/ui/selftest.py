@@ -1,0 +1,178 @@
+"""The self-test behind its page: one at a time for the whole server, in a thread, so that no page waits for it."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from vitprof.errors import VitprofError, one_line
+from vitprof.formats import percent, seconds
+from vitprof.records import LIVE_STATUSES
+from vitprof.selftest import CASES, QUICK, Case, Progress, Result, SelftestReport, run_selftest
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped, guarded, rough_time
+
+POLL_S = 1.0
+JOB_S = 5.0
+"""What a job of the self-test takes, about, its start included."""
+CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
+    f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
+    f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
+}
+"""What can be run: the cases, and how often each."""
+COLUMNS: dict[str, str] = {
+    "": "Whether cause, size and idle share were all right.",
+    "put in the way": "What slows the job down, on purpose.",
+    "cause named": "What the verdict blamed.",
+    "put in": "How much longer the device must wait for each batch because of it, by arithmetic.",
+    "reported": "How much of that the verdict found.",
+    "allowed error": "10% or 0.3 ms a batch, whichever is more.",
+    "idle, true": "The device's idle share by arithmetic.",
+    "idle, reported": "The device's idle share as vitprof states it.",
+    "rounds": "Medians over these decide; a case that is not right at once is run again.",
+}
+
+
+class SelftestWork:
+    """The self-test of this server: what is running, and what came of the last one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.progress: Progress | None = None
+        self.report: SelftestReport | None = None
+        self.error = ""
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, cases: Sequence[Case], rounds: int) -> None:
+        """Begin, unless one is running already."""
+        with self._lock:
+            if self.running:
+                return
+            self._stop.clear()
+            self.progress, self.report, self.error = None, None, ""
+            self._thread = threading.Thread(
+                target=self._work, args=(cases, rounds), name="vitprof-selftest", daemon=True
+            )
+            self._thread.start()
+
+    def _work(self, cases: Sequence[Case], rounds: int) -> None:
+        try:
+            self.report = run_selftest(cases, rounds, progress=self._tell, stop=self._stop.is_set)
+        except Exception as error:  # a thread's exception would be seen by nobody
+            self.error = str(error) if isinstance(error, VitprofError) else one_line(error)
+
+    def _tell(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def stop(self) -> None:
+        """Ask it to end; what was run until then is reported."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """End it and wait for its jobs to be gone."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+
+
+@st.cache_resource(show_spinner=False)
+def work() -> SelftestWork:
+    """The one of this server."""
+    made = SelftestWork()
+    atexit.register(made.close)  # a server that ends stops its jobs
+    return made
+
+
+def page() -> None:
+    """What it is, the button, and below it progress or the results."""
+    st.subheader("Self-test", anchor=False)
+    st.markdown(
+        "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
+        "of waiting in every read, and looks whether the verdict names that cause, with the right size. The device is "
+        "simulated, so what it must report is known by arithmetic; loading is real."
+    )
+    running = work().running
+    st.fragment(_draw, run_every=POLL_S if running else None)(running)
+
+
+@guarded
+def _draw(was_running: bool) -> None:
+    tests = work()
+    running = tests.running
+    if running != was_running:
+        st.rerun(scope="app")
+    if running:
+        _draw_progress(tests)
+        return
+    busy = bool(resources.store().runs(LIVE_STATUSES))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox(
+            "How much", list(CHOICES), key="selftest-choice", help="More cases and rounds say more.", width=300
+        )
+        cases, rounds = CHOICES[chosen or next(iter(CHOICES))]
+        if st.button(
+            "Run the self-test", type="primary", icon=":material/fact_check:", key="selftest-button", disabled=busy
+        ):
+            tests.start(cases, rounds)
+            st.rerun(scope="app")
+    jobs = (len(cases) + len({case.base for case in cases})) * rounds
+    st.caption(
+        "Runs are going on or waiting; they would disturb it. Start it when they have ended."
+        if busy
+        else f"{jobs} short jobs, about {rough_time(jobs * JOB_S)}. Start no runs meanwhile. Nothing of it is stored."
+    )
+    if tests.error:
+        st.error(f"The self-test could not be run: {escaped(tests.error)}")
+    if tests.report is not None:
+        _draw_report(tests.report)
+
+
+def _draw_progress(tests: SelftestWork) -> None:
+    now = tests.progress
+    text = "starting" if now is None else now.words
+    if now is not None and math.isfinite(now.left_s):
+        text += f", about {rough_time(now.left_s)} left"
+    done = now.done / now.total if now is not None and now.total else 0.0
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(min(done, 1.0), text=escaped(text), width="stretch")
+        st.button("Stop", key="selftest-stop", icon=":material/stop:", on_click=tests.stop)
+
+
+def _draw_report(report: SelftestReport) -> None:
+    (st.success if report.ok else st.warning)(escaped(report.sentence[:1].upper() + report.sentence[1:]) + ".")
+    st.dataframe(
+        pd.DataFrame([_row(result) for result in report.results], columns=list(COLUMNS)),
+        hide_index=True,
+        width="stretch",
+        height="content",
+        key="selftest-table",
+        column_config={name: st.column_config.TextColumn(name, help=text) for name, text in COLUMNS.items()},
+    )
+    for result in report.results:
+        if not result.ok:
+            st.caption(f":material/warning: {escaped(result.case)}: {escaped(result.wrong)}")
+    st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    return (
+        "right" if result.ok else "wrong",
+        result.what,
+        result.cause.replace("_", " ") or "none",
+        seconds(result.expected_ms / 1e3),
+        seconds(result.reported_ms / 1e3),
+        seconds(result.tolerance_ms / 1e3),
+        percent(result.true_idle_frac),
+        percent(result.idle_frac),
+        f"{result.rounds}" + (f" ({result.retries} again)" if result.retries else ""),
+    )

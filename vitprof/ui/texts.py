@@ -1,0 +1,36 @@
+"""Text that others wrote, as Markdown shows it without reading it; and errors as one line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
+import streamlit as st
+
+from vitprof.errors import VitprofError
+
+P = ParamSpec("P")
+
+
+def escaped(text: str) -> str:
+    """`text` in Markdown without becoming Markdown."""
+    return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~" else c for c in text)
+
+
+def rough_time(seconds: float) -> str:
+    """A duration that is only an estimate: one digit of seconds, or whole minutes."""
+    return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
+
+
+def guarded(draw: Callable[P, None]) -> Callable[P, None]:
+    """A part of a page whose `VitprofError` is one line in its place, and leaves the other parts as they are."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            draw(*args, **kwargs)
+        except VitprofError as error:
+            st.error(escaped(str(error)))
+
+    return drawn
