@@ -1,0 +1,73 @@
+"""The jobs that the overhead benchmark runs, and how the times of their steps are read off the loop's own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitprof.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, as every tool runs it."""
+
+    name: str
+    title: str
+    device: str
+    batch_size: int
+    steps: int
+    """In each round, without the warm-up."""
+    warmup_steps: int
+    strategy: str = "memory"
+
+    def config(self, scale: float = 1.0, **changes: Any) -> RunConfig:
+        """The job with `scale` times as many steps, two at least, and one more whose start ends the last of them.
+
+        The copy blocks: the device then waits for the host after each step, and what a tool costs is not hidden.
+        """
+        return RunConfig(
+            strategy=self.strategy,
+            transfer="blocking",
+            device=self.device,
+            batch_size=self.batch_size,
+            steps=self.warmup_steps + max(2, round(self.steps * scale)) + 1,
+            warmup_steps=self.warmup_steps,
+            evaluate=False,
+            threads=1,
+            **changes,
+        )
+
+
+STARVED = "tensordataset"
+"""Each step waits for its batch, in the loop: whatever a tool adds to a step is seen in full."""
+
+CASES: tuple[Case, ...] = (
+    Case("simulated-1.5-64", "1.5 ms, simulated, batch 64", "simulated:1.5,0", 64, 400, 20),
+    Case("simulated-4-1000", "4 ms, simulated, batch 1000", "simulated:4,0", 1000, 150, 20),
+    Case("starved-400", "starved: simulated 0.1 ms, DataLoader, batch 400", "simulated:0.1,0", 400, 300, 20, STARVED),
+    Case("cpu-64", "cpu, batch 64", "cpu", 64, 40, 5),
+    Case("cpu-1000", "cpu, batch 1000", "cpu", 1000, 4, 1),
+    Case("simulated-1.5-1000", "1.5 ms, simulated, batch 1000", "simulated:1.5,0", 1000, 300, 20),
+    Case("simulated-4-64", "4 ms, simulated, batch 64", "simulated:4,0", 64, 200, 20),
+    Case("cuda-64", "cuda:0, batch 64", "cuda:0", 64, 400, 20),
+    Case("cuda-1000", "cuda:0, batch 1000", "cuda:0", 1000, 200, 20),
+)
+USUAL = ("simulated-1.5-64", "simulated-4-1000", "starved-400", "cpu-64", "cpu-1000")
+"""Those that run unless others are asked for: both batch sizes and both step times, in six minutes."""
+
+
+def steps_of(starts: Iterable[Sequence[float]], warmup_steps: int) -> list[float]:
+    """Seconds from the start of each step to that of the next one in the same epoch, without the warm-up.
+
+    `starts` has the moments at which the steps of each epoch began, on the loop's clock.
+    """
+    taken: list[float] = []
+    number = 0
+    for epoch in starts:
+        for i, start in enumerate(epoch[:-1]):
+            if number + i >= warmup_steps:
+                taken.append(epoch[i + 1] - start)
+        number += len(epoch)
+    return taken
