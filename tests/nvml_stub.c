@@ -5,7 +5,7 @@
  *   init 9             code that nvmlInit returns             e.nvmlDeviceGetName 3   code that one function returns
  *   count 1            number of GPUs (2 if not given)        device 15               code that all device calls return
  *   lost_after 7       device calls until the GPU is lost     pid.0 1234 / mem.0 4096 process on each GPU; mem -1: unknown
- *   util.1 55          a figure of GPU 1: util, total, reserved, used, power, clock, temp, pcie (in NVML's units)
+ *   util.1 55          a figure of GPU 1: util, total, reserved, used, power, limit, clock, temp, pcie (in NVML's units)
  * Built with -DOLD_DRIVER it lacks functions, as an old driver does. nvml_stub_calls tells how often one was called.
  */
 #include <stdio.h>
@@ -165,6 +165,12 @@ int nvmlDeviceGetMemoryInfo_v2(gpu_t *gpu, memory_v2_t *memory) {
 int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned *milliwatts) {
     DEVICE_CALL;
     *milliwatts = (unsigned)figure(gpu, "power", 0);
+    return OK;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(gpu_t *gpu, unsigned *milliwatts) {
+    DEVICE_CALL;
+    *milliwatts = (unsigned)figure(gpu, "limit", 300000);
     return OK;
 }
 

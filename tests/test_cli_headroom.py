@@ -82,7 +82,7 @@ class TestPredict:
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2")
         assert (status, err) == (0, "")
         assert "predicted, not run" in out
-        assert "no prediction has been checked here yet" in out
+        assert "No prediction has been checked here yet" in out
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
         assert (status, err) == (0, "")
         found = json.loads(out)

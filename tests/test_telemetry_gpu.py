@@ -32,12 +32,15 @@ def test_the_gpu_of_the_job_is_the_one_that_is_read(
         f"""
 telemetry = Telemetry(pid=os.getpid(), device={device!r}, gpu_uuid={uuid!r}, sink=lambda rows: None)
 result |= {{"row": reported(telemetry), "again": reported(telemetry), "notices": telemetry.notices}}
+result |= {{"facts": telemetry.facts}}
 telemetry.stop()
 result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
 """,
         visible=visible,
     )
     assert result["row"]["gpu_util_pct"] == pytest.approx(utilisation, nan_ok=True)
+    known = {} if math.isnan(utilisation) else {"driver_version": "999.01", "gpu_power_limit_w": 300.0}
+    assert result["facts"] == known
     assert len(result["notices"]) == (1 if math.isnan(utilisation) and device != "cpu" else 0)
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
 

@@ -122,6 +122,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
         "uuid": SECOND,
         "memory_bytes": 16e9,
         "driver": "999.01",
+        "power_limit_w": 300.0,
     }
     assert (result["reason"], result["lost"]) == ("", {})
     assert all(math.isnan(v) for v in result["closed"].values())

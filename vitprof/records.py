@@ -178,6 +178,10 @@ class RunSummary:
     recording_frac: float = measured(
         "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
     )
+    loader_times_frac: float = measured(
+        "share of the steady time that measuring inside the loader took, about: clock readings counted, and each timed "
+        "when the run began"
+    )
     read_ms: float = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: float = measured("inside the loader, for each batch: decoding and cropping")
     transform_ms: float = measured("inside the loader, for each batch: transforms and augmentation")

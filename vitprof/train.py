@@ -16,6 +16,7 @@ from vitprof.devices import Clock, Device, open_device
 from vitprof.environment import CpuMeter, describe
 from vitprof.errors import DataError
 from vitprof.events import Events
+from vitprof.laps import lap_s
 from vitprof.pipeline import Pipeline, Split, open_pipeline
 from vitprof.recorder import StepRecorder
 from vitprof.resolve import resolve
@@ -76,7 +77,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
     start = clock()
     device = open_device(config.device, clock)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
-    events.environment(describe() | device.environment() | {"device": device.name})
+    events.environment(describe() | device.environment() | {"device": device.name, "lap_s": lap_s()})
     if gauges := device.gauges():
         events.gauges(gauges)
     events.phase("startup", start, clock())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from vitprof.analysis.recording import recording_cost
+from vitprof.analysis.recording import loader_times_s, recording_cost
+from vitprof.config import RunConfig
+from vitprof.laps import lap_s
 from vitprof.records import STEP_COLUMNS, Phase
+from vitprof.resolve import resolve
 
 WAIT, HOST, RECORD, COMPUTE = 0.010, 0.005, 0.001, 0.005
 STEP = WAIT + HOST + RECORD
@@ -106,3 +110,22 @@ def test_without_two_steady_steps_in_a_row_nothing_is_known(n: int) -> None:
 
 def test_runs_of_older_versions_which_lack_host_s_are_not_guessed_at() -> None:
     assert recording_cost(run(host_s=np.full(12, math.nan))).n == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "dataset", "laps"),
+    [
+        ("per-sample", "digits", 2 + 100),
+        ("memory", "digits", 2),
+        ("threads", "photos", 2 + 200),
+        ("tensordataset", "digits", 2),
+    ],
+)
+def test_what_is_noted_inside_the_loader_is_counted(strategy: str, dataset: str, laps: int) -> None:
+    config = resolve(RunConfig(strategy=strategy, dataset=dataset, batch_size=100))
+    assert loader_times_s(config, 1e-6) == pytest.approx(laps * 1e-6)
+    assert loader_times_s(dataclasses.replace(config, loader_times=False), 1e-6) == 0
+
+
+def test_noting_takes_some_time() -> None:
+    assert 0 < lap_s(100) < 1e-3

@@ -24,7 +24,14 @@ from vitprof.records import json_number
 
 Series = Mapping[str, NDArray[np.float64]]
 
-ROLES: tuple[str, ...] = ("A", "B", "C", "D")
+MEANING: dict[str, str] = {
+    "A": "data on the device",
+    "B": "data in host memory",
+    "C": "the strategy, files in memory",
+    "D": "the strategy, files not in memory",
+}
+"""Anchor -> where its data lie, in the order of what they add."""
+ROLES: tuple[str, ...] = tuple(MEANING)
 ADDED: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
 """What an anchor has that the one before it has not."""
 ROUNDING = 1e-6

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
 from vitprof.analysis.steady import steady_state
 from vitprof.config import RunConfig
+from vitprof.formats import percent
 
 Floats = NDArray[np.float64]
 Series = Mapping[str, Floats]
@@ -75,6 +76,16 @@ class Calibration:
     def expected_error(self) -> float:
         """Relative error to expect of the next prediction."""
         return self.median_abs_error if self.n >= ENOUGH_VERIFIED else UNVERIFIED_ERROR
+
+    @property
+    def sentence(self) -> str:
+        """How good they were, for a person."""
+        if not self.n:
+            return f"No prediction has been checked here yet: an error of {percent(self.expected_error)} is assumed."
+        return (
+            f"Checked here so far: {self.n}. Off by {percent(self.median_abs_error)} (median); "
+            f"{percent(self.inside_frac)} of what was measured lay in its interval."
+        )
 
 
 def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibration:

@@ -11,6 +11,8 @@ import numpy as np
 from vitprof.analysis.chain import Mask, Series
 from vitprof.analysis.gaps import find_gaps
 from vitprof.analysis.steady import steady_state
+from vitprof.config import RunConfig
+from vitprof.parts import STORAGES
 from vitprof.records import Phase
 
 
@@ -65,6 +67,26 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = ()) -> RecordingCost
         exposed_s_per_step=exposed / len(index),
         n=len(index),
     )
+
+
+LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
+"""Parts that a Dataset notes for each sample: its transforms; or a file's pieces of 64 KB, decoding and transforms."""
+LAPS_OF_FORM: dict[str, int] = {"encoded": 2, "pixels": 0}
+LAPS_A_BATCH = 2
+
+
+def loader_times_s(config: RunConfig, lap_s: float) -> float:
+    """Seconds that measuring inside the loader takes for each batch of the resolved `config`, about.
+
+    What is noted for each sample and batch is counted, and what noting it takes (`lap_s`) was measured when the run
+    began. In worker processes it is theirs, and costs the loop nothing while they keep up.
+    """
+    if not config.loader_times:
+        return 0.0
+    if config.storage is None:
+        return math.nan
+    a_sample = LAPS_A_SAMPLE.get(config.storage, LAPS_OF_FORM.get(STORAGES[config.storage].form, 0))
+    return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
 
 
 def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.gaps import find_gaps
-from vitprof.analysis.recording import recording_cost
+from vitprof.analysis.recording import loader_times_s, recording_cost
 from vitprof.analysis.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
@@ -122,6 +122,7 @@ def summarise(
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases).frac,
+        loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
         read_ms=_mean(steady["read_s"]) * 1e3,
         decode_ms=_mean(steady["decode_s"]) * 1e3,
         transform_ms=_mean(steady["transform_s"]) * 1e3,

@@ -10,19 +10,12 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.headroom import Headroom, in_words, to_dict
+from vitprof.analysis.headroom import MEANING, Headroom, in_words, to_dict
 from vitprof.cli import terminal
 from vitprof.cli.progress import progress
 from vitprof.cli.terminal import AsJson, print_json, run_id
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, StoredRun
-
-MEANING = {
-    "A": "batches on the device: no loading, no copy",
-    "B": "batches in host memory: with the transfer",
-    "C": "the strategy, files in memory: with preparation",
-    "D": "the strategy, files not in memory: with storage",
-}
 
 
 def headroom(

@@ -57,7 +57,7 @@ def predict(
         print_json(_object(profiled, found, error, failed))
         return
     _show(profiled, found)
-    terminal.out.print(in_words(error), soft_wrap=True)
+    terminal.out.print(error.sentence, soft_wrap=True)
     for line in failed:
         terminal.err.print(line, soft_wrap=True)
 
@@ -74,17 +74,6 @@ def _chosen(names: str, profiled: StoredRun) -> list[str] | None:
         others = (s for s in STRATEGIES.values() if s.name != profiled.config.strategy)
         return [s.name for s in others if not why_unavailable(s, info, machine)]
     return [strategy(name.strip()).name for name in names.split(",") if name.strip()]
-
-
-def in_words(error: Calibration) -> str:
-    """How good predictions have been here."""
-    if not error.n:
-        return f"no prediction has been checked here yet: {formats.percent(error.expected_error)} of error is assumed"
-    inside = formats.percent(error.inside_frac)
-    return (
-        f"{error.n} checked here so far: off by {formats.percent(error.median_abs_error)} (median); "
-        f"{inside} of what was measured lay in its interval"
-    )
 
 
 def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:

@@ -12,6 +12,8 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
+from vitprof.accelerators import is_simulated
+from vitprof.analysis.verdict import Verdict
 from vitprof.cli import terminal
 from vitprof.cli.headroom import measure_and_tell
 from vitprof.cli.options import run_signature
@@ -121,12 +123,19 @@ def _storage(s: RunSummary) -> str:
     return formats.size(s.storage_bytes) + made + (cached if math.isfinite(s.page_cached_frac) else "")
 
 
+def _own_cost(s: RunSummary) -> str:
+    """What measuring took of the run's time."""
+    inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
+    return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
+
+
 def _show(run: StoredRun) -> None:
     """The figures that answer the question, as a table."""
     s = run.summary
     if s is None or not s.n_steps:
         return
-    table = Table(title=f"run {run.id}: {run.name}", title_justify="left", show_header=False)
+    simulated = " (simulated device)" if is_simulated(run.config.device) else ""
+    table = Table(title=f"run {run.id}: {run.name}{simulated}", title_justify="left", show_header=False)
     interval = (
         f"  (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)}, "
         f"n = {s.n_steady_steps} steps)"
@@ -150,7 +159,24 @@ def _show(run: StoredRun) -> None:
         ("cache hit rate", formats.percent(s.cache_hit_frac)),
         ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else NO),
         ("test accuracy", formats.percent(s.test_accuracy)),
+        ("own recording", _own_cost(s)),
     ):
         if not value.startswith(formats.NOT_AVAILABLE):
             table.add_row(label, value)
     terminal.out.print(table)
+    if run.verdict is not None:
+        _tell(Verdict.from_dict(run.verdict))
+
+
+def _tell(verdict: Verdict) -> None:
+    """The verdict, what to try as options of `run`, and patterns found."""
+    terminal.out.print(f"\n{verdict.sentence}", soft_wrap=True)
+    for advice in verdict.advice:
+        options = " ".join(
+            f"--{'' if value is not False else 'no-'}{name.replace('_', '-')}"
+            + ("" if isinstance(value, bool) else f" {value}")
+            for name, value in advice.settings.items()
+        )
+        terminal.out.print(f"  try {advice.words}{f': {options}' if options else ''}. {advice.reason}", soft_wrap=True)
+    for signature in verdict.signatures:
+        terminal.out.print(f"  seen: {signature.sentence}", soft_wrap=True)

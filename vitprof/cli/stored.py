@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
+from vitprof.accelerators import is_simulated
 from vitprof.cli.terminal import AsJson, check_csv, out, print_json, run_id
 from vitprof.export import run_object, steps_csv, summary_csv, write_text
 from vitprof.records import SCHEMA_VERSION
@@ -37,7 +38,8 @@ def runs(as_json: AsJson = False) -> None:
             if s
             else ("", "", "")
         )
-        table.add_row(str(r.id), r.name, r.status, *figures, r.created_utc)
+        name = r.name + (" (simulated)" if is_simulated(r.config.device) and "simulated" not in r.name else "")
+        table.add_row(str(r.id), name, r.status, *figures, r.created_utc)
     out.print(table)
 
 

@@ -47,6 +47,7 @@ class JobRecorder:
         self._logs = logs
         self._config = store.run(run_id).config
         self._facts: dict[str, Any] = {}
+        self._environment: dict[str, Any] = {}
         self._notices: list[str] = []
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
@@ -126,6 +127,7 @@ class JobRecorder:
                 self._facts |= values
                 self._changes["facts"] = self._facts
             case "environment":
+                self._environment = values
                 self._changes["environment"] = values
                 self._start_telemetry(runner.pid, values)
             case "end":
@@ -164,6 +166,9 @@ class JobRecorder:
         notices = list(self._notices)
         if self._telemetry is not None:
             notices += self._telemetry.notices
+            if not self._telemetry.facts.items() <= self._environment.items():
+                self._environment |= self._telemetry.facts
+                self._changes["environment"] = self._environment
             if self._telemetry.error is not None:
                 notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
         if notices:
@@ -183,8 +188,9 @@ class JobRecorder:
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     """The columns "summary" and "verdict" of a run that has ended, from what the store has of it."""
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
-    summary = summarise(run.config, steps, telemetry, run.phases, run.facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
-    verdict = judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, possible=can_run)
+    facts = run.environment | run.facts
+    summary = summarise(run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
+    verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
     return {"summary": summary, "verdict": verdict.to_dict()}
 
 

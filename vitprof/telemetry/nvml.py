@@ -60,6 +60,8 @@ class GpuInfo:
     """Device memory in all; NaN where it cannot be read."""
     driver: str
     """Version of the driver; empty where it cannot be read."""
+    power_limit_w: float = math.nan
+    """What the GPU may draw at most, as set now; NaN where it cannot be read."""
 
 
 @dataclass
@@ -150,7 +152,10 @@ class Nvml:
                 continue
             memory = self._memory(handle)
             total = math.nan if memory is None else float(memory.total)
-            found.append(GpuInfo(index, self.call("nvmlDeviceGetName", handle) or "NVIDIA GPU", uuid, total, driver))
+            name = self.call("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+            milliwatts = self.call("nvmlDeviceGetEnforcedPowerLimit", handle)
+            limit = math.nan if milliwatts is None else milliwatts / 1e3
+            found.append(GpuInfo(index, name, uuid, total, driver, limit))
         return found
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:

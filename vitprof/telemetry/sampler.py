@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml
@@ -28,6 +29,8 @@ class Telemetry:
 
     notices: list[str]
     """What a person should know about these figures, one line each, each said once."""
+    facts: dict[str, Any]
+    """What NVML says of the job's GPU that does not change while it runs; empty until the GPU was found."""
     gauges: dict[str, float]
     """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
     error: Exception | None
@@ -50,6 +53,7 @@ class Telemetry:
         """
         self.notices = []
         self.gauges = {}
+        self.facts = {}
         self.error = None
         self._device = device
         self._gpu_uuid = gpu_uuid
@@ -131,7 +135,12 @@ class Telemetry:
             self._notice(self._nvml.reason + ("" if ordinary else f" ({self._nvml.detail})"))
             return None
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpu = choose_gpu(self._nvml.gpus(), self._device, self._gpu_uuid, visible)
+        gpus = self._nvml.gpus()
+        gpu = choose_gpu(gpus, self._device, self._gpu_uuid, visible)
+        for info in gpus:
+            if info.uuid == gpu:
+                limit = info.power_limit_w
+                self.facts = {"driver_version": info.driver, "gpu_power_limit_w": limit if limit > 0 else None}
         if gpu is None:
             named = f"{self._device} ({self._gpu_uuid})" if self._gpu_uuid else self._device
             hint = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"

@@ -32,10 +32,21 @@ def draw_recording_cost(run: StoredRun) -> None:
         idle = f"; the device idled for it {formats.percent(cost.exposed_frac)} of the time"
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
-        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}.",
-        help="All that the loop did between the launch of a step and the request for the next batch. The clock "
-        "readings inside the loader are not in it; Measure inside the loader switches those off.",
+        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
+        help="All that the loop did between the launch of a step and the request for the next batch. Measuring inside "
+        "the loader comes on top: its readings of the clock are counted, and what one takes was measured when the run "
+        "began. Measure inside the loader switches it off.",
     )
+
+
+def _inside_the_loader(run: StoredRun) -> str:
+    share = run.summary.loader_times_frac if run.summary else math.nan
+    if not math.isfinite(share):
+        return ""
+    if not run.config.loader_times:
+        return "Nothing was measured inside the loader."
+    where = ", in its workers" if run.config.workers else ""
+    return f"Measuring inside the loader took about {formats.percent(share)}{where}."
 
 
 @guarded

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.headroom import ADDED, Headroom, in_words
+from vitprof.analysis.headroom import ADDED, MEANING, Headroom, in_words
 from vitprof.charts.headroom import waterfall
 from vitprof.errors import ConfigError
 from vitprof.jobs import headroom as jobs
@@ -22,12 +22,6 @@ from vitprof.ui.widgets import label
 HEIGHT = 320
 STARTUP_S = 4.0
 """What starting a job takes where the run does not tell."""
-MEANING: dict[str, str] = {
-    "A": "data on the device",
-    "B": "data in host memory",
-    "C": "the strategy, files in memory",
-    "D": "the strategy, files not in memory",
-}
 
 
 def draw_headroom(run: StoredRun) -> None:

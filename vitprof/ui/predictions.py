@@ -6,7 +6,6 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.prediction import Calibration
 from vitprof.errors import JobError
 from vitprof.jobs import prediction as jobs
 from vitprof.predictions import StoredPrediction
@@ -48,7 +47,7 @@ def _draw(run: StoredRun, working: bool) -> None:
         draw_progress(left, total, _say, key="predictions")
     if found:
         st.dataframe(_table(found, run), hide_index=True, width="stretch", height="content", key="predictions")
-        st.caption(f":material/target: {_in_words(jobs.calibration_for(resources.store(), run))}")
+        st.caption(f":material/target: {jobs.calibration_for(resources.store(), run).sentence}")
     for line in jobs.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
     if left:
@@ -112,16 +111,4 @@ def _table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
             }
             for p in found
         ]
-    )
-
-
-def _in_words(error: Calibration) -> str:
-    """How good predictions have been on this machine and device."""
-    if not error.n:
-        return (
-            f"No prediction has been checked here yet: an error of {formats.percent(error.expected_error)} is assumed."
-        )
-    return (
-        f"Checked here so far: {error.n}. Off by {formats.percent(error.median_abs_error)} (median); "
-        f"{formats.percent(error.inside_frac)} of what was measured lay in its interval."
     )
