@@ -122,10 +122,10 @@ class Loud:
     def __getitem__(self, i):
         print("a worker prints", flush=True)
         return self.quiet[i]
-def loud(self):
+def loud(self, *laps):
     os.write(1, b"C prints\\n")
     print("Python prints", flush=True)
-    return Loud(make(self))
+    return Loud(make(self, *laps))
 idx.IdxStorage.dataset = loud
 from vitprof.jobs.child import main
 main()
