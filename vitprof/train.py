@@ -13,6 +13,7 @@ import torch
 
 from vitprof.config import RunConfig
 from vitprof.devices import Clock, Device, open_device
+from vitprof.devices.simulated import SimulatedDevice
 from vitprof.environment import CpuMeter, describe
 from vitprof.errors import DataError
 from vitprof.events import Events
@@ -167,6 +168,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     # names of its own for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
     train_step = job.trainer.step
+    simulated = job.device if isinstance(job.device, SimulatedDevice) else None
     split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
     transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
     step = budget.done
@@ -179,15 +181,32 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 job.left_out(batch.unreadable)
                 continue
             moved = transfer(batch)
+            _, _, copy_start, copy_end, ready = moved
             loss, compute_end = _no_loss, None
             if not loader_only:
                 value = train_step(moved, to_input)
                 compute_end = mark()
+                if simulated is not None:  # it knows; a mark from before would count Python's delays as compute
+                    ready = simulated.launched_s
                 if value is not None:
                     loss = job.device.keep(value)
             launched = clock()
             warmup = step < warmup_steps
-            record(step, epoch, t_start, t_got, launched, *moved[2:], compute_end, loss, samples, warmup, batch.made)
+            record(
+                step,
+                epoch,
+                t_start,
+                t_got,
+                launched,
+                copy_start,
+                copy_end,
+                ready,
+                compute_end,
+                loss,
+                samples,
+                warmup,
+                batch.made,
+            )
             budget.done = step = step + 1
             if cpu.running:
                 cpu.samples += samples

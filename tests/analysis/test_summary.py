@@ -177,7 +177,8 @@ def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out(make_steps: A
 
 def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
     end = 100 + sum(WAITS) + 10 * (H2D + COMPUTE)
-    at = {99.9: 1.0, 100.0: 50.0, 100.5: 70.0, 101.5: 2.0, 102.5: NAN, end - 0.01: 60.0, end + 0.1: 3.0}
+    # a counter looks back 1/6 s: at 100.1 and 102.1 on what was before training and on the evaluation
+    at = {100.1: 1.0, 100.2: 50.0, 100.5: 70.0, 102.1: 2.0, 102.5: NAN, end - 0.01: 60.0, end + 0.1: 3.0}
     telemetry = make_telemetry(
         t_s=list(at),
         gpu_util_pct=list(at.values()),

@@ -157,6 +157,18 @@ def test_utilisation_looks_back_a_sixth_of_a_second() -> None:
     assert gauges()["gpu_util_pct"] == pytest.approx(100, abs=1e-3)
 
 
+@pytest.mark.parametrize("step_s", [0.03, 0.15, 0.3, 0.6, 2.0])
+def test_utilisation_of_a_device_that_never_rests(step_s: float) -> None:
+    """However far ahead of it the host is."""
+    host = Host()
+    device = device_of(host, step_s=step_s, sample_s=0.0)
+    for _ in range(12):
+        device.launch(1)
+    for _ in range(60):
+        device.launch(1)
+        assert device.utilisation_pct() == pytest.approx(100)
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40),
     st.integers(1, 4),
@@ -178,6 +190,18 @@ def test_whatever_the_host_does(work: list[tuple[float, int, bool]], depth: int)
         previous = end
     device.synchronize()
     assert host.now >= previous
+
+
+def test_it_knows_when_a_step_began() -> None:
+    """A host that is held up between the batch's arrival and the launch leaves the device idle, not computing."""
+    host = Host()
+    device = device_of(host)
+    ready = device.mark()
+    host.now += 5.0
+    device.launch(0)
+    assert (ready, device.launched_s, device.mark()) == (100.0, 105.0, 115.0)
+    device.launch(0)
+    assert device.launched_s == 115.0
 
 
 def test_it_spends_no_cpu() -> None:

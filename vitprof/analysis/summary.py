@@ -13,9 +13,12 @@ from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.gaps import find_gaps
 from vitprof.analysis.recording import loader_times_s, recording_cost
 from vitprof.analysis.steady import first_of_epoch, steady_state
+from vitprof.analysis.utilisation import WINDOW_S
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
 
+MIN_UTILISATION_SAMPLES = 3
+"""Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
 Series = Mapping[str, NDArray[np.float64]]
 Floats = NDArray[np.float64]
 
@@ -94,7 +97,7 @@ def summarise(
         compute_frac=share("compute_s") if trained else math.nan,
         exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
         device_idle_frac=share("gap_s") if trained else math.nan,
-        gpu_util_pct_mean=_mean(telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases)]),
+        gpu_util_pct_mean=_utilisation(telemetry, steps, phases),
         gpu_mem_peak_bytes=_max(telemetry["gpu_mem_job_bytes"], fact("gpu_mem_peak_bytes")),
         rss_peak_bytes=_max(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
@@ -132,14 +135,23 @@ def summarise(
     )
 
 
-def _while_training(t: Floats, steps: Series, phases: Sequence[Phase]) -> NDArray[np.bool_]:
-    """Which moments lie between the first and the last step and in no evaluation. (n,) bool."""
+def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> float:
+    """Mean of NVML's utilisation over the samples that look back on training only; NaN with too few of them."""
+    seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=WINDOW_S)]
+    return _mean(seen) if np.isfinite(seen).sum() >= MIN_UTILISATION_SAMPLES else math.nan
+
+
+def _while_training(
+    t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0
+) -> NDArray[np.bool_]:
+    """Which moments lie, with the time before that they look back on, between the first and the last step and in no
+    evaluation. (n,) bool."""
     if not len(steps["step"]):
         return np.zeros(len(t), dtype=bool)
-    inside = (t >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])
+    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])
     for phase in phases:
         if phase.name == "evaluate":
-            inside &= (t < phase.t_start_s) | (t > phase.t_end_s)
+            inside &= (t < phase.t_start_s) | (t - looks_back_s > phase.t_end_s)
     return np.asarray(inside)
 
 

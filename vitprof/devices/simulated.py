@@ -64,6 +64,8 @@ class SimulatedDevice:
         self.accelerator = accelerator
         self.current = SimulatedStream(self)
         self._clock, self._sleep = clock, sleep
+        self.launched_s = math.nan
+        """When the step that was launched last begins: exactly, where a mark before it may be a little earlier."""
         self._copies_done_s = -math.inf
         self._queued: deque[float] = deque()
         """When each step that was queued will be done."""
@@ -78,11 +80,12 @@ class SimulatedDevice:
         if len(queued) >= self.accelerator.queue_steps:
             self.wait(queued.popleft())
         took = self.accelerator.compute_s(samples) * (1 if train else FORWARD_SHARE)
-        start = self.mark()
+        self.launched_s = start = self.mark()
         end = self.current.free_s = start + took
         queued.append(end)
         self._busy.append((start, end))
-        while self._busy[0][1] < start - 2 * UTILISATION_WINDOW_S:
+        past = self._clock() - 2 * UTILISATION_WINDOW_S
+        while self._busy[0][1] < past:
             self._busy.popleft()
 
     def mark(self) -> float:

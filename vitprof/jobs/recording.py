@@ -132,6 +132,8 @@ class JobRecorder:
                 self._start_telemetry(runner.pid, values)
             case "end":
                 self._end = values["status"], values["error"]
+                if self._telemetry is not None:
+                    self._telemetry.gauges = {}  # nobody tells any more
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
         self._telemetry = Telemetry(
