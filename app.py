@@ -19,6 +19,7 @@ def main() -> None:
     from vitprof.errors import VitprofError
     from vitprof.ui import entry, resources
     from vitprof.ui.assets import ensure_assets, page_icon
+    from vitprof.ui.texts import escaped
 
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
     st.html(STYLE)
@@ -26,7 +27,7 @@ def main() -> None:
         ensure_assets(Path(__file__).parent / "static")
         resources.manager()
     except VitprofError as error:
-        st.error(str(error))
+        st.error(escaped(str(error)))
         st.stop()
     page = st.navigation(
         [

@@ -68,11 +68,15 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["--seconds", "nan"], "--seconds nan: give a number above 0"),
         (["--seconds", "soon"], "--seconds soon: give a number"),
         (["--steps", "5", "--epochs", "1"], "--steps 5: give one budget only, and epochs is given already"),
-        (["--device", "tpu"], "--device tpu: choose auto, cpu, cuda:N such as cuda:0, or simulated:rtx2060-article"),
+        (
+            ["--device", "tpu"],
+            "--device tpu: choose auto, cpu, cuda:N such as cuda:0, simulated:rtx2060-article, or simulated:A_MS,B_US "
+            "such as simulated:66,70",
+        ),
         (
             ["--device", "simulated:x"],
-            "--device simulated:x: choose simulated:rtx2060-article, or give milliseconds for each step and "
-            "microseconds for each sample, such as simulated:66,70",
+            "--device simulated:x: choose simulated:rtx2060-article, or give milliseconds for each step (up to "
+            "60,000) and microseconds for each sample (up to 1,000,000), such as simulated:66,70",
         ),
         (
             ["--inject", "sleep:5"],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from engine_fixtures import small_home  # noqa: F401
@@ -69,8 +71,41 @@ class TestHeadroom:
         assert "no headroom was measured for run 1" in out
         assert json.loads(call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
 
+    def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+        monkeypatch.setattr("vitprof.train._fit", lambda job: 1 / 0)
+        status, out, err = call("headroom", "1")
+        assert status == 1
+        assert "Headroom is not known" in out
+        assert "anchor A: 1 of 1 runs did not finish" in err
+
+    def test_an_interrupt_shows_what_is_finished(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+
+        once = iter([signal.SIGINT])
+
+        def interrupt(run: Any, words: str) -> None:
+            if "anchor B" in words and (number := next(once, None)) is not None:
+                signal.raise_signal(number)
+
+        @contextlib.contextmanager
+        def interrupting() -> Iterator[Any]:
+            yield interrupt
+
+        monkeypatch.setattr(cli.headroom, "progress", interrupting)
+        monkeypatch.setattr("vitprof.jobs.headroom.POLL_S", 0.001)
+        before = signal.getsignal(signal.SIGINT)
+        status, out, err = call("headroom", "1")
+        assert status == 130
+        assert "anchor C" in out
+        assert "1 run" in out
+        assert err.splitlines()[-1] == "vitprof: interrupted"
+        assert signal.getsignal(signal.SIGINT) is before
+
     def test_bad_values(self, call: Call) -> None:
-        assert call(*RUN, "--headroom", "--loader-only")[:2] == (2, "")
+        status, out, err = call(*RUN, "--headroom", "--loader-only")
+        assert (status, out) == (2, "")
+        assert err.startswith("vitprof: --loader-only: headroom")
         assert call("headroom", "7") == (1, "", "vitprof: there is no run 7; python -m vitprof runs lists them\n")
         assert "no runs yet" in call("runs")[1]
 
@@ -92,9 +127,17 @@ class TestPredict:
         assert p["error_frac"] == pytest.approx(p["samples_per_s"] / p["measured_samples_per_s"] - 1)
         assert found["calibration"]["n"] == 1
 
+    def test_too_few_batches(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+        monkeypatch.setattr("vitprof.jobs.prediction.predict", lambda *_, **__: None)
+        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.1")
+        assert (status, out) == (1, "")
+        assert err == "generator: too few batches in 0.1 s; give more --seconds\n"
+
     def test_bad_values(self, call: Call) -> None:
         call(*RUN)
         status, _, err = call("predict", "1", "--strategies", "nonsense")
         assert status == 2
-        assert "choose one of per-sample" in err
+        assert err.startswith("vitprof: --strategies nonsense: choose one of per-sample")
+        assert call("predict", "1", "--strategies", ",")[:2] == (2, "")
         assert call("predict", "2")[0] == 1

@@ -32,6 +32,8 @@ NAN, INF = math.nan, math.inf
         *((f, "yes", "true or false") for f in ("stage_overlap", "skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
         *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
+        *(("device", v, "simulated:A_MS,B_US") for v in ("simulated", "SIMULATED:1,5")),
+        ("device", "simulated:1e99,5", "up to 60,000"),
         ("device", None, "text"),
         *(("image_size", v, "at least 1") for v in (0, -28, 28.0)),
         *(("lr", v, "a number") for v in (0, -0.1, NAN, INF, "fast")),

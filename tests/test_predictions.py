@@ -30,6 +30,16 @@ def test_kept_and_found(store: RunStore) -> None:
     assert kept.created_utc.endswith("Z")
 
 
+def test_one_of_each_strategy_the_checked_one_first(store: RunStore) -> None:
+    checked, again, other = (add(store, 1, micro, name) for micro, name in ((7, "memory"), (8, "memory"), (9, "cache")))
+    predictions.update_prediction(store, checked, measured_per_s=900.0)
+    kept = predictions.latest_of_each(predictions.list_predictions(store))
+    assert {p.id for p in kept} == {checked, other}
+    predictions.update_prediction(store, again, measured_per_s=950.0)
+    kept = predictions.latest_of_each(predictions.list_predictions(store))
+    assert {p.id for p in kept} == {again, other}
+
+
 def test_one_for_each_loader_only_run(store: RunStore) -> None:
     assert add(store, 1) == add(store, 1)
     assert len(predictions.list_predictions(store)) == 1

@@ -91,6 +91,12 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
         ({"transfer": "resident"}, "transfer: 'resident' is not possible; it needs storage memory and loader batches"),
         ({"storage": "files", "decoder": "simplejpeg"}, "decoder: 'simplejpeg' is not possible; it cannot decode PNG"),
         ({"storage": "files", "loader": "threads", "workers": 0}, "workers: 0 is not possible; loader threads works "),
+        (
+            {"strategy": "per-sample", "storage": "files", "loader": "threads", "workers": 0},
+            "workers: 0 is not possible",
+        ),
+        ({"replay": "device", "inject": "transfer:5"}, "inject: 'transfer:5' is not possible; batches are replayed"),
+        ({"replay": "host", "inject": "read:5"}, "inject: 'read:5' is not possible; batches are replayed on the host"),
         ({"strategy": "memory", "page_cache": "cold"}, "page_cache: 'cold' is not possible; the samples are in memory"),
         ({"strategy": "ram-disk", "page_cache": "warm"}, "page_cache: 'warm' is not possible; the samples are in "),
         ({"n_images": 500}, "n_images: 500 is not possible; digits always has 60000; leave it out"),
@@ -102,6 +108,17 @@ def test_parts_that_do_not_fit_are_refused_in_one_line(values: dict[str, Any], m
         resolve(RunConfig(**({"strategy": "workers"} | values)))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_no_workers_is_said_of_the_dataloader_alone() -> None:
+    once = resolve(RunConfig(strategy="per-sample", storage="files", loader="threads"))
+    assert (once.workers or 0) >= 1
+    assert resolve(once) == once
+    assert resolve(RunConfig(strategy="per-sample")).workers == 0
+
+
+def test_a_wait_in_the_transfer_of_replayed_batches() -> None:
+    assert resolve(RunConfig(strategy="memory", replay="host", inject="transfer:5")).inject == "transfer:5"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -290,8 +291,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     asked: list[Any] = []
 
     def run(*args: str, report: SelftestReport) -> tuple[int, str, list[Any]]:
-        def made(*given: Any, progress: Any) -> SelftestReport:
+        def made(*given: Any, progress: Any, stop: Any) -> SelftestReport:
             asked.extend(given)
+            if report.stopped:
+                signal.raise_signal(signal.SIGTERM)
+                assert stop()
             return report
 
         monkeypatch.setattr(cli.selftest, "run_selftest", made)
@@ -323,6 +327,28 @@ def test_the_command_fails_where_a_case_does(call: Any) -> None:
     status, out, _ = call("--json", report=report)
     assert status == 1
     assert json.loads(out)["sentence"] == report.sentence
+
+
+def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
+    report = SelftestReport((_result("read, in the loop"),), 1.0, 2, stopped=True)
+    status, out, _ = call(report=report)
+    assert status == 130
+    assert out.splitlines()[-1] == "selftest stopped: 1 of the 1 cases run until then passed, of 2"
+    assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
+
+
+def test_what_is_left_is_jobs_left_times_their_mean(made: type[Made], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    told: list[Progress] = []
+    work = driver._Work(None, told.append, lambda: False, "thread")  # type: ignore[arg-type]
+    work.total = 4
+    for passed in (4.0, 6.0, 2.0, 50.0):
+        now[0] += passed
+        if passed in (4.0, 6.0):
+            work._ended_one()
+        work._tell("")
+    assert [progress.left_s for progress in told] == [12.0, 10.0, 8.0, 5.0]
 
 
 @pytest.mark.usefixtures("full_home")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from vitprof.errors import ConfigError
 
 SIMULATED = "simulated:"
+MOST_STEP_MS, MOST_SAMPLE_US = 60_000, 1_000_000
+"""The slowest accelerator that can be asked for: milliseconds for each step, microseconds for each sample."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,11 @@ def accelerator(device: str) -> Accelerator:
         step_ms, sample_us = (float(part) for part in name.split(","))
     except ValueError:
         step_ms = sample_us = math.nan
-    if not (0 <= step_ms <= 60_000 and 0 <= sample_us <= 1e6 and step_ms + sample_us > 0):
+    if not (0 <= step_ms <= MOST_STEP_MS and 0 <= sample_us <= MOST_SAMPLE_US and step_ms + sample_us > 0):
         raise ConfigError(
             "device",
             device,
-            f"choose {SIMULATED}{' or '.join(PRESETS)}, or give milliseconds for each step and microseconds for "
-            f"each sample, such as {SIMULATED}66,70",
+            f"choose {SIMULATED}{' or '.join(PRESETS)}, or give milliseconds for each step (up to {MOST_STEP_MS:,}) "
+            f"and microseconds for each sample (up to {MOST_SAMPLE_US:,}), such as {SIMULATED}66,70",
         )
     return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given")

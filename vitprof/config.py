@@ -117,8 +117,8 @@ class RunConfig:
     cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
     warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
     replay: str | None = knob_doc(
-        "keep the first batches and use them again and again, as if data were free: from pinned host memory, or on the "
-        "device",
+        "keep the first batches and use them again and again, as if data were free: from host memory (pinned where the "
+        "transfer pins), or on the device",
         None,
     )
     inject: str | None = knob_doc(
@@ -177,7 +177,10 @@ class RunConfig:
             self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
         ):
             raise ConfigError(
-                "device", self.device, "choose auto, cpu, cuda:N such as cuda:0, or simulated:rtx2060-article"
+                "device",
+                self.device,
+                "choose auto, cpu, cuda:N such as cuda:0, simulated:rtx2060-article, or simulated:A_MS,B_US such as "
+                "simulated:66,70",
             )
 
     def _check_kinds(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,16 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
         return [_stored(row) for row in db.execute(query)]
+
+
+def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
+    """The newest of `found` (oldest first) for each strategy, but a checked one before others; the fastest first."""
+    kept: dict[str, StoredPrediction] = {}
+    for p in found:
+        before = kept.get(p.config.strategy)
+        if before is None or before.measured_per_s is None or p.measured_per_s is not None:
+            kept[p.config.strategy] = p
+    return sorted(kept.values(), key=lambda p: p.samples_per_s, reverse=True)
 
 
 def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> None:

@@ -45,7 +45,11 @@ def resolve(config: RunConfig) -> RunConfig:
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
         possible = _parts_to_wait_in(parts, info, augment)
-        if injection(config.inject)[0] not in possible:
+        part = injection(config.inject)[0]
+        if config.replay == "device" or (config.replay and part != "transfer"):
+            left = "nothing of them is loaded or copied" if config.replay == "device" else "only their transfer is left"
+            raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
+        if part not in possible:
             raise ConfigError("inject", config.inject, f"this job has no such part; it has {', '.join(possible)}")
     return dataclasses.replace(
         config,

@@ -67,7 +67,9 @@ class Strategy:
         if "decoder" in taken:
             taken["decoder"] = DECODERS[info.kind][0]
         taken |= {name: value for name, value in self.defaults.items() if name in taken}
-        return {name: taken[name] for name in KNOBS if name in taken and name not in self.fixed}
+        # "No workers" is said of the DataLoader; a loader in its place has threads.
+        held = [name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS]
+        return {name: taken[name] for name in KNOBS if name in taken and name not in held}
 
 
 NO_WORKERS: dict[str, Any] = {

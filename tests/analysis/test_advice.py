@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vitprof.analysis.advice import MOST, Alternative, advise, apply
-from vitprof.analysis.remedies import Advice, Situation
+from vitprof.analysis.remedies import Advice, Situation, remedies
 from vitprof.analysis.signatures import Signature
 from vitprof.catalog import DATASETS
 from vitprof.config import RunConfig
@@ -143,6 +143,41 @@ def test_workers_only_as_far_as_cores_are_free() -> None:
     assert not [s for s in settings(advise(unknown)) if "workers" in s]
 
 
+def test_one_worker_only_beside_a_loop_that_trains_on_the_cpu() -> None:
+    """Elsewhere the loop loads while the device computes; one worker would only add the way from it."""
+    situation = of("read", strategy="per-sample")
+    two, one = (dataclasses.replace(situation, free_cores=cores) for cores in (2.0, 1.4))
+    assert {"strategy": "workers", "workers": 2} in settings(tuple(remedies(two)))
+    assert not [s for s in settings(tuple(remedies(one))) if "workers" in s]
+    on_cpu = dataclasses.replace(one, on_cpu=True)
+    assert {"strategy": "workers", "workers": 1} in settings(tuple(remedies(on_cpu)))
+
+
+def test_a_set_in_memory_is_not_put_there_again() -> None:
+    for strategy in ("memory", "memory-ahead", "device"):
+        for cause in ("read", "decode", "collate", "rest", "hand_over", "loading"):
+            situation = of(cause, strategy=strategy, transfer="resident" if strategy == "device" else "stream")
+            assert not [s for s in settings(advise(situation)) if "strategy" in s]
+
+
+def test_a_transfer_that_was_chosen_is_kept() -> None:
+    chosen = resolve(RunConfig(strategy="per-sample", transfer="stream"))
+    assert resolve(apply(chosen, {"strategy": "memory"})).transfer == "stream"
+    assert resolve(apply(chosen, {"strategy": "memory", "transfer": "pinned"})).transfer == "pinned"
+    assert resolve(apply(chosen, {"strategy": "device"})).transfer == "resident"
+    own = resolve(RunConfig(strategy="per-sample"))
+    assert resolve(apply(own, {"strategy": "memory"})).transfer == "pinned"
+    resident = resolve(RunConfig(strategy="memory", transfer="resident"))
+    assert resolve(apply(resident, {"strategy": "threads"})).transfer == "pinned"
+
+
+def test_an_injected_wait_is_in_the_way_of_no_advice() -> None:
+    situation = of("decode", strategy="per-sample", inject="decode:20")
+    assert {"strategy": "memory"} in settings(advise(situation))  # which decodes nothing
+    assert resolve(apply(situation.config, {"strategy": "memory"})).inject is None
+    assert resolve(apply(situation.config, {"strategy": "threads"})).inject == "decode:20"
+
+
 def test_on_the_cpu_no_copy_is_saved() -> None:
     for config in configs():
         situation = dataclasses.replace(of("transfer", **config), on_cpu=True)
@@ -176,6 +211,7 @@ def test_a_run_that_is_not_input_bound_gets_no_advice_on_loading() -> None:
     for cause in ("", "read", "decode"):
         situation = dataclasses.replace(of(cause, strategy="per-sample"), kind="not input-bound")
         assert advise(situation) == ()
+        assert (advise(dataclasses.replace(situation, sure=False)) == ()) == (cause == "")
 
 
 # alternatives
@@ -205,6 +241,19 @@ def test_alternatives_rank_by_their_figures() -> None:
     assert given[0].reason == "9.00x as fast as this run's 1,000 samples/s"
     assert "predicted, not run" in given[1].words
     assert (given[0].measured, given[1].measured, given[0].low) == (True, False, 8000)
+
+
+def test_what_was_measured_counts_before_what_was_predicted() -> None:
+    situation = of("decode", strategy="per-sample")
+    ran, hoped = (
+        alternative(2000, 1900, 2100, measured=True, strategy="threads"),
+        alternative(9000, 8000, 9900, strategy="threads"),
+    )
+    for both in ([ran, hoped], [hoped, ran]):
+        first = advise(situation, alternatives=both)[0]
+        assert (first.settings, first.samples_per_s, first.measured) == ({"strategy": "threads"}, 2000, True)
+    slow = alternative(900, 850, 950, measured=True, strategy="threads")
+    assert {"strategy": "threads"} not in settings(advise(situation, alternatives=[slow, hoped]))
 
 
 def test_what_is_trained_stays_the_same() -> None:

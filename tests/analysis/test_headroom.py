@@ -125,6 +125,10 @@ class TestInWords:
         assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
         assert "simulated" in in_words(headroom(FOUR, simulated=True), 10)
 
+    def test_what_is_still_to_come(self) -> None:
+        assert in_words(headroom(FOUR[:2], pending=["C"]), 10).endswith("anchor C is still to come.")
+        assert in_words(headroom(FOUR[1:], pending=["A"]), 10).endswith("anchor A is still to come.")
+
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
         said = in_words(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
         assert "costs" not in said

@@ -162,8 +162,12 @@ class TestInterval:
 class TestCalibration:
     def test_by_hand(self) -> None:
         found = calibration([(110, 90, 120, 100), (95, 90, 100, 100), (50, 40, 60, 100)])
-        assert found == Calibration(3, pytest.approx(0.1), pytest.approx(2 / 3))
-        assert found.expected_error == pytest.approx(0.1)
+        assert found == Calibration(3, pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.42))
+        assert found.expected_error == pytest.approx(0.42)
+
+    @pytest.mark.parametrize(("n", "expected"), [(9, UNVERIFIED_ERROR), (10, 0.02)])
+    def test_a_small_error_is_believed_when_ten_were_checked(self, n: int, expected: float) -> None:
+        assert calibration([(102, 90, 120, 100)] * n).expected_error == pytest.approx(expected)
 
     def test_few_or_none(self) -> None:
         assert calibration([(101, 90, 120, 100)]).expected_error == UNVERIFIED_ERROR

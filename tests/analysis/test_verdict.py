@@ -140,6 +140,10 @@ def test_what_the_data_do_not_carry_is_inconclusive() -> None:
     assert "24 steps were recorded, and 5 of them" in few.sentence
     assert "at least 25 steps" in few.sentence
     assert verdict(run(25, parts={"decode": 20.0})).kind == "input-bound"
+    stopped = verdict(run(3, parts={"decode": 20.0}), warmup_steps=15)
+    assert "at least 35 steps" in stopped.sentence  # all of the warm-up is still to come
+    epochs = verdict(run(24, parts={"decode": 20.0}), n_images=48, batch_size=8, warmup_steps=5)
+    assert "at least 29 steps" in epochs.sentence  # the first of each epoch of 6 do not count: 6, 12, 18 and 24
     none = verdict({name: values[:0] for name, values in run(1).items()})
     assert none.kind == "inconclusive"
     assert "no step was recorded" in none.sentence
@@ -212,6 +216,28 @@ def test_hand_over_and_transfer_are_told_apart() -> None:
     assert v.cause_frac > 0.9
     assert v.shares[0].own_ms == pytest.approx(9.0)
     assert {"transfer": "stream"} in [dict(a.settings) for a in v.advice]
+
+
+def test_the_way_from_a_busy_worker_is_not_the_cause() -> None:
+    """Batches arrive 1.7 ms after they are made, while the next one is made: the worker's 6.35 ms are the pace."""
+    steps = run(parts={"transform": 4.6, "decode": 1.75}, compute=4.64, host=0.0, workers=1)
+    for name in ("made_start_s", "made_end_s"):
+        steps[name] -= 1.7 * MS
+    steps["hand_over_s"] += 1.7 * MS
+    v = verdict(steps, SIMULATED, strategy="workers", workers=1)
+    assert v.idle_frac == pytest.approx(1.71 / 6.35, abs=0.01)
+    assert v.cause == "transform"
+    assert "hand_over" not in {s.name for s in v.shares}
+
+
+@pytest.mark.parametrize(("loader", "expected"), [("threads", "decode"), ("dataloader", "hand_over")])
+def test_threads_share_each_batch(loader: str, expected: str) -> None:
+    """12 ms of two threads' work in a batch every 6 ms; two workers that need 6 ms each would have time left."""
+    steps = run(parts={"decode": 6.0}, hand_over=0.0, compute=2.0, host=0.0, workers=1)
+    steps["hand_over_s"] += 5.0 * MS
+    if loader == "threads":
+        steps["decode_s"] *= 2
+    assert verdict(steps, strategy="prefetch", loader=loader, workers=2).cause == expected
 
 
 def test_python_between_the_parts_is_the_rest() -> None:
@@ -302,6 +328,52 @@ def test_the_sentence_as_a_whole() -> None:
         "Not input-bound: the GPU idles 2.4% (2.4%, 95 steps) of the time waiting for data, so a faster loader gains "
         "at most 2.5%; the time is in the model: a larger model or batch costs no data loading."
     )
+
+
+def test_a_border_case_says_what_is_not_known() -> None:
+    rng = np.random.default_rng(1)
+    steps = run(60, parts={"decode": 8.2}, compute=8.0, host=0.0)
+    extra = rng.exponential(0.2, 60) * MS
+    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
+        steps[name] = steps[name] + extra
+    moved = np.cumsum(extra)
+    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
+        steps[name] = steps[name] + moved
+    steps["t_start_s"] = steps["t_start_s"] + moved - extra
+    v = verdict(steps)
+    assert v.kind == "not input-bound"
+    assert v.idle_frac_low < 0.05 < v.idle_frac_high
+    assert "with a faster loader it may gain up to" in v.sentence
+    assert v.sentence.endswith(": train for longer to know.")
+    assert "the time is in the model" not in v.sentence
+    assert v.advice[0].settings == {"strategy": "threads"}
+
+
+def test_copies_are_named_where_they_are_a_part_to_speak_of() -> None:
+    with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
+    assert "of the time waiting for data (waits and copies); " in with_copies
+    assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
+
+
+def test_a_replay_is_called_one() -> None:
+    copied = run(h2d=6.0, compute=3.0, made_known=False)
+    v = verdict(copied, strategy="memory", replay="host", transfer="blocking")
+    assert "this is a replay of batches kept in host memory: what is left is the copy (100% of that)" in v.sentence
+    assert [dict(a.settings) for a in v.advice] == [{"transfer": "pinned"}, {"transfer": "stream"}]
+    for steps in (copied, run(parts={"decode": 0.1}, compute=8.0, host=0.0), run(parts={"decode": 9.0}, compute=2.0)):
+        v = verdict(steps, replay="device")
+        assert "batches kept on the device: what is left is the loop's own work, not loading." in v.sentence
+        assert "faster loader" not in v.sentence
+        assert "free data" not in v.sentence
+        assert v.advice == ()
+
+
+def test_small_parts_are_not_advised_about() -> None:
+    """A set in memory has no remedy for its reads; a tenth of the time for copies is not worth another way to copy."""
+    steps = run(parts={"read": 18.0}, h2d=2.0, compute=2.0)
+    assert verdict(steps, strategy="memory").advice == ()
+    steps = run(parts={"read": 12.0}, h2d=8.0, compute=2.0)
+    assert [dict(a.settings) for a in verdict(steps, strategy="memory").advice][:1] == [{"transfer": "stream"}]
 
 
 def test_the_device_is_called_what_it_is() -> None:

@@ -43,6 +43,8 @@ def test_missing_anchors() -> None:
     bar, _ = waterfall(headroom([FOUR[0], lost, FOUR[2]]), 10).data
     assert list(bar.x) == ["data free (A)", "transfer and preparation", "the job (C)"]
     assert not waterfall(headroom([]), 10).data
+    begun, _ = waterfall(headroom(FOUR[:2]), 10).data
+    assert begun.x[-1] == "data in host memory (B)"
     alone, _ = waterfall(headroom([FOUR[0]]), 10).data
     assert list(alone.x) == ["data free (A)"]
 

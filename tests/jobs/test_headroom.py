@@ -17,6 +17,7 @@ from vitprof.errors import ConfigError
 from vitprof.jobs import headroom as jobs
 from vitprof.jobs.manager import JobManager
 from vitprof.locations import tmpfs
+from vitprof.records import STEP_COLUMNS
 from vitprof.resolve import resolve
 from vitprof.store import RunStore, StoredRun
 
@@ -45,6 +46,11 @@ def profiled(manager: JobManager, **config: Any) -> StoredRun:
     run = manager.store.run(run_id)
     assert run.status == "done", run.error
     return run
+
+
+def _rows(steps: Any) -> list[list[float]]:
+    """Columns as the rows that the store takes."""
+    return [list(row) for row in zip(*(steps[name] for name in STEP_COLUMNS), strict=True)]
 
 
 def configs(**config: Any) -> dict[str, RunConfig]:
@@ -95,6 +101,10 @@ class TestAnchorConfigs:
         anchors = configs(strategy="slow-drive", slow_drive="mechanical-disk")
         assert (anchors["C"].location, anchors["C"].slow_drive) == ("disk", None)
         assert (anchors["D"].location, anchors["D"].slow_drive) == ("slow-drive", "mechanical-disk")
+
+    @pytest.mark.parametrize(("inject", "kept"), [("read:20", "C"), ("transfer:20", "BC")])
+    def test_a_wait_is_only_where_batches_meet_it(self, inject: str, kept: str) -> None:
+        assert "".join(role for role, config in configs(inject=inject).items() if config.inject) == kept
 
     @pytest.mark.parametrize("config", [{"loader_only": True}, {"replay": "host"}])
     def test_refused(self, config: dict[str, Any]) -> None:
@@ -166,6 +176,49 @@ class TestMeasuring:
         assert "anchor B: 1 of 1 runs did not finish" in found.notes[0]
         assert "the disk is gone" in found.notes[0]
         assert found.speed_up > 0
+
+    def test_an_anchor_that_fails_is_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = profiled(manager, steps=12)
+
+        def broken(*_: Any) -> Any:
+            raise OSError("no room")
+
+        monkeypatch.setattr("vitprof.pipeline.keep_batches", broken)
+        found = jobs.measure_headroom(manager, run, repeats=2)
+        mine = manager.store.runs(group_key=jobs.group_of(run), oldest_first=True)
+        assert [(r.role, r.status) for r in mine] == [
+            ("A", "failed"),
+            ("B", "failed"),
+            ("C", "done"),
+            ("A", "stopped"),
+            ("B", "stopped"),
+            ("C", "done"),
+        ]
+        assert [a.n_runs for a in found.anchors] == [0, 0, 2]
+        assert found.notes[0].startswith("anchor A: 1 of 1 runs did not finish")
+        assert math.isnan(found.speed_up)
+
+    def test_one_that_was_stopped_once_says_nothing_beside_one_that_ended(self, manager: JobManager) -> None:
+        run = profiled(manager, steps=8)
+        for role, config in jobs.anchor_configs(run.config).items():
+            for status in ("stopped", "done"):
+                run_id = manager.store.create_run(config, group_key=jobs.group_of(run), role=role)
+                manager.store.append_steps(run_id, _rows(manager.store.steps(run.id)))
+                manager.store.update_run(run_id, status=status)
+        found = jobs.find_headroom(manager.store, run)
+        assert found is not None
+        assert not [note for note in found.notes if "did not finish" in note]
+
+    def test_what_is_still_to_come_is_said(self, manager: JobManager) -> None:
+        run = profiled(manager, steps=8)
+        for role, config in jobs.anchor_configs(run.config).items():
+            run_id = manager.store.create_run(config, group_key=jobs.group_of(run), role=role)
+            if role != "C":
+                manager.store.append_steps(run_id, _rows(manager.store.steps(run.id)))
+                manager.store.update_run(run_id, status="done")
+        found = jobs.find_headroom(manager.store, run)
+        assert found is not None
+        assert found.pending == ("C",)
 
     def test_stop_ends_all(self, manager: JobManager) -> None:
         run = profiled(manager, steps=8)

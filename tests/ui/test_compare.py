@@ -31,6 +31,14 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert not drawn(compare(loaded), "compare-idle")
 
 
+def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
+    real, simulated = add_run(store), add_run(store, device="simulated:5,0")
+    assert drawn(compare(real, simulated), "compare-loss")
+    at = compare(simulated)
+    assert not drawn(at, "compare-loss")
+    assert "A simulated device computes no loss" in said(at)
+
+
 def test_runs_alike_but_for_the_strategy_compare_without_a_word(store: RunStore) -> None:
     at = compare(add_run(store), add_run(store, strategy="memory", wait_s=0.001))
     assert not at.warning

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from ui.dashboard import add_run, app, metrics, said
+from vitprof.analysis.advice import Alternative
 from vitprof.analysis.headroom import ROLES
+from vitprof.analysis.verdict import Verdict
 from vitprof.errors import JobError
 from vitprof.jobs.headroom import GROUP as HEADROOM
+from vitprof.jobs.prediction import CHECK, MICRO
 from vitprof.jobs.prediction import GROUP as PREDICTION
-from vitprof.jobs.prediction import MICRO
-from vitprof.predictions import list_predictions
+from vitprof.predictions import list_predictions, update_prediction
 from vitprof.store import RunStore
-from vitprof.ui import resources
+from vitprof.ui import findings, resources
 
 CHARTS = {"device-time", "timeline", "idle-heat", "loading-bar"}
 
@@ -200,3 +203,32 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
     at = app(run=str(shown))
     assert f"Headroom of run {profiled}: profiled (3 to go)" in said(at)
     assert len([key for key in buttons(at) if key.startswith("show-")]) == 1
+
+
+def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Alternative] = []
+    judge = findings.judge
+
+    def judging(*args: Any, **named: Any) -> Verdict:
+        taken[:] = named["alternatives"]
+        return judge(*args, **named)
+
+    monkeypatch.setattr(findings, "judge", judging)
+    run_id = add_run(store)
+    group = f"{PREDICTION}{run_id}"
+    for _ in range(2):
+        add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO)
+    app(run=str(run_id))
+    checked, unchecked = list_predictions(store, run_id)
+    check = add_run(store, strategy="memory", wait_s=0.001, group_key=group, role=CHECK)
+    update_prediction(store, checked.id, verified_run_id=check, measured_per_s=20_000.0)
+    update_prediction(store, unchecked.id, samples_per_s=90_000.0, low=80_000.0, high=95_000.0)
+    app(run=str(run_id))
+    assert [(a.samples_per_s, a.measured) for a in taken] == [(20_000.0, True)]
+
+
+def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
+    run_id = add_run(store)
+    add_run(store, wait_s=0.0001, group_key=f"{HEADROOM}{run_id}", role="A")
+    add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{run_id}", role="C")
+    assert "anchor C is still to come" in said(app(run=str(run_id)))

@@ -64,6 +64,11 @@ def start(at: AppTest) -> AppTest:
 
 
 @pytest.mark.usefixtures("store")
+def test_how_long_it_takes_is_said() -> None:
+    assert "9 cases, 13 short jobs: about 1 to 1.5 minutes" in said(app("selftest"))
+
+
+@pytest.mark.usefixtures("store")
 def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
     at = start(app("selftest"))
     assert not at.exception

@@ -22,6 +22,8 @@ MOST = 3
 """Pieces of advice that are given."""
 RAM_FRAC = 0.5
 """Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
+RESIDENT = "resident"
+"""The transfer that is a part of strategy device: there is none to keep or to choose."""
 DEVICE_FRAC = 0.5
 """Share of the device's memory that a resident set may take beside model and activations."""
 
@@ -51,13 +53,18 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """`config` with `settings` changed, unresolved where they name a strategy: its parts and knobs are its own then.
 
     What is trained stays the same: random augmentation goes on, but on the device where samples are finished before.
-    Raises `ConfigError` where a value cannot be.
+    A transfer that was chosen in place of the strategy's own is kept, unless a strategy copies nothing; an injected
+    wait is dropped where there is nothing left to put it into. Raises `ConfigError` where a value cannot be.
     """
     changes: dict[str, Any] = {"name": ""}
     info = dataset_info(config.dataset, config.n_images)
     if "strategy" in settings:
         changes |= dict.fromkeys((*PARTS, *KNOBS))
         parts = strategy(str(settings["strategy"])).combination(info)
+        chosen = _chosen_transfer(config)
+        if chosen and "transfer" not in settings and parts.transfer != RESIDENT:
+            parts = dataclasses.replace(parts, transfer=chosen)
+            changes["transfer"] = chosen
     else:
         parts = Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
         changes |= dict.fromkeys(set(KNOBS) - set(parts.knobs()))
@@ -66,7 +73,24 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         changes["augment"] = "device"
     if not storage.on_disk or parts.location == "ram-disk":
         changes["page_cache"] = "as-is"
-    return dataclasses.replace(config, **(changes | dict(settings)))
+    return _without_idle_injection(dataclasses.replace(config, **(changes | dict(settings))))
+
+
+def _chosen_transfer(config: RunConfig) -> str | None:
+    """The transfer that was chosen in place of the strategy's own; None where that one is in use."""
+    info = dataset_info(config.dataset, config.n_images)
+    own = strategy(config.strategy).combination(info).transfer
+    return config.transfer if config.transfer not in (own, RESIDENT) else None
+
+
+def _without_idle_injection(config: RunConfig) -> RunConfig:
+    """`config`, without its injected wait if the job has no such part."""
+    try:
+        resolve(config)
+    except ConfigError as error:
+        if error.field == "inject":
+            return dataclasses.replace(config, inject=None)
+    return config
 
 
 def _touched_by_sample(storage: StoragePart) -> bool:
@@ -83,13 +107,17 @@ def advise(
     """At most three things to try, the best first.
 
     `alternatives` that are faster than the run beyond both intervals come first, by their speed; rules that lead to
-    the same job as an alternative that is not faster are left out. `possible` says whether a resolved config can run
+    the same job as an alternative that is not faster are left out. What was measured counts before what was predicted
+    for the same job. `possible` says whether a resolved config can run
     on this machine; without it, DALI is not advised. Every piece of advice with settings can be resolved, differs from
     what is in use, and fits into memory as far as that is known.
     """
-    known = {_key(c): a for a in alternatives if (c := _resolved(situation.config, a.settings)) is not None}
+    known: dict[tuple[Any, ...], Alternative] = {}
+    for alternative in sorted(alternatives, key=lambda a: a.measured):  # a later one replaces an earlier one
+        if (resolved := _resolved(situation.config, alternative.settings)) is not None:
+            known[_key(resolved)] = alternative
     faster = sorted(
-        (a for a in alternatives if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
+        (a for a in known.values() if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
     )
     candidates = [*(_told(a, situation) for a in faster), *remedies(situation)]
     chosen: list[Advice] = []

@@ -67,10 +67,11 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> 
     Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
     what came after the batch was made (hand_over). Apportioned: the rest of the wait among the parts of making a
     batch. Batches made in the loop are split each by its own parts; where workers or threads make them it is the mean
-    parts of all, since a wait there is not for the work on one batch but for their pace. `Share.frac` divides the idle
-    time in proportion. `Share.exposed_ms` is what the idle time would fall by without the part: all of the part up to
-    the idle time (divided by the number of workers, who share the work), so these may add up to more than `idle_ms`
-    where part of the loading is hidden behind the device's work.
+    parts of all, since a wait there is not for the work on one batch but for their pace. Hand-over counts there only
+    as far as batches come slower than they are made. `Share.frac` divides the idle time in proportion.
+    `Share.exposed_ms` is what the idle time would fall by without the part: all of the part up to the idle time
+    (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where part of
+    the loading is hidden behind the device's work.
     """
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
     waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
@@ -90,9 +91,13 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> 
 
 def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
     rows = np.searchsorted(steps["step"], gaps.step)
-    handed = np.minimum(np.nan_to_num(_column(steps, "hand_over_s", rows)), waited)
-    making = waited - handed
     parts = _parts(config, steps, rows)
+    handed = np.minimum(np.nan_to_num(_column(steps, "hand_over_s", rows)), waited)
+    if not synchronous(config) and handed.any():
+        period = float((gaps.causes_ns.sum(axis=1) + gaps.compute_ns).mean()) / 1e9
+        period -= float(gaps.by_step("evaluation").mean())
+        handed = handed * min(1.0, _beyond_making(config, steps, rows, period) / float(handed.mean()))
+    making = waited - handed
     known = {name: float(np.nanmean(took)) if np.isfinite(took).any() else 0.0 for name, took in parts.items()}
     if not sum(known.values()) > 0:
         seconds = {"loading": (float(making.mean()), float(making.mean()))}
@@ -120,6 +125,20 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         if of_wait > ROUNDING_S
     ]
     return tuple(sorted(shares, key=lambda share: -share.frac))
+
+
+def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
+    """Seconds a batch by which batches come slower than those who make them need; infinite if that is not known.
+
+    A batch is handed over while its maker works on the next one: as long as makers are busy all the time, it is their
+    pace that the loop waits for, however long the way from them is.
+    """
+    if config.loader == "threads":  # all work on each batch: its time from start to end overlaps with other batches'
+        made = np.sum([_column(steps, f"{name}_s", rows) for name in MADE_OF], axis=0)
+    else:
+        made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
+    known = made[np.isfinite(made)]
+    return max(0.0, period - float(known.mean()) / max(1, config.workers or 1)) if len(known) else math.inf
 
 
 def _parts(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:

@@ -96,6 +96,8 @@ class Headroom:
     """What a reader has to know: anchors that are missing, and why."""
     simulated: bool = False
     """Whether it was measured on a simulated device."""
+    pending: tuple[str, ...] = ()
+    """Anchors without a figure yet whose runs wait or go on."""
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
@@ -122,9 +124,15 @@ def anchor(role: str, runs: Sequence[Series]) -> Anchor:
 
 
 def headroom(
-    anchors: Sequence[Anchor], *, baseline: str = "C", notes: Sequence[str] = (), simulated: bool = False
+    anchors: Sequence[Anchor],
+    *,
+    baseline: str = "C",
+    notes: Sequence[str] = (),
+    simulated: bool = False,
+    pending: Sequence[str] = (),
 ) -> Headroom:
     """Parts and speed-up of `anchors`; `baseline` is the role of the job as it was asked for, where it was measured.
+    `pending` are the anchors that are still to come.
 
     Interval of a difference: from the two single intervals as in Zou and Donner (Statistics in Medicine 2008), which
     allows for asymmetry; of the ratio: the same on logarithms.
@@ -145,7 +153,7 @@ def headroom(
     by_role = {a.role: a for a in known}
     role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
     gain = _ratio(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
-    return Headroom(tuple(ordered), tuple(parts), *gain, role, tuple(said), simulated)
+    return Headroom(tuple(ordered), tuple(parts), *gain, role, tuple(said), simulated, tuple(pending))
 
 
 def _part(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> Part:
@@ -170,6 +178,9 @@ def in_words(found: Headroom, batch_size: int) -> str:
     by_role = {a.role: a for a in found.anchors if a.n_runs}
     if math.isnan(found.speed_up):
         missing = "batches on the device (anchor A)" if "A" not in by_role else "the strategy itself (anchor C)"
+        wanted = ["A"] if "A" not in by_role else [role for role in "CD" if role not in by_role]
+        if to_come := [role for role in wanted if role in found.pending]:
+            return f"Headroom is not known yet: anchor {to_come[0]} is still to come."
         return f"Headroom is not known: {missing} could not be measured."
     where = " on this simulated device" if found.simulated else ""
     base = by_role[found.baseline_role]

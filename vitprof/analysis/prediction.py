@@ -39,6 +39,10 @@ Bound = Literal["loading", "compute", "transfer", "loading and compute"]
 UNVERIFIED_ERROR = 0.1
 """Relative error that is assumed until `ENOUGH_VERIFIED` predictions have been checked by running them."""
 ENOUGH_VERIFIED = 3
+WELL_VERIFIED = 10
+"""Checked predictions from which on an error below `UNVERIFIED_ERROR` is believed."""
+HIGH_ERROR_PCT = 90
+"""Percentile of the errors seen that widens an interval: half of all errors are larger than the median."""
 IN_THE_LOOP = ("batches", "generator")
 """Loaders that work in the training loop; so does the DataLoader without workers."""
 
@@ -49,7 +53,7 @@ class Prediction:
 
     samples_per_s: float
     low: float
-    """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by the error seen so far."""
+    """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
     high: float
     """Upper end of it."""
     fetch_s: float
@@ -71,11 +75,19 @@ class Calibration:
     """Median of |predicted - measured| / measured; NaN without any."""
     inside_frac: float
     """Share of the measured figures that lie in the predicted interval; NaN without any."""
+    high_abs_error: float = math.nan
+    """90th percentile of the same errors; NaN without any."""
 
     @property
     def expected_error(self) -> float:
-        """Relative error to expect of the next prediction."""
-        return self.median_abs_error if self.n >= ENOUGH_VERIFIED else UNVERIFIED_ERROR
+        """Relative error that the next prediction is unlikely to exceed, by which its interval is widened.
+
+        10% is assumed until three have been checked; then it is the 90th percentile of the errors seen, but not under
+        10% until ten have been.
+        """
+        if self.n < ENOUGH_VERIFIED:
+            return UNVERIFIED_ERROR
+        return self.high_abs_error if self.n >= WELL_VERIFIED else max(self.high_abs_error, UNVERIFIED_ERROR)
 
     @property
     def sentence(self) -> str:
@@ -95,7 +107,9 @@ def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibra
     predicted, low, high, measured = np.array(checked, dtype=float).T
     error = np.abs(predicted - measured) / measured
     inside = (low <= measured) & (measured <= high)
-    return Calibration(len(checked), float(np.median(error)), float(inside.mean()))
+    return Calibration(
+        len(checked), float(np.median(error)), float(inside.mean()), float(np.percentile(error, HIGH_ERROR_PCT))
+    )
 
 
 def predict(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vitprof.analysis.exposure import synchronous
 from vitprof.analysis.signatures import Signature
 from vitprof.catalog import dataset_info
 from vitprof.config import PARTS, RunConfig
@@ -49,6 +50,8 @@ class Situation:
     """As `Verdict.cause`."""
     kind: str
     """As `Verdict.kind`."""
+    sure: bool = True
+    """Whether all of the interval of the idle time lies in that class; if not, loading may cost more than it says."""
     on_cpu: bool = False
     """The CPU trains: there is no copy to save, and loading takes from training."""
     simulated: bool = False
@@ -60,7 +63,7 @@ class Situation:
     """How fast the run is."""
     signatures: Sequence[Signature] = ()
     causes: Sequence[str] = ()
-    """All parts of the idle time, the largest first: what is advised for when the first has no remedy left."""
+    """Parts of the idle time that are worth it, the largest first: advised for when the first has no remedy left."""
 
     @property
     def jpeg(self) -> bool:
@@ -78,9 +81,13 @@ class Situation:
 
 
 def remedies(s: Situation) -> Iterator[Advice]:
-    if s.kind == "not input-bound":
-        if s.cause == "host":
-            yield from _host(s)
+    if s.cause == "host":
+        yield from _host(s)
+    if s.kind == "not input-bound" and s.sure:
+        return
+    if s.config.replay:  # nothing is loaded: another loader changes nothing
+        if s.cause == "transfer" and s.config.replay == "host":
+            yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
         return
     yield from _keep_workers(s)
     if s.cause == "cpu_contention":
@@ -154,14 +161,10 @@ def _read(s: Situation) -> Iterator[Advice]:
                 "The drive is read once.",
             )
     if s.form != "pixels":
-        yield _preprocessed("One gather from one file in place of a file for each sample.")
+        yield from _preprocessed(s, "One gather from one file in place of a file for each sample.")
         yield from _more_workers(s, "Reads of several workers overlap.")
     else:
-        yield Advice(
-            {"strategy": "preprocessed"},
-            "strategy preprocessed",
-            "A batch is one gather from one memory-mapped file.",
-        )
+        yield from _preprocessed(s, "A batch is one gather from one memory-mapped file.")
     yield from _in_memory(s, "Nothing is read while training.")
 
 
@@ -196,7 +199,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
             "processes.",
         )
     yield from _more_workers(s, "Loading goes on beside training, on cores that are free.")
-    yield _preprocessed("Decoding and resizing are done once; random crops move to the device.")
+    yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
     yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
     if s.jpeg and not s.on_cpu and not s.simulated:
         yield Advice({"strategy": "dali"}, "strategy dali", "The GPU decodes, and it has time left for it.")
@@ -221,7 +224,7 @@ def _hand_over(s: Situation) -> Iterator[Advice]:
         yield from _in_memory(s, "Nothing is handed over between processes.")
     if s.config.pin_memory and s.on_cpu:
         yield Advice({"pin_memory": False}, "no pinning", "Without a GPU there is nothing to pin for.")
-    yield _preprocessed("A thread gathers uint8 rows; no processes.")
+    yield from _preprocessed(s, "A thread gathers uint8 rows; no processes.")
 
 
 def _transfer(s: Situation) -> Iterator[Advice]:
@@ -244,14 +247,18 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
-    """As many as the cores allow: one for the training loop, unless it is known that more are free."""
+    """As many as the cores allow: one for the training loop, unless it is known that more are free.
+
+    One worker in place of the loop would only add the way from it: a device that works by itself computes while the
+    loop loads anyway.
+    """
     cores = s.facts.get("cpu_count")
     if not cores or s.free_cores < 1:
         return
     workers = s.config.workers or 0
     free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, int(cores) - 1 - workers)
     wanted = min(int(cores), workers + free)
-    if wanted <= workers:
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
     settings = {"workers": wanted}
     words = f"{wanted} worker{'s' if wanted > 1 else ''}"
@@ -261,6 +268,8 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
+    if s.config.storage == "memory":
+        return
     info = dataset_info(s.config.dataset, s.config.n_images)
     takes = f"it takes {size(pixel_bytes(info))} of RAM"
     crops = " Crops are then taken from the stored size." if s.jpeg else ""
@@ -268,8 +277,13 @@ def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
     yield Advice({"strategy": "memory-ahead"}, "strategy memory-ahead", "The next batch is made while this one trains.")
 
 
-def _preprocessed(reason: str) -> Advice:
-    return Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
+def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
+    if s.config.storage != "memory":  # which has all of that done, and nothing to read
+        yield Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
+
+
+def _no_rules(s: Situation) -> Iterator[Advice]:
+    return iter(())
 
 
 RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
@@ -277,5 +291,7 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "slow_drive": _slow_drive,
     "hand_over": _hand_over,
     "transfer": _transfer,
+    "host": _no_rules,
+    "": _no_rules,
 }
-"""Rules by cause; `_preparing` for all others."""
+"""Rules by cause of the device's idling for data; `_preparing` for all others."""

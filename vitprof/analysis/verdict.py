@@ -17,7 +17,7 @@ from vitprof.analysis.remedies import Advice, Situation
 from vitprof.analysis.signatures import Signature, find_signatures
 from vitprof.analysis.signatures.machine import others_cores, saturated
 from vitprof.analysis.signatures.signature import Trace, mean
-from vitprof.analysis.wording import Device, SpeedUp, find_device, too_few, verdict_sentence
+from vitprof.analysis.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.records import Phase, json_number
@@ -29,6 +29,9 @@ MODERATE, BOUND = 0.05, 0.20
 """Share of wall time from which a run is moderately input-bound and input-bound (DESIGN.md section 5)."""
 MIN_STEPS = 20
 """Steady steps below which there is no verdict (DESIGN.md section 5)."""
+WORTH_IT = 0.20
+"""Share of the idle time from which a part of loading is advised about where the cause has no remedy left: without all
+of a smaller one four fifths of the idle time remain."""
 HOST_BOUND = 0.20
 """Idle time for Python and launches is named from the same share on as idle time for data."""
 QUEUED_FRAC = 0.3
@@ -144,38 +147,38 @@ def judge(
             signatures,
         )
     if not n or n < MIN_STEPS:
-        return _inconclusive(too_few(len(steps["step"]), n, MIN_STEPS), device, n, signatures)
+        return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
     exposure = find_exposure(config, steps, phases)
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
     if low < MODERATE and high > BOUND:
         reason = (
-            f"{device.words} idles {percent(exposure.idle.value)} of the time waiting for data, but over {n} steps "
+            f"{device.words} idles {percent(exposure.idle.value)} of the time {waiting(exposure)}, but over {n} steps "
             f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return _inconclusive(reason, device, n, signatures, exposure)
     kind = _kind(low)
+    sure = kind != "not input-bound" or high < MODERATE
     cause, cause_frac, cause_ms = _cause(config, trace, exposure, kind)
     speed_up = _speed_up(exposure, headroom)
     situation = Situation(
         config=config,
         cause=cause,
         kind=kind,
+        sure=sure,
         simulated=device.simulated,
         on_cpu=device.on_cpu,
         facts=facts,
         free_cores=_free_cores(trace),
         samples_per_s=(float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady]))),
         signatures=signatures,
-        causes=tuple(share.name for share in exposure.shares),
+        causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_IT),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
     return Verdict(
         kind=kind,
-        sentence=verdict_sentence(
-            config, device, kind, exposure, cause, cause_frac, speed_up, advice, sure=high < MODERATE
-        ),
+        sentence=verdict_sentence(config, device, kind, exposure, cause, cause_frac, speed_up, advice, sure=sure),
         idle_frac=exposure.idle.value,
         idle_frac_low=low,
         idle_frac_high=high,

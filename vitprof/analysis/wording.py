@@ -9,6 +9,7 @@ from typing import Any
 
 from vitprof.analysis.exposure import Exposure, synchronous
 from vitprof.analysis.remedies import Advice
+from vitprof.catalog import dataset_info
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent
 from vitprof.parts import STORAGES
@@ -42,18 +43,40 @@ class SpeedUp:
     measured: bool
 
 
-def too_few(n_all: int, n_steady: int, needed: int) -> str:
-    """Why there are fewer steady steps than `needed`, and how many to train for."""
+COPIES = 0.10
+"""Share of the idle time from which copies are named beside the waits: what is less does not change a percentage that
+is told with two digits and an interval."""
+
+
+def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
+    """Why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
     left_out = n_all - n_steady
     which = f", and {left_out} of them are warm-up or begin an epoch" if left_out else ""
     return (
         f"{n_all} steps were recorded{which}; {needed} steady ones are needed: "
-        f"train for at least {needed + max(left_out, 1)} steps"
+        f"train for at least {_steps_for(config, needed)} steps"
     )
 
 
+def _steps_for(config: RunConfig, needed: int) -> int:
+    """How many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
+    in_epoch = math.ceil(dataset_info(config.dataset, config.n_images).n_train / config.batch_size)
+    steady, step = 0, 0
+    while steady < needed:
+        steady += step >= config.warmup_steps and (step % in_epoch > 0 or in_epoch == 1)
+        step += 1
+    return step
+
+
+def waiting(exposure: Exposure) -> str:
+    """What the device idles for: "waiting for data", and that this is copies too where these are a part to speak of."""
+    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
+    return "waiting for data (waits and copies)" if copies >= COPIES else "waiting for data"
+
+
+LONGER = "train for longer to know"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",
     "collate": "putting samples together into batches (collate) is",
@@ -99,10 +122,14 @@ def verdict_sentence(
     idle = exposure.idle
     waits = (
         f"{device.words} idles {percent(idle.value)} ({_interval(idle.low, idle.high)}, {exposure.n} steps) "
-        "of the time waiting for data"
+        f"of the time {waiting(exposure)}"
     )
+    if config.replay:
+        return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
     if kind == "not input-bound":
         gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+        if not sure and cause != "host":
+            return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {LONGER}."
         if cause == "host":
             rest = (
                 f"another {percent(exposure.host.value)} it waits for the training loop itself (Python and launches): "
@@ -110,10 +137,19 @@ def verdict_sentence(
             )
         else:
             rest = "the time is in the model: a larger model or batch costs no data loading"
-        bound = "gains at most" if sure else "could still gain"
-        return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}; {rest}."
+        bound = "gains at most" if sure else "may gain up to"
+        longer = "" if sure else f" ({LONGER})"
+        return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
     of_it = f"{_cause_words(config, cause)} {percent(cause_frac)} of that"
     return f"{_title(kind)}: {waits}; {of_it}; {_free_data(device, config, speed_up)}{_try(advice)}."
+
+
+def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
+    """What is left to wait for where batches are kept: nothing is loaded."""
+    where = "on the device" if config.replay == "device" else "in host memory"
+    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
+    left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""
+    return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
 
 
 def _title(kind: str) -> str:

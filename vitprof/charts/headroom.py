@@ -7,7 +7,7 @@ import math
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.headroom import Anchor, Headroom, Part
+from vitprof.analysis.headroom import MEANING, Anchor, Headroom, Part
 from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, OTHER, RUN_COLOURS, axis
 
 STORAGE = RUN_COLOURS[1]
@@ -52,7 +52,8 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
             add(part.name, before.s_per_sample, part, colour, *_of_part(part, batch_size))
         if len(known) > 1:
             slowest = known[-1]
-            label = f"{ALL}, cold (D)" if slowest.role == "D" else f"{ALL} ({slowest.role})"
+            jobs = {"C": f"{ALL} (C)", "D": f"{ALL}, cold (D)"}
+            label = jobs.get(slowest.role, f"{MEANING[slowest.role]} ({slowest.role})")
             add(label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size))
     bar = go.Bar(
         x=labels,

@@ -47,6 +47,9 @@ def main() -> None:
         status = app(args=sys.argv[1:] or ["--help"], prog_name="python -m vitprof", standalone_mode=False)
     except ConfigError as error:
         option = RUN if error.field == RUN else "--" + error.field.replace("_", "-")
+        if isinstance(error.value, bool):  # a flag has no value to give
+            option = option if error.value else option.replace("--", "--no-", 1)
+            complain(f"{option}: {error.allowed}", EXIT_BAD_VALUE)
         complain(f"{option} {error.value}: {error.allowed}", EXIT_BAD_VALUE)
     except VitprofError as error:
         complain(one_line(error), EXIT_FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,8 @@ from vitprof import formats
 from vitprof.analysis.headroom import MEANING, Headroom, in_words, to_dict
 from vitprof.cli import terminal
 from vitprof.cli.progress import progress
-from vitprof.cli.terminal import AsJson, print_json, run_id
+from vitprof.cli.stopping import stop_asked
+from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, StoredRun
 
@@ -23,25 +23,29 @@ def headroom(
     as_json: AsJson = False,
     repeats: Annotated[int, typer.Option(min=0, help="times each anchor is run; 0 shows what was measured before")] = 2,
 ) -> None:
-    """Measure what free data would gain a run's job: four anchors, in turns."""
+    """Measure what free data would gain a run's job: four anchors, in turns. Exit status 1 where it is not known."""
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
-    found = measure_and_tell(profiled, repeats=repeats, quiet=as_json)
+    found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json)
     if as_json:
         print_json({"schema_version": SCHEMA_VERSION, "run_id": run, "headroom": found})
+    if stopped:
+        raise typer.Exit(EXIT_STOPPED)
+    if found is not None and found["speed_up"] is None:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> dict[str, Any] | None:
-    """Measure the headroom of `run` and show it unless `quiet`; the object for `--json`, None if there is none.
+def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[dict[str, Any] | None, bool]:
+    """Measure the headroom of `run` and show it unless `quiet`.
 
-    Ctrl-C and SIGTERM stop all of it; what was measured until then stays in the store.
+    Gives the object for `--json`, None if there is none, and whether Ctrl-C or SIGTERM stopped it: what was measured
+    until then is shown all the same.
     """
     from vitprof.jobs.headroom import find_headroom, measure_headroom
     from vitprof.jobs.manager import JobManager
 
-    with contextlib.closing(RunStore()) as store:
+    with contextlib.closing(RunStore()) as store, stop_asked() as stop:
         if repeats:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
             manager = JobManager(store)
             try:
                 with progress() as show:
@@ -50,14 +54,19 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> dict[s
                         run,
                         repeats=repeats,
                         progress=lambda turn: show(turn.run, f"anchor {turn.role}, {turn.number} of {turn.total}: "),
+                        stop=stop,
                     )
             finally:
                 manager.shutdown()
         else:
             found = find_headroom(store, run)
+        stopped = stop()
+    if stopped and found is not None and not any(a.n_runs for a in found.anchors):
+        return None, True
     if not quiet:
         _show(found, run)
-    return None if found is None else to_dict(found) | {"sentence": in_words(found, run.config.batch_size)}
+    told = None if found is None else to_dict(found) | {"sentence": in_words(found, run.config.batch_size)}
+    return told, stopped
 
 
 def _show(found: Headroom | None, run: StoredRun) -> None:

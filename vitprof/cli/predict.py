@@ -13,7 +13,8 @@ from vitprof import formats
 from vitprof.analysis.prediction import Calibration
 from vitprof.cli import terminal
 from vitprof.cli.progress import progress
-from vitprof.cli.terminal import AsJson, print_json, run_id
+from vitprof.cli.terminal import EXIT_FAILED, AsJson, print_json, run_id
+from vitprof.errors import ConfigError, JobError
 from vitprof.predictions import StoredPrediction
 from vitprof.records import SCHEMA_VERSION, json_number
 from vitprof.store import RunStore, StoredRun
@@ -37,7 +38,9 @@ def predict(
 
     with contextlib.closing(RunStore()) as store:
         profiled = jobs.profile_of(store, run)
-        chosen = _chosen(strategies, profiled)
+        chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
+        if not chosen:
+            raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         manager = JobManager(store)
         try:
@@ -52,20 +55,21 @@ def predict(
         finally:
             manager.shutdown()
         error = jobs.calibration_for(store, profiled)
-        failed = jobs.failures(store, run)
+        failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
     if as_json:
         print_json(_object(profiled, found, error, failed))
-        return
-    _show(profiled, found)
-    terminal.out.print(error.sentence, soft_wrap=True)
-    for line in failed:
-        terminal.err.print(line, soft_wrap=True)
+    else:
+        if found:
+            _show(profiled, found)
+            terminal.out.print(error.sentence, soft_wrap=True)
+        for line in failed:
+            terminal.err.print(line, soft_wrap=True)
+    if not found:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _chosen(names: str, profiled: StoredRun) -> list[str] | None:
-    """What `--strategies` asks for; None for the usual ones. Raises `ConfigError`."""
-    if not names:
-        return None
+def _chosen(names: str, profiled: StoredRun) -> list[str]:
+    """What `--strategies` asks for. Raises `ConfigError`."""
     if names == "all":
         from vitprof.availability import look_around, why_unavailable
         from vitprof.catalog import dataset_info
@@ -73,7 +77,13 @@ def _chosen(names: str, profiled: StoredRun) -> list[str] | None:
         machine, info = look_around(), dataset_info(profiled.config.dataset, profiled.config.n_images)
         others = (s for s in STRATEGIES.values() if s.name != profiled.config.strategy)
         return [s.name for s in others if not why_unavailable(s, info, machine)]
-    return [strategy(name.strip()).name for name in names.split(",") if name.strip()]
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    if not asked:
+        raise ConfigError("strategies", names, "give names separated by commas, or all")
+    try:
+        return [strategy(name).name for name in asked]
+    except ConfigError as error:
+        raise ConfigError("strategies", error.value, error.allowed) from None
 
 
 def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:

@@ -39,10 +39,11 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> 
         anchor_configs(config)  # what cannot be measured is said before the run
     finished = _run_job(config)
     told: dict[str, Any] = {}
+    stopped = False
     if not as_json:
         _show(finished)
     if headroom and finished.status == "done":
-        told["headroom"] = measure_and_tell(finished, quiet=as_json)
+        told["headroom"], stopped = measure_and_tell(finished, quiet=as_json)
     if as_json:
         print_json(run_object(finished) | told)
     for notice in finished.notices:
@@ -53,6 +54,8 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> 
         complain(f"run {finished.id} failed: {finished.error}", EXIT_FAILED)
     if finished.status == "stopped":
         complain(f"run {finished.id} was stopped; what was measured until then is kept", EXIT_STOPPED)
+    if stopped:
+        complain("interrupted", EXIT_STOPPED)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

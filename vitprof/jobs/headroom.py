@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vitprof.accelerators import is_simulated
 from vitprof.analysis.headroom import ROLES, Anchor, Headroom, anchor, headroom
 from vitprof.catalog import dataset_info
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, injection
 from vitprof.errors import ConfigError
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
@@ -65,10 +65,14 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
     if config.replay:
         raise ConfigError("replay", config.replay, "it is itself an anchor of headroom; leave it out")
     steps = min(config.steps or config.warmup_steps + STEADY_STEPS, MOST_STEPS)
+    changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
     job = dataclasses.replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
+    if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches meet the copy at most
+        changes["A"]["inject"] = None
+        if injection(config.inject)[0] != "transfer":
+            changes["B"]["inject"] = None
     cold = not why_no_cold(config)
     n_batches = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
-    changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
     changes["C"] = {"page_cache": "warm"} if cold else {}
     if config.location == "slow-drive":
         drive = {"slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
@@ -122,8 +126,8 @@ def measure_headroom(
 ) -> Headroom:
     """Run the anchors of `run` and wait for them; what all its anchors so far gave.
 
-    An anchor that fails is left out and says so in the notes. Where `stop()` says so, or on Ctrl-C, the rest is stopped
-    too and what was measured counts.
+    An anchor that fails is left out and says so in the notes; it is not run again. Where `stop()` says so, or on
+    Ctrl-C, the rest is stopped too and what was measured counts.
     """
     ids = submit_headroom(manager, run, repeats=repeats)
     try:
@@ -133,6 +137,9 @@ def measure_headroom(
                     stop_all(manager, ids)
                 anchor_run = manager.store.run(run_id)
                 progress(Turn(anchor_run.role, number, len(ids), anchor_run))
+            ended = manager.store.run(run_id)
+            if ended.status == "failed":  # it would fail again
+                stop_all(manager, [i for i in ids[number:] if manager.store.run(i).role == ended.role])
     except BaseException:
         stop_all(manager, ids)
         for run_id in ids:
@@ -153,7 +160,8 @@ def stop_all(manager: JobManager, ids: list[int]) -> None:
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     """The headroom that was measured for `run`, or that `run` is an anchor of; None if none of it has ended.
 
-    Every anchor of the group that ran to its end counts as a repeat.
+    Every anchor of the group that ran to its end counts as a repeat. Those that somebody stopped say something only
+    where the anchor has no other run.
     """
     group = group_of(run)
     runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ROLES]
@@ -165,6 +173,7 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     notes: list[str] = []
     for role in ROLES:
         mine = [r for r in ended if r.role == role]
+        mine = [r for r in mine if r.status != "stopped"] or mine
         found = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
         if mine or role != "D":
             anchors.append(found)
@@ -183,6 +192,7 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
         baseline=_baseline(run.config if run.group_key != group else config, runs),
         notes=notes,
         simulated=is_simulated(config.device),
+        pending=[a.role for a in anchors if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
     )
 
 

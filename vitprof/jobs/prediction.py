@@ -189,7 +189,8 @@ def predict_strategies(
 ) -> list[StoredPrediction]:
     """Run what is needed and predict each strategy from run `run_id`; the new predictions.
 
-    A strategy whose loader-only run fails has none: `failures` tells why. Raises `ConfigError`, `JobError`.
+    A strategy whose loader-only run fails or is too short has none: `failures` tells why. Raises `ConfigError`,
+    `JobError`.
     """
     ids = submit_micro_runs(manager, run_id, strategies, seconds=seconds)
     for _ in _waited(manager, ids, progress, stop):
@@ -197,14 +198,28 @@ def predict_strategies(
     return [p for p in settle(manager.store, run_id) if p.micro_run_id in ids]
 
 
-def failures(store: RunStore, run_id: int) -> list[str]:
-    """One line for each strategy whose latest loader-only run for that run did not end well."""
+def failures(
+    store: RunStore,
+    run_id: int,
+    strategies: Sequence[str] | None = None,
+    *,
+    remedy: str = "run it to see what it gives",
+) -> list[str]:
+    """One line for each of `strategies` (default: all) whose latest loader-only run for that run gave no prediction.
+
+    `remedy` is what to do about a run that had no steady steps. Call `settle` first.
+    """
     latest = {
         r.config.strategy: r for r in store.runs(group_key=group_of(run_id), oldest_first=True) if r.role == MICRO
     }
-    return [
-        f"{name}: {r.error or r.status} (run {r.id})" for name, r in latest.items() if not r.live and r.status != "done"
-    ]
+    predicted = {p.micro_run_id for p in list_predictions(store, run_id)}
+    lines = []
+    for name, r in latest.items():
+        if r.live or r.id in predicted or (strategies is not None and name not in strategies):
+            continue
+        few = f"too few batches in {r.config.seconds:g} s; {remedy}"
+        lines.append(f"{name}: {few}" if r.status == "done" else f"{name}: {r.error or r.status} (run {r.id})")
+    return lines
 
 
 def submit_check(manager: JobManager, prediction_id: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import tempfile
@@ -41,7 +40,7 @@ class Progress:
     total: int
     """Jobs in all, as far as is known: cases that are not right at once are run again."""
     left_s: float
-    """Seconds that the rest takes if it goes on as until now; NaN at the beginning."""
+    """Jobs left times the mean seconds of a job so far, less what the present one has had; NaN at the beginning."""
 
 
 Report = Callable[[Progress], None]
@@ -71,23 +70,25 @@ def run_selftest(
         store = RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")
         manager = JobManager(store, logs=Path(directory))
         work = _Work(manager, progress, stop, isolation)
+        stopped = False
         try:
-            with contextlib.suppress(JobStopped):
-                work.prepare(cases)
-                work.total = _jobs(cases) * rounds
-                for _ in range(rounds):
-                    work.round(cases)
-                for _ in range(retries):
-                    again = [case for case in cases if not work.result(case).ok]
-                    if not again:
-                        break
-                    work.total += _jobs(again)
-                    work.round(again, retry=True)
+            work.prepare(cases)
+            work.total = _jobs(cases) * rounds
+            for _ in range(rounds):
+                work.round(cases)
+            for _ in range(retries):
+                again = [case for case in cases if not work.result(case).ok]
+                if not again:
+                    break
+                work.total += _jobs(again)
+                work.round(again, retry=True)
+        except JobStopped:
+            stopped = True
         finally:
             manager.shutdown()
             store.close()
     results = tuple(work.result(case) for case in cases if case.name in work.found)
-    return SelftestReport(results, time.monotonic() - began, len(cases))
+    return SelftestReport(results, time.monotonic() - began, len(cases), stopped)
 
 
 def _by_base(cases: Sequence[Case]) -> dict[RunConfig, list[Case]]:
@@ -175,6 +176,8 @@ class _Work:
             self._tell(f"{case.name}, {role} run")
             if self._stop():
                 raise JobStopped("the selftest was stopped")
+        if self._stop():  # what stopped it may have ended the job too, which is no failure of the case
+            raise JobStopped("the selftest was stopped")
         self._ended_one()
         return observe(manager.store, run_id, case)
 
@@ -186,7 +189,8 @@ class _Work:
         left_s = math.nan
         if self._done:
             each = (self._ended - self._began) / self._done
-            left_s = max(0.0, each * (self.total - self._done) - (time.monotonic() - self._ended))
+            # A job that takes longer than the others takes nothing off those after it.
+            left_s = each * (self.total - self._done) - min(each, time.monotonic() - self._ended)
         self._progress(Progress(words, self._done, self.total, left_s))
 
 

@@ -88,16 +88,18 @@ class SelftestReport:
     seconds: float
     asked: int
     """Cases that were asked for; fewer have results where the selftest was stopped."""
+    stopped: bool = False
+    """Whether it was stopped before its end."""
 
     @property
     def ok(self) -> bool:
-        return len(self.results) == self.asked and all(result.ok for result in self.results)
+        return not self.stopped and len(self.results) == self.asked and all(result.ok for result in self.results)
 
     @property
     def sentence(self) -> str:
         """All of it in one line."""
         right = sum(result.ok for result in self.results)
-        if len(self.results) < self.asked:
+        if self.stopped or len(self.results) < self.asked:
             return f"selftest stopped: {right} of the {len(self.results)} cases run until then passed, of {self.asked}"
         if self.ok:
             return f"selftest passed: {right} of {self.asked}"
@@ -113,6 +115,7 @@ class SelftestReport:
         ]
         return {
             "ok": self.ok,
+            "stopped": self.stopped,
             "sentence": self.sentence,
             "seconds": self.seconds,
             "asked": self.asked,

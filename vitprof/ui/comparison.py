@@ -180,8 +180,11 @@ def draw_charts(runs: Sequence[StoredRun]) -> None:
         _overlay(lines, "time (ms)", "step-time")
     with right:
         st.markdown("**Training loss**", help="With the same seed and batch size the curves lie on each other.")
-        lines = [(n, *_thinned(s, "loss", 1.0)) for n, s in zip(names, steps, strict=True)]
-        _overlay(lines, "loss", "loss")
+        if all(is_simulated_run(run) for run in runs):
+            st.caption("A simulated device computes no loss.")
+        else:
+            lines = [(n, *_thinned(s, "loss", 1.0)) for n, s in zip(names, steps, strict=True)]
+            _overlay(lines, "loss", "loss")
 
 
 def _draw_idle(runs: Sequence[StoredRun], names: Sequence[str]) -> None:

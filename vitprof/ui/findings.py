@@ -19,7 +19,7 @@ from vitprof.analysis.verdict import Verdict, judge
 from vitprof.availability import can_run
 from vitprof.charts import Floats
 from vitprof.jobs import headroom as headroom_jobs
-from vitprof.predictions import StoredPrediction, list_predictions
+from vitprof.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.resolve import resolve
 from vitprof.store import Series, StoredRun
 from vitprof.ui.launch import machine
@@ -77,19 +77,20 @@ def loading_of(run_id: int) -> Loading:
 def headroom_of(run: StoredRun) -> Headroom | None:
     """The headroom measured for a run so far; None without any."""
     group = headroom_jobs.group_of(run)
-    ended = tuple(r.id for r in store().runs(group_key=group) if not r.live)
-    return _headroom(run.id, ended) if ended else None
+    runs = store().runs(group_key=group)
+    ended, left = (tuple(r.id for r in runs if r.live is live) for live in (False, True))
+    return _headroom(run.id, ended, left) if ended else None
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
-def _headroom(run_id: int, ended: tuple[int, ...]) -> Headroom | None:
-    """`ended` is part of the key: another anchor that has ended changes what was found."""
+def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Headroom | None:
+    """`ended` and `left` are part of the key: an anchor that has ended or is to come changes what is said."""
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
 
 def verdict_of(run: StoredRun) -> Verdict:
     """The verdict stored with a run, or one that takes in what was measured and predicted for it since."""
-    found, others = headroom_of(run), list_predictions(store(), run.id)
+    found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
     if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
         return stored
     key = (found, tuple((p.id, p.measured_per_s) for p in others))

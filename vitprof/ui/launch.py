@@ -13,6 +13,7 @@ from vitprof.footprint import footprint
 from vitprof.formats import seconds, size
 from vitprof.parts import Combination
 from vitprof.strategies import Strategy
+from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import label, settings
 
 LOOK_AGAIN_S = 10.0
@@ -45,13 +46,13 @@ def run_button(
         "Run", type="primary", width="stretch", key="run-button", disabled=usable is None, icon=":material/play_arrow:"
     )
     if rejected:
-        st.warning(rejected)
+        st.warning(escaped(rejected))
     if message:
-        st.error(message)
+        st.error(escaped(message))
     elif usable is not None:
         lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
         if any(lines):
-            st.caption(". ".join(line[:1].upper() + line[1:] for line in lines if line) + ".")
+            st.caption(escaped(". ".join(line[:1].upper() + line[1:] for line in lines if line) + "."))
     return usable, pressed
 
 

@@ -86,7 +86,7 @@ def draw_charts(run: StoredRun, series: RunSeries) -> None:
 def draw_state(run: StoredRun, now: float) -> None:
     """One line and, while it runs, a bar with the time left."""
     if why := resources.manager().unrecorded.get(run.id):
-        st.error(f"Failed: {why}")
+        st.error(f"Failed: {escaped(why)}")
         return
     if run.status == "queued":
         st.progress(0.0, text="queued: another run has the device")
@@ -100,11 +100,11 @@ def draw_state(run: StoredRun, now: float) -> None:
     elif run.status == "done":
         st.caption(f"done in {formats.seconds(run.summary.wall_s)}" if run.summary else "done")
     elif run.status == "stopped":
-        st.warning(f"Stopped{': ' + run.error if run.error else ''}. What was measured until then is kept.")
+        st.warning(f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept.")
     else:
-        st.error(f"{run.status.capitalize()}: {run.error}")
+        st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
     for notice in run.notices:
-        (st.info if notice.startswith(FACTS) else st.warning)(notice)
+        (st.info if notice.startswith(FACTS) else st.warning)(escaped(notice))
 
 
 def draw_set_up(run: StoredRun) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.errors import JobError
 from vitprof.jobs import prediction as jobs
-from vitprof.predictions import StoredPrediction
+from vitprof.predictions import StoredPrediction, latest_of_each
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.group import POLL_S, draw_progress, live_runs, start_once
@@ -40,7 +40,7 @@ def _draw(run: StoredRun, working: bool) -> None:
     except JobError as error:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
-    found = _latest(jobs.settle(resources.store(), run.id))
+    found = latest_of_each(jobs.settle(resources.store(), run.id))
     others = jobs.usual_strategies(run, machine())
     if left:
         total = len(others) if left[0].role == jobs.MICRO else 1
@@ -84,16 +84,6 @@ def _say(run: StoredRun) -> str:
 def _verify(p: StoredPrediction) -> None:
     start_once(jobs.group_of(p.profile_run_id), lambda: jobs.submit_check(resources.manager(), p.id))
     st.rerun(scope="app")
-
-
-def _latest(found: list[StoredPrediction]) -> list[StoredPrediction]:
-    """The newest prediction of each strategy, but a checked one before those that are not; the fastest first."""
-    kept: dict[str, StoredPrediction] = {}
-    for p in found:
-        before = kept.get(p.config.strategy)
-        if before is None or before.measured_per_s is None or p.measured_per_s is not None:
-            kept[p.config.strategy] = p
-    return sorted(kept.values(), key=lambda p: p.samples_per_s, reverse=True)
 
 
 def _table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:

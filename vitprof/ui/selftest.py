@@ -18,8 +18,8 @@ from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded, rough_time
 
 POLL_S = 1.0
-JOB_S = 5.0
-"""What a job of the self-test takes, about, its start included."""
+JOB_S = (4.6, 7.0)
+"""What a job of the self-test takes, about, its start included: on an idle machine, and on a busy or small one."""
 CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
@@ -129,12 +129,19 @@ def _draw(was_running: bool) -> None:
     st.caption(
         "Runs are going on or waiting; they would disturb it. Start it when they have ended."
         if busy
-        else f"{jobs} short jobs, about {rough_time(jobs * JOB_S)}. Start no runs meanwhile. Nothing of it is stored."
+        else f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no runs meanwhile. "
+        "Nothing of it is stored."
     )
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
     if tests.report is not None:
         _draw_report(tests.report)
+
+
+def _minutes(jobs: int) -> str:
+    """How long `jobs` take: from so many minutes to so many, to the half."""
+    least, most = (round(jobs * each / 30) / 2 for each in JOB_S)
+    return f"{least:g} to {most:g}"
 
 
 def _draw_progress(tests: SelftestWork) -> None:

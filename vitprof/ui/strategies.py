@@ -18,6 +18,7 @@ from vitprof.strategies import STRATEGIES, Strategy
 from vitprof.ui import diagrams
 from vitprof.ui.launch import machine
 from vitprof.ui.settings import use
+from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
@@ -168,9 +169,9 @@ def _draw(row: Row, info: DatasetInfo) -> None:
 
 def _say_whether_it_runs(row: Row) -> None:
     if row.seen.verdict == "bad":
-        st.warning(f"Does not run here: {row.seen.reason}")
+        st.warning(f"Does not run here: {escaped(row.seen.reason)}")
     elif row.seen.verdict == "note":
-        st.info(f"Runs here; {row.seen.reason}")
+        st.info(f"Runs here; {escaped(row.seen.reason)}")
     else:
         st.markdown(":green[:material/check:] Runs here.")
 
@@ -211,7 +212,7 @@ def page() -> None:
     try:
         info, only = filters()
     except ConfigError as error:  # dataset_info refuses a number of images
-        st.error(str(error))
+        st.error(escaped(str(error)))
         return
     all_rows = rows(info, machine())
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
