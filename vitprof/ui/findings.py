@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from vitprof.analysis.advice import Alternative
+from vitprof.analysis.advice import Alternative, apply
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.gaps import COLUMN, Gaps, find_gaps, idle_interval
 from vitprof.analysis.headroom import Headroom
@@ -20,7 +20,6 @@ from vitprof.availability import can_run
 from vitprof.charts import Floats
 from vitprof.jobs import headroom as headroom_jobs
 from vitprof.predictions import StoredPrediction, latest_of_each, list_predictions
-from vitprof.resolve import resolve
 from vitprof.store import Series, StoredRun
 from vitprof.ui.launch import machine
 from vitprof.ui.resources import store
@@ -109,20 +108,22 @@ def _read(values: dict[str, Any]) -> Verdict | None:
 def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
     run = store().run(run_id)
     return judge(
-        resolve(run.config),
+        run.config,
         all_columns(run_id),
         run.phases,
         store().telemetry(run_id),
         run.environment | run.facts,
         headroom=_found,
-        alternatives=[_alternative(p) for p in _others],
+        alternatives=[_alternative(run, p) for p in _others],
         possible=lambda config: can_run(config, machine=machine()),
     )
 
 
-def _alternative(p: StoredPrediction) -> Alternative:
+def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:
     """A strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
+    if apply(run.config, settings).transfer not in (None, p.config.transfer):  # one chosen for the run would be kept
+        settings["transfer"] = str(p.config.transfer)
     if p.measured_per_s is None or p.verified_run_id is None:
         return Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
     summary = store().run(p.verified_run_id).summary
