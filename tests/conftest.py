@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,10 @@ Series = dict[str, NDArray[np.float64]]
 LEFT_GRACE_S = 5.0
 """How long a thread or process that is about to end may take; nobody waits where there is none."""
 NOBODY = 65534
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in its background so; programs that tests start would ignore Ctrl-C with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("vitprof", deadline=None)  # no test asserts on a duration
 settings.load_profile("vitprof")
@@ -55,7 +60,17 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 def _children() -> list[psutil.Process]:
     """Without Python's resource tracker, which stays to the end: stopping it races with semaphores yet to be freed."""
+    if not _has_children():
+        return []
     return [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in _command(p)]
+
+
+def _has_children() -> bool:
+    """Asked twice for each test, and psutil reads every process of the machine for an answer."""
+    try:
+        return any((task / "children").read_text() for task in Path("/proc/self/task").iterdir())
+    except OSError:  # a thread that ended just now, or a system that does not tell
+        return True
 
 
 def _command(process: psutil.Process) -> str:

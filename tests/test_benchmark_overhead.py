@@ -18,7 +18,7 @@ from benchmarks.overhead_cases import CASES, USUAL, Case, steps_of
 
 QUICK = Case("quick", "quick", "simulated:0.1,0", 64, 4, 1)
 ON_CPU = Case("on-cpu", "on cpu", "cpu", 16, 3, 1)
-HERE = ["vitprof-app", *(name for name, module in overhead.MODULES.items() if importlib.util.find_spec(module))]
+HERE = ["vitprof", *(name for name, module in overhead.MODULES.items() if importlib.util.find_spec(module))]
 
 
 def test_a_step_lasts_to_the_start_of_the_next_one_in_its_epoch() -> None:
@@ -81,7 +81,7 @@ def test_the_plain_loop_and_vitprof_run_the_same_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_home")
-@pytest.mark.parametrize("tool", ["vitprof-app", *overhead.MODULES])
+@pytest.mark.parametrize("tool", ["vitprof", *overhead.MODULES])
 def test_a_tool_runs_in_an_interpreter_of_its_own(tool: str) -> None:
     if tool not in HERE:
         pytest.skip(f"{overhead.MODULES[tool]} is not installed")
