@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from vitprof.errors import ConfigError
 
 SIMULATED = "simulated:"
+COUNTER_WINDOW_S = 1 / 6
+"""How far back a utilisation counter looks. NVML's reference says of `nvmlUtilization_t`: percent of time over the past
+sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
 MOST_STEP_MS, MOST_SAMPLE_US = 60_000, 1_000_000
 """The slowest accelerator that can be asked for: milliseconds for each step, microseconds for each sample."""
 

@@ -11,15 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.chain import busy_intervals
 from vitprof.analysis.gaps import CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
-from vitprof.analysis.intervals import complement, total
+from vitprof.analysis.intervals import complement, from_seconds, total, union
 from vitprof.analysis.steady import steady_state
 from vitprof.analysis.timeline import KINDS, LANES, timeline
 from vitprof.records import STEP_COLUMNS, Phase
 
 NAN = math.nan
 MS = 1_000_000
+
+
+def computed(steps: Any) -> np.ndarray:
+    """The intervals in which the device computed, read off the columns."""
+    return union(from_seconds(steps["compute_start_s"], steps["compute_start_s"] + steps["compute_s"]))
 
 
 def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarray]:
@@ -204,7 +208,7 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     assert (gaps.causes_ns // 1000).tolist() == [[row[c] for c in CAUSES] for row in expected]
     assert (gaps.causes_ns.sum(axis=1) == gaps.end_ns - gaps.start_ns).all()
     assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
-    busy = busy_intervals(steps)
+    busy = computed(steps)
     start, end = int(gaps.end_ns[0]), int(gaps.end_ns[-1] + gaps.compute_ns[-1])
     assert gaps.span_ns + gaps.evaluation_ns == end - start
     assert gaps.busy_ns == total(busy)
@@ -261,7 +265,7 @@ def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:
     assert gaps.span_ns == 12 * MS
     assert gaps.compute_ns.tolist() == [8 * MS, 2 * MS, 0, 1 * MS]
     assert (gaps.end_ns - gaps.start_ns).tolist() == [0, 0, 0, 1 * MS]
-    assert gaps.busy_ns == total(busy_intervals(steps))
+    assert gaps.busy_ns == total(computed(steps))
 
 
 def test_what_is_not_known_is_left_out_or_other() -> None:

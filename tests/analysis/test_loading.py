@@ -1,4 +1,4 @@
-"""Where a batch's loading time goes, on traces whose parts are known, and DS-Analyzer's stalls."""
+"""Where a batch's loading time goes, on traces whose parts are known."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.loading import PARTS, loading_time, stalls
+from vitprof.analysis.loading import PARTS, loading_time
 
 NAN = math.nan
 
@@ -86,45 +83,3 @@ def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
     shared = loading_time(steps, makers=4, shared=True)
     assert math.isnan(shared.part("rest").ms.value)
     assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))
-
-
-def test_stalls_are_differences_and_their_intervals_are_propagated() -> None:
-    found = stalls((10e-3, 9.4e-3, 10.8e-3), (4e-3, 3.2e-3, 4.6e-3), (1e-3, 0.9e-3, 1.1e-3))
-    assert found.fetch.s_per_sample == pytest.approx(
-        (6e-3, 6e-3 - math.hypot(0.6, 0.6) * 1e-3, 6e-3 + math.hypot(0.8, 0.8) * 1e-3)
-    )
-    assert found.preparation.s_per_sample.value == pytest.approx(3e-3)
-    assert found.fetch.distinguishable
-    assert found.preparation.distinguishable
-    assert found.fetch.sentence.startswith("fetching costs 6.00 ms a sample (5.15 ms to 7.13 ms), 60% of the 10.0 ms")
-    assert "75% of the 4.00 ms" in found.preparation.sentence
-
-
-measured = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)).map(
-    lambda v: Interval(sorted(v)[1], sorted(v)[0], sorted(v)[2])
-)
-
-
-@given(measured, measured, measured)
-def test_a_stall_is_never_negative_without_saying_that_it_cannot_be_told_from_zero(
-    cold: Interval, warm: Interval, cached: Interval
-) -> None:
-    found = stalls(cold, warm, cached)
-    for stall, slow, fast in ((found.fetch, cold, warm), (found.preparation, warm, cached)):
-        value, low, high = stall.s_per_sample
-        assert 0 <= low <= value <= high
-        assert stall.distinguishable == ("not distinguishable" not in stall.sentence)
-        assert value == max(slow.value - fast.value, 0)
-        if stall.distinguishable:
-            assert slow.value > fast.value
-        else:
-            assert low == 0
-
-
-def test_a_missing_measurement_or_interval_is_said() -> None:
-    found = stalls((NAN, NAN, NAN), (2.0, NAN, NAN), (1.0, 1.0, 1.0))
-    assert found.fetch.sentence == "fetching: not measured"
-    assert math.isnan(found.fetch.s_per_sample.value)
-    assert not found.preparation.distinguishable  # one round has no spread
-    assert found.preparation.s_per_sample.value == 1.0
-    assert found.preparation.sentence == "preparing a sample: 1.00 s, without an interval to judge it by"

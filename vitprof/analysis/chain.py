@@ -53,11 +53,6 @@ class Chain:
     """First step of an epoch other than the run's first."""
 
 
-def busy_intervals(steps: Series) -> Intervals:
-    """The set of intervals in which the device computed, (m, 2) int64 ns on the monotonic clock."""
-    return union(from_seconds(steps["compute_start_s"], steps["compute_start_s"] + steps["compute_s"]))
-
-
 def evaluated(phases: Sequence[Phase]) -> Intervals:
     """The set of intervals of the phases called "evaluate"."""
     spans = np.array([(p.t_start_s, p.t_end_s) for p in phases if p.name == "evaluate"], dtype=float).reshape(-1, 2)

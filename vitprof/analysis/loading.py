@@ -1,4 +1,7 @@
-"""Where the time of making a batch goes, and how much of it is fetching and how much preparing."""
+"""Where the time of making a batch goes.
+
+How much of it is fetching and how much preparing is measured by other runs: `vitprof.analysis.headroom`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
-from vitprof.formats import percent, seconds
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -105,59 +107,3 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
 def _mean_ms(values_s: Floats) -> Interval:
     known = values_s[np.isfinite(values_s)]
     return ratio_intervals(known[None] * 1e3, np.ones(len(known)))[0] if len(known) else UNKNOWN
-
-
-@dataclass(frozen=True)
-class Stall:
-    """Time for each sample that one stage of loading costs."""
-
-    s_per_sample: Interval
-    """Seconds a sample, never below 0; NaN where a measurement is missing."""
-    distinguishable: bool
-    """Whether the 95% interval of the difference leaves out 0."""
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Stalls:
-    """DS-Analyzer's split (Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021)."""
-
-    fetch: Stall
-    """Reading from storage: a cold page cache against a warm one."""
-    preparation: Stall
-    """Decoding, transforms and collating: a warm page cache against batches that are ready."""
-
-
-def stalls(
-    cold: tuple[float, float, float], warm: tuple[float, float, float], cached: tuple[float, float, float]
-) -> Stalls:
-    """Both stalls from three measurements of the same job, each (seconds a sample, low, high) with a 95% interval.
-
-    `cold`: page cache dropped before; `warm`: all files in it; `cached`: the same few batches again and again. The
-    interval of a difference is made of the two single ones as in Zou and Donner (Statistics in Medicine 2008), which
-    allows for intervals that are not symmetric.
-    """
-    return Stalls(
-        fetch=_stall("fetching", Interval(*cold), Interval(*warm)),
-        preparation=_stall("preparing", Interval(*warm), Interval(*cached)),
-    )
-
-
-def _stall(what: str, slow: Interval, fast: Interval) -> Stall:
-    difference = slow.value - fast.value
-    low = difference - math.hypot(slow.value - slow.low, fast.high - fast.value)
-    high = difference + math.hypot(slow.high - slow.value, fast.value - fast.low)
-    if not math.isfinite(difference):
-        return Stall(UNKNOWN, False, f"{what}: not measured")
-    floored = Interval(*(max(v, 0.0) if math.isfinite(v) else math.nan for v in (difference, low, high)))
-    if not math.isfinite(low):
-        return Stall(floored, False, f"{what} a sample: {seconds(floored.value)}, without an interval to judge it by")
-    if not low > 0:
-        return Stall(floored, False, f"{what} a sample: not distinguishable from 0 (at most {seconds(floored.high)})")
-    share = percent(difference / slow.value) if slow.value > 0 else ""
-    of_all = f", {share} of the {seconds(slow.value)} that a sample takes" if share else ""
-    return Stall(
-        floored,
-        True,
-        f"{what} costs {seconds(difference)} a sample ({seconds(low)} to {seconds(high)}){of_all}",
-    )

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.accelerators import COUNTER_WINDOW_S
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.gaps import find_gaps
 from vitprof.analysis.recording import loader_times_s, recording_cost
 from vitprof.analysis.steady import first_of_epoch, steady_state
-from vitprof.analysis.utilisation import WINDOW_S
 from vitprof.config import RunConfig
 from vitprof.records import Phase, RunSummary
 
@@ -137,7 +137,7 @@ def summarise(
 
 def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> float:
     """Mean of NVML's utilisation over the samples that look back on training only; NaN with too few of them."""
-    seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=WINDOW_S)]
+    seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=COUNTER_WINDOW_S)]
     return _mean(seen) if np.isfinite(seen).sum() >= MIN_UTILISATION_SAMPLES else math.nan
 
 

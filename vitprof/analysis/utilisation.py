@@ -1,4 +1,4 @@
-"""Busy time over time: as a counter like NVML's shows it, and as it was."""
+"""Idle time over time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.chain import Series, evaluated, find_chain
-from vitprof.analysis.intervals import Intervals, Ints, complement, covered_before, intersect, nanoseconds, union
+from vitprof.analysis.intervals import Intervals, Ints, complement, covered_before, intersect, union
 from vitprof.records import Phase
 
 Floats = NDArray[np.float64]
-
-WINDOW_S = 1 / 6
-"""Shortest window of NVML's counter. Its reference says of `nvmlUtilization_t`: percent of time over the past sample
-period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
-
-
-def counter_pct(busy: Intervals, t_s: Floats, *, window_s: float = WINDOW_S) -> Floats:
-    """What a counter like NVML's shows at each time `t_s`: percent of the window before it that was busy, (n,).
-
-    `busy` is a set of intervals in ns on the same clock. Not rounded; NVML itself gives whole percent.
-    """
-    t = nanoseconds(np.asarray(t_s, dtype=float))
-    window = max(1, round(window_s * 1e9))
-    return np.asarray((covered_before(busy, t) - covered_before(busy, t - window)) / window * 100)
 
 
 def idle_share(busy: Intervals, edges: Ints, *, apart: Intervals | None = None) -> Floats:

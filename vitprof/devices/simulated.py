@@ -18,11 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.accelerators import Accelerator
+from vitprof.accelerators import COUNTER_WINDOW_S, Accelerator
 from vitprof.devices import Clock
 
-UTILISATION_WINDOW_S = 1 / 6
-"""NVML's utilisation looks back over 1/6 to 1 s, depending on the product; the shortest shows the most."""
 SPIN_S = 200e-6
 """The end of a blocking copy is waited for awake from here on."""
 FORWARD_SHARE = 1 / 3
@@ -84,7 +82,7 @@ class SimulatedDevice:
         end = self.current.free_s = start + took
         queued.append(end)
         self._busy.append((start, end))
-        past = self._clock() - 2 * UTILISATION_WINDOW_S
+        past = self._clock() - 2 * COUNTER_WINDOW_S
         while self._busy[0][1] < past:
             self._busy.popleft()
 
@@ -138,11 +136,11 @@ class SimulatedDevice:
         return lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def utilisation_pct(self) -> float:
-        """Share of the past `UTILISATION_WINDOW_S` in which the device computed, as NVML would give it: 0..100."""
+        """Share of the past `COUNTER_WINDOW_S` in which the device computed, as NVML would give it: 0..100."""
         now = self._clock()
-        since = now - UTILISATION_WINDOW_S
+        since = now - COUNTER_WINDOW_S
         busy = sum(max(0.0, min(end, now) - max(start, since)) for start, end in list(self._busy))
-        return 100 * busy / UTILISATION_WINDOW_S
+        return 100 * busy / COUNTER_WINDOW_S
 
     def environment(self) -> dict[str, Any]:
         a = self.accelerator
