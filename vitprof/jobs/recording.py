@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.summary import summarise
+from vitprof.analysis.utilisation import idle_bins
 from vitprof.analysis.verdict import judge
 from vitprof.availability import can_run
 from vitprof.errors import StoreError, one_line
@@ -19,7 +20,7 @@ from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.locations import remove_copies
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import RunStore
+from vitprof.store import SPARK_BINS, RunStore, Series
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -188,12 +189,18 @@ class JobRecorder:
 
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    """The columns "summary" and "verdict" of a run that has ended, from what the store has of it."""
+    """The columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     facts = run.environment | run.facts
     summary = summarise(run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
     verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
-    return {"summary": summary, "verdict": verdict.to_dict()}
+    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases)}
+
+
+def spark(steps: Series, phases: Sequence[Phase]) -> list[float | None]:
+    """The device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling."""
+    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)))
+    return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
 def settle_interrupted(store: RunStore) -> None:

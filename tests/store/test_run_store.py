@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -12,19 +13,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
-from vitprof import store as store_module
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
-from vitprof.store import STORE_VERSION, RunStore
+from vitprof.store import MAX_NAME, RunQuery, RunStore
+from vitprof.store import runs as runs_table
 
 NAN, INF = math.nan, math.inf
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
 WRITER = """
 import math, sys
@@ -53,14 +54,6 @@ def step_row(number: int, **known: float) -> list[float]:
 
 def telemetry_row(t_s: float) -> list[float]:
     return [t_s, *(NAN,) * (len(TELEMETRY_COLUMNS) - 1)]
-
-
-def refusal(**kwargs: Any) -> str:
-    """The one line that opening a store is refused with."""
-    with pytest.raises(StoreError) as caught:
-        RunStore(**kwargs).close()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_a_run_goes_from_queued_to_done_and_keeps_everything_it_was_told(store: RunStore) -> None:
@@ -211,131 +204,6 @@ def test_a_store_may_be_used_from_many_threads(store: RunStore) -> None:
     assert len(store.runs()) == 8
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])
-def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    home = tmp_path / name / "home"
-    monkeypatch.setenv("VITPROF_HOME", str(home))
-    with closing(RunStore()) as store:
-        run_id = store.create_run(RunConfig(name="kept"))
-        assert (home / "runs.sqlite").is_file()
-        assert (home / "runs.sqlite-wal").is_file()
-        with closing(sqlite3.connect(home / "runs.sqlite")) as db:
-            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    with closing(RunStore()) as store:
-        assert store.run(run_id).name == "kept"
-
-
-def test_vitprof_db_names_another_database(monkeypatch: pytest.MonkeyPatch, vitprof_home: Path, tmp_path: Path) -> None:
-    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{tmp_path}/other.db")
-    RunStore().close()
-    assert (tmp_path / "other.db").is_file()
-    assert not vitprof_home.exists()
-
-
-@pytest.fixture
-def version_1(tmp_path: Path) -> str:
-    """A store as vitprof's first release left it: one run, three of its steps, two samples of telemetry."""
-    with closing(sqlite3.connect(tmp_path / "v1.sqlite")) as db:
-        db.executescript((Path(__file__).parent / "store_v1.sql").read_text())
-    return f"sqlite:///{tmp_path}/v1.sqlite"
-
-
-def test_a_store_of_version_1_is_brought_up_to_date(version_1: str) -> None:
-    with closing(RunStore(version_1)) as store:
-        (run,) = store.runs()
-        assert (run.name, run.group_key, run.role, run.verdict) == ("memory, batch 128", "", "", None)
-        assert run.config.device == "auto"
-        series = store.steps(run.id)
-        assert tuple(series) == STEP_COLUMNS
-        assert series["data_wait_s"].min() > 0
-        assert np.isnan(series["host_s"]).all()
-        new = store.create_run(RunConfig(), group_key="headroom:1", role="A")
-        store.append_steps(new, [[1.0] * len(STEP_COLUMNS)])
-        assert store.steps(new)["worker"].tolist() == [1.0]
-    with closing(RunStore(version_1)) as again:
-        assert [(r.group_key, r.role) for r in again.runs()] == [("headroom:1", "A"), ("", "")]
-
-
-@pytest.fixture
-def other_version(tmp_path: Path) -> Path:
-    path = tmp_path / "other.db"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("create table vitprof_store (version integer primary key)")
-        db.execute("insert into vitprof_store values (?)", (STORE_VERSION + 1,))
-        db.commit()
-    return path
-
-
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(other_version: Path) -> None:
-    line = refusal(url=f"sqlite:///{other_version}")
-    assert f"store version {STORE_VERSION + 1}, not {STORE_VERSION}" in line
-    assert str(other_version) in line
-    assert "set VITPROF_DB" in line
-    with closing(sqlite3.connect(other_version)) as db:
-        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("vitprof_store",)]
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("nonsense", "'nonsense' is not an SQLAlchemy URL; give one such as sqlite:////"),
-        ("nosuch://me:s3cret@host/db", "'nosuch://me:***@host/db' cannot be used: Can't load plugin"),
-        ("mysql+nosuch://me:s3cret@host/db", "cannot be used: Can't load plugin"),
-        ("mysql+aiomysql://me:s3cret@host/db", "'mysql+aiomysql://me:***@host/db' cannot be used: No module named"),
-        ("postgresql//me:s3cret@host/db", "'***@host/db' is not an SQLAlchemy URL"),
-        ("postgresql://me:s3cret@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
-        ("postgresql://me:p@s3cret:1@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
-        ("sqlite:////no/such/directory/runs.db", "sqlite:////no/such/directory/runs.db failed: unable to open"),
-        ("sqlite:////proc/version", "failed: unable to open database file"),
-    ],
-)
-def test_an_unusable_vitprof_db_is_one_line_without_the_password(
-    monkeypatch: pytest.MonkeyPatch, url: str, said: str
-) -> None:
-    monkeypatch.setenv("VITPROF_DB", url)
-    line = refusal()
-    assert said in line
-    assert "s3cret" not in line
-    assert line.startswith(("VITPROF_DB: ", "the run store "))
-
-
-def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "directory").mkdir()
-    assert "unable to open database file" in refusal(url=f"sqlite:///{tmp_path}/directory")
-    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8 not a database " * 1000)
-    line = refusal(url=f"sqlite:///{tmp_path}/photo.jpg")
-    assert line == f"the run store sqlite:///{tmp_path}/photo.jpg failed: file is not a database"
-    assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8 not a database " * 1000
-
-
-def test_a_read_only_store_is_one_line(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "failed: unable to open database file" in refusal(url=f"sqlite:///{read_only_dir}/runs.sqlite")
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
-    with pytest.raises(Exception, match=r"^cannot write to .*; set VITPROF_HOME to a directory that can be"):
-        RunStore()
-
-
-def test_a_store_that_may_only_be_read_can_be_read_and_writing_is_one_line(store: RunStore, tmp_path: Path) -> None:
-    run_id = store.create_run(RunConfig(name="kept"))
-    with closing(RunStore(f"sqlite:///file:{tmp_path}/runs.sqlite?mode=ro&uri=true")) as reader:
-        assert reader.run(run_id).name == "kept"
-        with pytest.raises(StoreError, match=r"^the run store .* failed: attempt to write a readonly database$"):
-            reader.create_run(RunConfig())
-
-
-def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwards(tmp_path: Path) -> None:
-    path = tmp_path / "runs.sqlite"
-    with closing(RunStore(f"sqlite:///{path}?timeout=0.01")) as store, closing(sqlite3.connect(path)) as other:
-        other.execute("begin immediate")
-        with pytest.raises(StoreError, match=r"failed: database is locked$"):
-            store.create_run(RunConfig())
-        assert store.runs() == []  # reading goes on
-        other.rollback()
-        assert store.create_run(RunConfig()) == 1
-
-
 @contextmanager
 def writer(path: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
     """Another program that waits to be told to open the store at `path`."""
@@ -454,6 +322,91 @@ def test_a_program_that_ends_well_while_it_is_looked_at_has_finished_its_run(
         store.update_run(run_id, status="done")
         return False
 
-    monkeypatch.setattr(store_module, "_alive", ends_now)
+    monkeypatch.setattr("vitprof.store.run_store._alive", ends_now)
     assert store.mark_interrupted() == []
     assert store.run(run_id).status == "done"
+
+
+def test_what_a_person_adds_is_kept_and_bounded(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.rename(run_id, "  on the new disk ")
+    store.annotate(run_id, "cold\nsecond try")
+    store.tag(run_id, ["ssd", "baseline", "ssd "])
+    run = store.run(run_id)
+    assert (run.name, run.note, store.tags(run_id)) == ("on the new disk", "cold\nsecond try", ("baseline", "ssd"))
+    store.tag(run_id, [])
+    assert store.tags(run_id) == ()
+    for refused, said in (
+        (lambda: store.rename(run_id, " "), "name: a run needs one"),
+        (lambda: store.rename(run_id, "x" * (MAX_NAME + 1)), "name: 201 characters are too many"),
+        (lambda: store.annotate(run_id, "bell \a"), "note: it has characters that cannot be shown"),
+        (lambda: store.tag(run_id, ["a,b"]), "tag: give 1 to 40 characters without a comma"),
+        (lambda: store.tag(run_id, [""]), "tag: give 1 to 40"),
+        (lambda: store.rename(99, "x"), "there is no run 99 any more"),
+        (lambda: store.tag(99, ["x"]), "there is no run 99 any more"),
+    ):
+        with pytest.raises(StoreError, match="^" + re.escape(said)):
+            refused()
+    assert store.run(run_id) == run
+
+
+def test_deleting_takes_what_was_measured_for_the_run_with_it_and_all_or_none(store: RunStore) -> None:
+    one, other = store.create_run(RunConfig()), store.create_run(RunConfig())
+    anchor = store.create_run(RunConfig(), group_key=f"headroom:{one}", role="A")
+    for run_id in (one, other, anchor):
+        store.append_steps(run_id, [step_row(0)])
+        store.tag(run_id, ["x"])
+    store.update_run(one, status="done")
+    with pytest.raises(StoreError, match=rf"^what is measured for run {one} is still going on; stop it first$"):
+        store.delete(one)
+    store.update_run(anchor, status="done")
+    with pytest.raises(StoreError, match=rf"^run {other} is still going on"):
+        store.delete_many([one, other])
+    assert len(store.runs()) == 3
+    store.delete(one)
+    assert [r.id for r in store.runs()] == [other]
+    assert len(store.steps(anchor)["step"]) == 0
+    assert store.choices("tag") == ["x"]
+
+
+def test_a_run_that_cannot_be_read_is_listed_and_named_and_hides_no_other(store: RunStore) -> None:
+    good, bad = store.create_run(RunConfig()), store.create_run(RunConfig(name="of tomorrow"))
+    with store.transaction() as db:
+        later = RunConfig().to_dict() | {"teleport": True}
+        db.execute(sa.update(runs_table).where(runs_table.c.id == bad).values(config=later))
+    assert [r.id for r in store.runs()] == [good]
+    assert next(r.name for r in store.list_runs(RunQuery(), limit=5)) == "of tomorrow"
+    with pytest.raises(StoreError, match=rf"^run {bad} was written by another version of vitprof .*no such setting"):
+        store.run(bad)
+    store.update_run(bad, status="failed")
+    store.delete(bad)
+    assert store.count_runs(RunQuery()) == 1
+
+
+def test_a_run_recorded_elsewhere_comes_in_whole_or_not_at_all(store: RunStore) -> None:
+    values = {
+        "name": "of a server",
+        "status": "done",
+        "created_utc": "2026-11-01T00:00:00Z",
+        "config": RunConfig(strategy="hdf5").to_dict(),
+        "summary": {"samples_per_s": 12.5},
+        "verdict": {"kind": "input-bound"},
+    }
+    steps = {name: np.arange(3.0) for name in STEP_COLUMNS}
+    samples = {"seq": np.arange(1.0)} | {name: np.zeros(1) for name in TELEMETRY_COLUMNS}
+    with store.transaction() as db:
+        run_id = store.insert_run(values, steps=steps, telemetry=samples, tags=["server"], within=db)
+    (row,) = store.list_runs(RunQuery(), limit=2)
+    found = (row.id, row.name, row.strategy, row.samples_per_s, row.verdict_kind, row.tags)
+    assert found == (run_id, "of a server", "hdf5", 12.5, "input-bound", ("server",))
+    assert store.steps(run_id)["loss"].tolist() == [0.0, 1.0, 2.0]
+    assert len(store.telemetry(run_id)["seq"]) == 1
+
+    def one_good_one_bad() -> None:
+        with store.transaction() as db:
+            store.insert_run(values, steps=steps, telemetry=samples, within=db)
+            store.insert_run(values | {"status": None}, steps=steps, telemetry=samples, within=db)
+
+    with pytest.raises(StoreError, match="failed"):
+        one_good_one_bad()
+    assert store.count_runs(RunQuery()) == 1

@@ -1,0 +1,103 @@
+"""Lists of runs: what is asked for, in order, page by page."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vitprof.config import RunConfig
+from vitprof.records import RunSummary
+from vitprof.store import RunQuery, RunStore
+
+NAN = math.nan
+
+
+def add(
+    store: RunStore, strategy: str, rate: float = NAN, *, kind: str = "", tags: tuple[str, ...] = (), **more: str
+) -> int:
+    group = {k: more.pop(k) for k in ("group_key", "role") if k in more}
+    run_id = store.create_run(RunConfig(strategy=strategy, **more), **group)
+    summary = RunSummary(n_steps=9, samples_per_s=rate, device_idle_frac=1 / rate)
+    store.update_run(run_id, status="done", summary=summary, verdict={"kind": kind}, spark=[0.5, None])
+    store.tag(run_id, tags)
+    return run_id
+
+
+@pytest.fixture
+def listed(store: RunStore) -> RunStore:
+    add(store, "memory", 300.0, kind="not input-bound", tags=("ssd", "keep"), name="the best of all")
+    add(store, "per-sample", 100.0, kind="input-bound", dataset="photos")
+    add(store, "hdf5", 200.0, kind="input-bound", tags=("nfs",), device="simulated:2,10")
+    add(store, "memory")
+    add(store, "memory", 250.0, group_key="headroom:1", role="A")
+    store.annotate(2, "100% of_it is slow")
+    return store
+
+
+def ids(store: RunStore, **query: object) -> list[int]:
+    asked = RunQuery(**query)
+    found = [row.id for row in store.list_runs(asked, limit=50)]
+    assert store.count_runs(asked) == len(found)
+    return found
+
+
+def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
+    row = listed.list_runs(RunQuery(text="best"), limit=1)[0]
+    assert (row.id, row.strategy, row.dataset, row.batch_size) == (1, "memory", "digits", 128)
+    assert (row.samples_per_s, row.idle_frac, row.verdict_kind) == (300.0, 1 / 300, "not input-bound")
+    assert (row.tags, row.spark, row.simulated, row.live) == (("keep", "ssd"), (0.5, None), False, False)
+    assert listed.list_runs(RunQuery(text="hdf5"), limit=1)[0].simulated
+    assert listed.list_runs(RunQuery(text="#4"), limit=1)[0].samples_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, [4, 3, 2, 1]),
+        ({"helpers": True}, [5, 4, 3, 2, 1]),
+        ({"group_key": "headroom:1"}, [5]),
+        ({"strategies": ("memory",)}, [4, 1]),
+        ({"verdicts": ("input-bound",), "datasets": ("photos",)}, [2]),
+        ({"tags": ("ssd", "nfs")}, [3, 1]),
+        ({"devices": ("simulated:2,10",)}, [3]),
+        ({"statuses": ("failed",)}, []),
+        ({"text": "BEST all"}, [1]),
+        ({"text": "best photos"}, []),
+        ({"text": "100% of_it"}, [2]),
+        ({"text": "%"}, [2]),
+        ({"text": "keep"}, [1]),
+        ({"text": "3"}, [3]),
+        ({"text": "#2"}, [2]),
+        ({"text": "9" * 30}, []),
+        ({"text": "'; drop table runs; --"}, []),
+        ({"sort": "samples_per_s"}, [1, 3, 2, 4]),
+        ({"sort": "samples_per_s", "descending": False}, [2, 3, 1, 4]),
+        ({"sort": "strategy", "descending": False}, [3, 4, 1, 2]),
+        ({"sort": "no such column"}, [4, 3, 2, 1]),
+    ],
+)
+def test_runs_are_found_filtered_and_sorted(listed: RunStore, query: dict[str, object], expected: list[int]) -> None:
+    assert ids(listed, **query) == expected
+
+
+def test_pages_hold_every_run_once(listed: RunStore) -> None:
+    pages = [listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o) for o in (0, 2, 4, 6)]
+    assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [4], []]
+
+
+def test_choices_are_what_there_is(listed: RunStore) -> None:
+    assert listed.choices("strategy") == ["hdf5", "memory", "per-sample"]
+    assert listed.choices("tag") == ["keep", "nfs", "ssd"]
+    assert listed.choices("verdict_kind") == ["input-bound", "not input-bound"]
+    with pytest.raises(ValueError, match="none of strategy"):
+        listed.choices("config")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(max_size=20))
+def test_no_search_text_breaks_the_query(listed: RunStore, text: str) -> None:
+    found = ids(listed, text=text.replace("\x00", ""))
+    assert set(found) <= {1, 2, 3, 4}

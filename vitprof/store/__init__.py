@@ -1,0 +1,27 @@
+"""The run store: what is kept of runs, and how it is listed, read and changed."""
+
+from vitprof.store.database import database_url
+from vitprof.store.listing import SORTS, SPARK_BINS, RunQuery, RunRow
+from vitprof.store.run_store import MAX_NAME, MAX_NOTE, MAX_TAG, RunStore
+from vitprof.store.schema import MAX_ID, STORE_VERSION, predictions, runs, tournaments
+from vitprof.store.series import Series
+from vitprof.store.stored import StoredRun
+
+__all__ = [
+    "MAX_ID",
+    "MAX_NAME",
+    "MAX_NOTE",
+    "MAX_TAG",
+    "SORTS",
+    "SPARK_BINS",
+    "STORE_VERSION",
+    "RunQuery",
+    "RunRow",
+    "RunStore",
+    "Series",
+    "StoredRun",
+    "database_url",
+    "predictions",
+    "runs",
+    "tournaments",
+]

@@ -1,0 +1,162 @@
+"""Lists of runs: searched, filtered, sorted and paged by the database, without the runs' long values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from vitprof.accelerators import is_simulated
+from vitprof.records import LIVE_STATUSES
+from vitprof.store.database import Database
+from vitprof.store.schema import run_tags, runs
+
+SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
+"""What a list of runs can be sorted by; "id" is the order in which they were made."""
+CHOICES: tuple[str, ...] = ("strategy", "dataset", "device", "verdict_kind", "status", "tag")
+SPARK_BINS = 40
+"""Values of a sparkline at most."""
+ROW = (
+    "id",
+    "name",
+    "status",
+    "created_utc",
+    "strategy",
+    "dataset",
+    "batch_size",
+    "device",
+    "samples_per_s",
+    "idle_frac",
+    "verdict_kind",
+    "note",
+    "spark",
+    "group_key",
+    "role",
+    "error",
+)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as a line of a list."""
+
+    id: int
+    name: str
+    status: str
+    created_utc: str
+    """ISO 8601 with a Z."""
+    strategy: str
+    dataset: str
+    batch_size: int
+    device: str
+    """As asked for, such as "auto"."""
+    samples_per_s: float | None
+    """Steady-state throughput; None where there is none."""
+    idle_frac: float | None
+    """Share of the steady time in which the device computed nothing."""
+    verdict_kind: str
+    """The verdict in a word or two; "" without one."""
+    note: str
+    spark: tuple[float | None, ...]
+    """The device's idle share over the run, at most 40 values from 0 to 1; None where there was no telling."""
+    group_key: str
+    role: str
+    error: str
+    tags: tuple[str, ...]
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE_STATUSES
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its device was imitated."""
+        return is_simulated(self.device)
+
+
+@dataclass(frozen=True)
+class RunQuery:
+    """Which runs, and in what order. What is empty does not restrict."""
+
+    text: str = ""
+    """Words; name, note, strategy, data set, device, a tag or the number ("12", "#12") must have each of them."""
+    statuses: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """Any of them."""
+    group_key: str | None = None
+    helpers: bool = False
+    """Also runs that belong to a group: anchors, loader-only runs, trials of tournaments."""
+    sort: str = "id"
+    descending: bool = True
+
+
+class Listing(Database):
+    """Lists of runs. Raises `StoreError`."""
+
+    def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:
+        """One page of the runs that `query` asks for. Those without a value to sort by come last."""
+        by = runs.c[query.sort] if query.sort in SORTS else runs.c.id
+        order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
+        if by is not runs.c.id:
+            order = [by.is_(None), *order, runs.c.id.desc()]
+        wanted = sa.select(*(runs.c[name] for name in ROW)).where(*_conditions(query)).order_by(*order)
+        with self.transaction() as db:
+            rows = db.execute(wanted.limit(limit).offset(offset)).fetchall()
+            ids = [row.id for row in rows]
+            tags: dict[int, list[str]] = {run_id: [] for run_id in ids}
+            for row in db.execute(sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)):
+                tags[row.run_id].append(row.tag)
+        return [_run_row(row, tags[row.id]) for row in rows]
+
+    def count_runs(self, query: RunQuery) -> int:
+        """How many runs `query` asks for."""
+        with self.transaction() as db:
+            return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
+
+    def choices(self, column: str) -> list[str]:
+        """The values that runs have in one of `CHOICES`, sorted, but for the empty one."""
+        if column not in CHOICES:
+            raise ValueError(f"{column} is none of {', '.join(CHOICES)}")
+        found = run_tags.c.tag if column == "tag" else runs.c[column]
+        with self.transaction() as db:
+            return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
+
+
+def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = []
+    allowed: dict[str, Sequence[str]] = {
+        "status": query.statuses,
+        "strategy": query.strategies,
+        "dataset": query.datasets,
+        "device": query.devices,
+        "verdict_kind": query.verdicts,
+    }
+    found += [runs.c[name].in_(list(values)) for name, values in allowed.items() if values]
+    if query.tags:
+        found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(list(query.tags)))))
+    if query.group_key is not None:
+        found.append(runs.c.group_key == query.group_key)
+    elif not query.helpers:
+        found.append(runs.c.group_key == "")
+    return found + [_has_word(word) for word in query.text.split()]
+
+
+def _has_word(word: str) -> sa.ColumnElement[bool]:
+    places = [runs.c[name] for name in ("name", "note", "strategy", "dataset", "device")]
+    tagged = sa.select(run_tags.c.run_id).where(run_tags.c.tag.icontains(word, autoescape=True))
+    found = [place.icontains(word, autoescape=True) for place in places] + [runs.c.id.in_(tagged)]
+    number = word.removeprefix("#")
+    if number.isdecimal() and len(number) < 10:
+        found.append(runs.c.id == int(number))
+    return sa.or_(*found)
+
+
+def _run_row(row: sa.Row[Any], tags: list[str]) -> RunRow:
+    values = dict(row._mapping)
+    return RunRow(**(values | {"spark": tuple(values["spark"] or ()), "tags": tuple(tags)}))

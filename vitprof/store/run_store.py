@@ -1,0 +1,247 @@
+"""The run store: runs, their steps and their telemetry, in SQLite (WAL) or any database SQLAlchemy speaks to."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import psutil
+import sqlalchemy as sa
+
+from vitprof.config import RunConfig
+from vitprof.errors import StoreError
+from vitprof.records import LIVE_STATUSES, summary_to_dict
+from vitprof.resolve import run_name
+from vitprof.store.listing import Listing
+from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
+from vitprof.store.series import Series, SeriesStore
+from vitprof.store.stored import STORED, StoredRun, stored_run
+
+MAX_NAME, MAX_TAG, MAX_NOTE = 200, 40, 4000
+"""Characters; the name's limit is `RunConfig`'s."""
+MADE_FOR_A_RUN = ("headroom", "prediction")
+"""What stands before ":<id of the run>" in the group key of runs that mean nothing without it."""
+
+
+class RunStore(Listing, SeriesStore):
+    """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
+
+    def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
+        """A new run with status "queued", owned by this process; its id."""
+        me = psutil.Process()
+        with self.transaction() as db:
+            inserted = db.execute(
+                sa.insert(runs).values(
+                    name=run_name(config),
+                    status="queued",
+                    created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                    config=config.to_dict(),
+                    group_key=group_key,
+                    role=role,
+                    **listed(config.to_dict()),
+                    owner_host=socket.gethostname(),
+                    owner_pid=me.pid,
+                    owner_started=me.create_time(),
+                )
+            )
+        return _key(inserted)
+
+    def update_run(self, run_id: int, **values: Any) -> None:
+        """Set columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
+        if "summary" in values and values["summary"] is not None:
+            values["summary"] = summary_to_dict(values["summary"])
+            values |= figures(values["summary"])
+        if "verdict" in values:
+            values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
+        if "phases" in values:
+            values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
+        with self.transaction() as db:
+            db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
+
+    def insert_run(
+        self,
+        values: Mapping[str, Any],
+        *,
+        steps: Series,
+        telemetry: Series,
+        tags: Iterable[str] = (),
+        within: sa.Connection,
+    ) -> int:
+        """A run that was recorded elsewhere, with its series, as part of the transaction `within`; its new id.
+
+        `values` are columns of `runs` as plain values; they belong to this process, the run having ended.
+        """
+        me = psutil.Process()
+        own = {"owner_host": socket.gethostname(), "owner_pid": me.pid, "owner_started": me.create_time()}
+        known = listed(values["config"]) | figures(values.get("summary"))
+        known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
+        run_id = _key(within.execute(sa.insert(runs).values(**own, **known, **values)))
+        _insert_series(within, run_id, steps, telemetry)
+        _set_tags(within, run_id, tags)
+        return run_id
+
+    def run(self, run_id: int) -> StoredRun:
+        """One run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
+        row = None
+        if 0 < run_id <= MAX_ID:
+            with self.transaction() as db:
+                row = db.execute(sa.select(*STORED).where(runs.c.id == run_id)).one_or_none()
+        if row is None:
+            raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
+        return stored_run(row)
+
+    def runs(
+        self,
+        statuses: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        oldest_first: bool = False,
+        group_key: str | None = None,
+    ) -> list[StoredRun]:
+        """Runs with one of `statuses` (default: all), of one group (default: any), newest first.
+
+        Those that this version cannot read are left out: `list_runs` has them, and `run` says what is wrong.
+        """
+        query = sa.select(*STORED).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
+        if group_key is not None:
+            query = query.where(runs.c.group_key == group_key)
+        if statuses is not None:
+            query = query.where(runs.c.status.in_(list(statuses)))
+        with self.transaction() as db:
+            rows = db.execute(query).fetchall()
+        found = []
+        for row in rows:
+            with contextlib.suppress(StoreError):
+                found.append(stored_run(row))
+        return found
+
+    # what a person adds to a run
+
+    def rename(self, run_id: int, name: str) -> None:
+        """Give a run another name, 1 to 200 characters. Raises `StoreError`."""
+        name = _text("name", name, MAX_NAME)
+        if not name:
+            raise StoreError("name: a run needs one; give 1 to 200 characters")
+        self._change(run_id, name=name)
+
+    def annotate(self, run_id: int, note: str) -> None:
+        """Set the run's note, "" for none. Raises `StoreError`."""
+        self._change(run_id, note=_text("note", note, MAX_NOTE))
+
+    def _change(self, run_id: int, **values: Any) -> None:
+        with self.transaction() as db:
+            if not db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values)).rowcount:
+                raise StoreError(f"there is no run {run_id} any more")
+
+    def tags(self, run_id: int) -> tuple[str, ...]:
+        """The run's tags, sorted."""
+        query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
+        with self.transaction() as db:
+            return tuple(db.execute(query).scalars())
+
+    def tag(self, run_id: int, tags: Iterable[str]) -> None:
+        """Replace the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
+        kept = {_text("tag", t, MAX_TAG) for t in tags}
+        if any(not t or "," in t for t in kept):
+            raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
+        with self.transaction() as db:
+            if db.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
+                raise StoreError(f"there is no run {run_id} any more")
+            db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
+            _set_tags(db, run_id, kept)
+
+    # the end of a run
+
+    def delete(self, run_id: int) -> None:
+        """Delete a run, see `delete_many`."""
+        self.delete_many([run_id])
+
+    def delete_many(self, run_ids: Iterable[int]) -> None:
+        """Delete runs with their steps, telemetry and tags, and what was measured or predicted for them: all, or none.
+
+        Raises `StoreError` if one of them does not exist or is still going on.
+        """
+        wanted = list(dict.fromkeys(run_ids))
+        with self.transaction() as db:
+            for run_id in wanted:
+                status = None
+                if 0 < run_id <= MAX_ID:
+                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
+                if status is None:
+                    raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
+                keys = [f"{kind}:{run_id}" for kind in MADE_FOR_A_RUN]
+                made = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
+                helpers = db.execute(made).fetchall()
+                if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
+                    whose = "" if status in LIVE_STATUSES else "what is measured for "
+                    raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
+                for each in (run_id, *(h.id for h in helpers)):
+                    for table in (steps, telemetry, run_tags):
+                        db.execute(sa.delete(table).where(table.c.run_id == each))
+                    db.execute(sa.delete(runs).where(runs.c.id == each))
+                db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
+
+    def mark_interrupted(self) -> list[int]:
+        """Mark live runs of this machine whose owner process is gone as "interrupted"; their ids."""
+        host = socket.gethostname()
+        gone = [
+            run
+            for run in self.runs(LIVE_STATUSES)
+            if run.owner_host == host and not _alive(run.owner_pid, run.owner_started)
+        ]
+        marked = []
+        error = "the program that ran it ended without finishing the run"
+        with self.transaction() as db:
+            for run in gone:
+                # live still? its program may have finished the run, and ended, after the query above
+                still_live = sa.update(runs).where(runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES))
+                if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
+                    marked.append(run.id)
+        return marked
+
+
+def _key(inserted: sa.CursorResult[Any]) -> int:
+    key = inserted.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def _insert_series(db: sa.Connection, run_id: int, step_rows: Series, samples: Series) -> None:
+    for table, series in ((steps, step_rows), (telemetry, samples)):
+        names = list(series)
+        rows = zip(*(series[n].tolist() for n in names), strict=True)
+        values = [dict(zip(names, row, strict=True), run_id=run_id) for row in rows]
+        if values:
+            db.execute(sa.insert(table), values)
+
+
+def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
+    rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
+    if rows:
+        db.execute(sa.insert(run_tags), rows)
+
+
+def _text(what: str, text: str, most: int) -> str:
+    """`text` without white space around it. Raises `StoreError` if it is too long or no text for people."""
+    text = text.strip()
+    if len(text) > most:
+        raise StoreError(f"{what}: {len(text)} characters are too many; give at most {most}")
+    if any(not c.isprintable() and c != "\n" for c in text):
+        raise StoreError(f"{what}: it has characters that cannot be shown; give plain text")
+    return text
+
+
+def _alive(pid: int, started: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:  # ended too; in a container without an init it stays for good
+            return False
+        return bool(abs(process.create_time() - started) < 1.0)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # it exists but is not ours to look at: no reason to call it gone
+        return True

@@ -1,0 +1,147 @@
+"""The tables of the run store, and how an older store gets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from vitprof.records import Column, StepRecord, TelemetrySample, columns
+
+STORE_VERSION = 3
+"""2: more columns of steps, groups of runs, verdicts and predictions. 3: columns of
+their own for what lists show and search, tags, notes, tournaments. An older store gets them when it is opened."""
+MAX_ID = 2**31 - 1
+"""The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
+
+
+def _sql_column(column: Column) -> sa.Column[Any]:
+    return sa.Column(column.name, sa.BigInteger if column.integer else sa.Double)
+
+
+metadata = sa.MetaData()
+versions = sa.Table("vitprof_store", metadata, sa.Column("version", sa.Integer, primary_key=True))
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("status", sa.String, nullable=False, index=True),
+    # What lists show and search, before the long values: a scan need not walk through those.
+    sa.Column("strategy", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("dataset", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("batch_size", sa.Integer, nullable=False, default=0, server_default="0"),
+    sa.Column("device", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("samples_per_s", sa.Double),
+    sa.Column("idle_frac", sa.Double),
+    sa.Column("verdict_kind", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("note", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("spark", sa.JSON(none_as_null=True)),
+    sa.Column("stage", sa.String, nullable=False, default=""),
+    sa.Column("progress", sa.Double),
+    sa.Column("message", sa.String, nullable=False, default=""),
+    sa.Column("created_utc", sa.String, nullable=False),
+    sa.Column("t_origin_s", sa.Double),
+    sa.Column("training_since_s", sa.Double),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("environment", sa.JSON, nullable=False, default=dict),
+    sa.Column("facts", sa.JSON, nullable=False, default=dict),
+    sa.Column("phases", sa.JSON, nullable=False, default=list),
+    sa.Column("notices", sa.JSON, nullable=False, default=list),
+    sa.Column("summary", sa.JSON),
+    sa.Column("verdict", sa.JSON),
+    sa.Column("group_key", sa.String, nullable=False, default="", server_default="", index=True),
+    sa.Column("role", sa.String, nullable=False, default="", server_default=""),
+    sa.Column("error", sa.String, nullable=False, default=""),
+    sa.Column("owner_host", sa.String, nullable=False),
+    sa.Column("owner_pid", sa.Integer, nullable=False),
+    sa.Column("owner_started", sa.Double, nullable=False),
+    sqlite_autoincrement=True,  # ids are never used twice: a shared link must not come to mean another run
+)
+steps = sa.Table(
+    "steps",
+    metadata,
+    sa.Column("run_id", sa.Integer, nullable=False),
+    *(_sql_column(c) for c in columns(StepRecord)),
+    # in the order of reading: a refresh asks for the steps of a run behind the last one it has
+    sa.PrimaryKeyConstraint("run_id", "step", "rank"),
+    sqlite_with_rowid=False,
+)
+telemetry = sa.Table(
+    "telemetry",
+    metadata,
+    sa.Column("run_id", sa.Integer, primary_key=True),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    *(_sql_column(c) for c in columns(TelemetrySample)),
+    sqlite_with_rowid=False,
+)
+run_tags = sa.Table(
+    "run_tags",
+    metadata,
+    sa.Column("run_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("tag", sa.String, primary_key=True, index=True),
+)
+tournaments = sa.Table(
+    "tournaments",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("created_utc", sa.String, nullable=False),
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("state", sa.JSON, nullable=False, default=dict),
+    sqlite_autoincrement=True,  # as for runs: the trials of a deleted one must not become another's
+)
+predictions = sa.Table(
+    "predictions",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("profile_run_id", sa.Integer, nullable=False, index=True),
+    sa.Column("micro_run_id", sa.Integer, nullable=False),
+    sa.Column("verified_run_id", sa.Integer),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("created_utc", sa.String, nullable=False),
+    sa.Column("samples_per_s", sa.Double, nullable=False),
+    sa.Column("low", sa.Double, nullable=False),
+    sa.Column("high", sa.Double, nullable=False),
+    sa.Column("measured_per_s", sa.Double),
+)
+STEP_FIELDS = tuple(c.name for c in columns(StepRecord))
+TELEMETRY_FIELDS = tuple(c.name for c in columns(TelemetrySample))
+LISTED = ("strategy", "dataset", "batch_size", "device")
+"""Columns of `runs` that repeat fields of the run's config."""
+FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
+"""The newest runs of a group, or of none, without a sort."""
+
+
+def listed(config: dict[str, Any]) -> dict[str, Any]:
+    """The columns of `LISTED` for a config as plain values. What an unreadable one does not have stays as if unset."""
+    kinds = {"batch_size": int}
+    return {name: config[name] for name in LISTED if isinstance(config.get(name), kinds.get(name, str))}
+
+
+def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
+    """The columns of `runs` that repeat figures of the summary; None for what it does not have."""
+    return {
+        "samples_per_s": (summary or {}).get("samples_per_s"),
+        "idle_frac": (summary or {}).get("device_idle_frac"),
+    }
+
+
+def bring_up_to_date(db: sa.Connection) -> None:
+    """New columns and tables. What was not measured then is null, which is read as "not available"."""
+    inspector = sa.inspect(db)
+    preparer = db.dialect.identifier_preparer
+    for table in (runs, steps, telemetry):
+        known = {column["name"] for column in inspector.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                definition = sa.schema.CreateColumn(column).compile(dialect=db.dialect)
+                db.exec_driver_sql(f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {definition}")
+    for index in runs.indexes:
+        index.create(db, checkfirst=True)
+    for table in (run_tags, tournaments, predictions):
+        table.create(db, checkfirst=True)
+    for row in db.execute(sa.select(runs.c.id, runs.c.config, runs.c.summary, runs.c.verdict)).fetchall():
+        values = listed(row.config) | figures(row.summary) | {"verdict_kind": (row.verdict or {}).get("kind", "")}
+        db.execute(sa.update(runs).where(runs.c.id == row.id).values(**values))
