@@ -1,0 +1,29 @@
+"""Blocks of steady steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.tournament import block_rates
+
+
+def steps(seconds: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
+    n = len(seconds)
+    return {"step_s": seconds, "samples": samples, "epoch": np.zeros(n), "warmup": (np.arange(n) < 2).astype(float)}
+
+
+def test_blocks_make_up_all_steady_steps() -> None:
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(0.5, 1.5, 207)
+    rates = block_rates(steps(seconds, np.full(207, 8.0)))
+    assert len(rates) == 20
+    assert rates[0] == pytest.approx(10 * 8 / seconds[2:12].sum())
+    assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum(), rel=0.01)
+
+
+def test_few_steps_and_steps_without_a_time() -> None:
+    seconds = np.array([9.0, 9.0, 0.5, np.nan, 0.0, 0.25])
+    assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
+    assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
+    assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []

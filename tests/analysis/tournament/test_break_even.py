@@ -1,0 +1,88 @@
+"""Break-even, against total times counted epoch by epoch, and in words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tournament_entries import entry
+
+from vitprof.analysis.tournament import BreakEven, break_even, leaderboard, setup_s
+
+
+def of(
+    per_s: float, *, base: float = 1000.0, n_train: int = 60_000, base_prepare: float = 0.0, **more: float
+) -> BreakEven:
+    made = [entry("base", base, prepare_s=base_prepare, noise=0.005), entry("a", per_s, noise=0.005, **more)]  # type: ignore[arg-type]
+    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=n_train))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(200, 5000), st.floats(0, 500), st.floats(0, 500))
+def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepare: float) -> None:
+    made = [
+        entry("base", 1000, prepare_s=base_prepare, noise=0, runs=1),
+        entry("a", per_s, noise=0, prepare_s=extra, runs=1),
+    ]
+    board = leaderboard(made, baseline=made[0].key, n_train=6000)
+    (found,) = break_even(board)
+    rows = {row.entry.strategy: row for row in board.rows}
+
+    def ahead(epochs: int) -> bool:
+        totals = {name: setup_s(row) + epochs * row.epoch_s for name, row in rows.items()}
+        return totals["a"] < totals["base"] - 1e-9
+
+    assert found.low <= found.epochs <= found.high
+    if math.isinf(found.epochs):
+        assert not ahead(10**7)
+    else:
+        assert ahead(math.floor(found.epochs) + 1) or found.gain_s < 1e-6
+        assert found.epochs < 1e-6 or not ahead(math.ceil(found.epochs) - 1)
+
+
+def test_it_pays() -> None:
+    found = of(4000, prepare_s=100.0, stage_s=20.0)  # 60 s an epoch against 15 s
+    assert found.extra_s == pytest.approx(120)
+    assert found.gain_s == pytest.approx(45, rel=0.01)
+    assert found.epochs == pytest.approx(120 / 45, rel=0.01)
+    assert found.low < found.epochs < found.high
+    assert found.sentence == "pays for its preparation (2 min 0 s) after 3 epochs"
+    assert of(1030, prepare_s=100.0).sentence.startswith("pays for its preparation (1 min 40 s) after 5")
+    assert " to " in of(1030, prepare_s=100.0).sentence
+    assert of(4000, prepare_s=10.0).sentence.endswith("after 1 epoch")
+
+
+@pytest.mark.parametrize(
+    ("per_s", "more", "epochs", "words"),
+    [
+        (4000, {}, 0, "faster from the first epoch on"),
+        (4000, {"base_prepare": 50.0}, 0, "faster from the first epoch on"),
+        (500, {}, math.inf, "never pays: it is slower than the baseline"),
+        (500, {"prepare_s": 9.0}, math.inf, "costs 9.00 s of preparation more"),
+        (500, {"base_prepare": 150.0}, math.inf, "ahead for the first 2 epochs only"),
+        (500, {"base_prepare": 10.0}, math.inf, "which the first epoch already costs"),
+        (4000, {"prepare_s": math.nan}, math.nan, "not known"),
+    ],
+)
+def test_in_words(per_s: float, more: dict[str, float], epochs: float, words: str) -> None:
+    found = of(per_s, **more)
+    assert words in found.sentence
+    assert found.epochs == pytest.approx(epochs, nan_ok=True)
+
+
+def test_a_tie_pays_for_nothing() -> None:
+    found = of(1000, prepare_s=50.0)
+    assert "ties with the baseline" in found.sentence
+    assert found.high == math.inf
+    assert "ties in speed" in of(1000).sentence
+    assert "saves 50.0 s" in of(1000, base_prepare=50.0).sentence
+
+
+def test_without_a_baselines_epoch_there_is_none() -> None:
+    made = [entry("base", 1000), entry("a", 2000)]
+    assert break_even(leaderboard(made, baseline=made[0].key, n_train=0)) == ()
+    made[0] = entry("base", 1000, runs=0)
+    assert break_even(leaderboard(made, baseline=made[0].key, n_train=9)) == ()

@@ -1,0 +1,49 @@
+"""Early stop: what is as good is almost never cut, however often one looks; what is clearly slower is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.tournament import cannot_win
+
+
+def looks(rates: np.ndarray, best_low: float) -> bool:
+    """As a runner asks: after each few blocks."""
+    return any(cannot_win(rates[:n], best_low, margin=0) for n in range(20, len(rates) + 1, 5))
+
+
+def test_a_trial_that_is_as_good_is_not_cut_however_often_one_looks() -> None:
+    cut = 0
+    for seed in range(150):
+        seconds = 1e-3 * np.exp(np.random.default_rng(seed).normal(0, 0.1, 400))
+        cut += looks(1 / seconds, 1e3 / math.exp(0.005))  # the true mean of these seconds is e**0.005 ms
+    assert cut <= 5  # 1% of 150 is 1.5; six or more have a chance below 0.5%
+
+
+def test_alike_neighbours_are_not_more_than_they_say() -> None:
+    cut = 0
+    for seed in range(100):
+        walk = np.repeat(np.random.default_rng(seed).normal(0, 0.1, 10), 4)  # fours that are alike
+        cut += cannot_win(1000 * np.exp(walk), 1000.0, margin=0)
+    assert cut <= 5
+
+
+def test_a_slower_trial_is_cut() -> None:
+    rates = 900 * np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
+    assert looks(rates, 1000.0)
+    assert not looks(rates, 890.0)
+    assert not cannot_win(rates[:19], 1000.0)
+    assert not cannot_win(rates[:39], 1000.0, n_min=40)
+    assert cannot_win(np.full(20, 950.0), 1000.0)
+    assert not cannot_win(np.full(20, 955.0), 1000.0)  # near the best: worth its full time
+    assert cannot_win(np.full(20, 955.0), 1000.0, margin=0.01)
+
+
+@pytest.mark.parametrize("best_low", [math.nan, 0.0, -1.0, math.inf])
+def test_without_a_best_nothing_is_cut(best_low: float) -> None:
+    assert not cannot_win(np.full(40, 10.0), best_low)
+    assert not cannot_win(np.empty(0), best_low)
+    assert not cannot_win(np.full(4, 10.0), 1000.0, n_min=2)

@@ -1,0 +1,178 @@
+"""The leaderboard: what is ranked, what ties, and what the order of the entries must not change."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tournament_entries import entry
+
+from vitprof.analysis.tournament import Entry, leaderboard
+
+
+def test_two_alike_tie_and_ten_percent_do_not() -> None:
+    ties = told = covered = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        moments = rng.normal(0, 0.05, 3)  # the machine's, shared by all that ran in the round
+        same, faster = (
+            entry(name, mean, seed=seed, moments=moments + rng.normal(0, 0.005, 3))
+            for name, mean in (("same", 1000), ("faster", 1100))
+        )
+        board = leaderboard([entry("base", 1000, seed=seed, moments=moments), same, faster], baseline=BASE, n_train=0)
+        row, quick = board.row(same.key), board.row(faster.key)
+        assert row is not None
+        assert quick is not None
+        ties += row.tie
+        told += not quick.tie and not row.ties_with_best and board.best == faster.key
+        covered += quick.speed_up_low <= 1.1 <= quick.speed_up_high
+    assert ties >= 36
+    assert told == 40
+    assert covered >= 36
+
+
+BASE = "base/b64/w-/as-is"
+
+
+def test_moments_of_the_machine_cancel_in_the_pairs() -> None:
+    moments = np.array([-0.4, 0.0, 0.4])
+    board = leaderboard(
+        [entry("base", 1000, moments=moments), entry("a", 1200, moments=moments)], baseline=BASE, n_train=0
+    )
+    row = board.row("a/b64/w-/as-is")
+    assert row is not None
+    assert row.high / row.low > 2  # what was seen of it by itself
+    assert row.speed_up_high / row.speed_up_low < 1.08
+    assert not row.tie
+
+
+def test_what_shares_no_round_is_compared_by_itself() -> None:
+    early, late = entry("base", 1000), entry("a", 2000)
+    late = dataclasses.replace(late, outcomes=tuple(dataclasses.replace(o, round=o.round + 10) for o in late.outcomes))
+    row = leaderboard([early, late], baseline=BASE, n_train=0).row(late.key)
+    assert row is not None
+    assert row.speed_up_low < row.speed_up < row.speed_up_high
+    assert row.speed_up == pytest.approx(2, rel=0.03)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(st.floats(1, 1e6), min_size=1, max_size=5))
+def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speeds: list[float]) -> None:
+    entries = [entry(f"s{i}", speed, runs=2, seed=i) for i, speed in enumerate(speeds)]
+    shuffled = list(entries)
+    shuffler.shuffle(shuffled)
+    key = entries[0].key
+    board = leaderboard(entries, baseline=key, n_train=100)
+    assert repr(leaderboard(shuffled, baseline=key, n_train=100)) == repr(board)
+    assert [row.rank for row in board.rows] == list(range(1, len(entries) + 1))
+    rates = [row.samples_per_s for row in board.rows]
+    assert rates == sorted(rates, reverse=True)
+    for row in board.rows:
+        assert row.low <= row.samples_per_s <= row.high
+        assert row.speed_up_low <= row.speed_up <= row.speed_up_high
+
+
+def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
+    waiting = dataclasses.replace(entry("waiting", 1), outcomes=(), status="waiting")
+    failed = entry("failed", 9000, status="failed", reason="out of memory")
+    cut = entry("cut", 500, status="cut", runs=1)
+    board = leaderboard([waiting, failed, entry("base", 1000), cut], baseline=BASE, n_train=0)
+    assert [(row.entry.strategy, row.rank) for row in board.rows] == [
+        ("base", 1),
+        ("cut", 2),
+        ("failed", None),
+        ("waiting", None),
+    ]
+    assert board.best == BASE
+    base, slow, lost, none = board.rows
+    assert (base.speed_up, base.tie, base.ties_with_best) == (1, False, False)
+    assert slow.n_runs == 1
+    assert lost.samples_per_s == pytest.approx(9000, rel=0.02)
+    assert not lost.ties_with_best
+    assert math.isnan(none.samples_per_s)
+    assert math.isnan(none.speed_up)
+    assert not none.tie
+    assert leaderboard([waiting], baseline=waiting.key, n_train=0).best is None
+
+
+def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
+    good = entry("base", 1000, runs=2)
+    lost = dataclasses.replace(good.outcomes[0], status="failed", blocks_per_s=np.full(20, 1.0))
+    odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
+    mixed = dataclasses.replace(good, outcomes=(lost, odd, *good.outcomes))
+    alone, row = (leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
+    assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == (
+        alone.samples_per_s,
+        alone.low,
+        alone.high,
+        2,
+        200,
+    )
+
+
+def test_without_an_interval_nothing_is_told_apart() -> None:
+    few = [
+        dataclasses.replace(
+            e, outcomes=(dataclasses.replace(e.outcomes[0], blocks_per_s=e.outcomes[0].blocks_per_s[:3]),)
+        )
+        for e in (entry("base", 1000), entry("a", 2000))
+    ]
+    row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
+    assert row.speed_up == pytest.approx(2, rel=0.05)
+    assert math.isnan(row.speed_up_low)
+    assert row.tie
+
+
+def test_alike_to_the_last_digit_is_a_tie_and_a_known_difference_is_none() -> None:
+    """On a simulated device every step takes the same time."""
+    made = [entry("base", 1000, noise=0), entry("same", 1000, noise=0), entry("a", 1010, noise=0)]
+    board = leaderboard(made, baseline=BASE, n_train=0)
+    assert [row.tie for row in board.rows] == [False, False, True]
+    assert board.rows[2].speed_up == 1
+
+
+def test_throughput_is_over_time_not_the_mean_of_rates() -> None:
+    blocks = np.array([100.0, 300.0] * 10)  # equally many samples each: 150 a second over all
+    made = entry("base", 1)
+    made = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, blocks_per_s=blocks) for o in made.outcomes))
+    row = leaderboard([made], baseline=BASE, n_train=600).rows[0]
+    assert row.samples_per_s == pytest.approx(150)
+    assert row.epoch_s == pytest.approx(4)
+    assert row.epoch_low == pytest.approx(600 / row.high)
+
+
+def test_epochs_are_measured_for_all_or_for_none() -> None:
+    def board(second: int) -> list[float]:
+        made = [
+            entry("base", 1000, epoch_s=7.0, n_epochs_measured=2),
+            entry("a", 500, epoch_s=20.0, n_epochs_measured=second),
+        ]
+        return [row.epoch_s for row in leaderboard(made, baseline=BASE, n_train=6000).rows]
+
+    assert board(1) == pytest.approx([7, 20])
+    assert board(0) == pytest.approx([6, 12], rel=0.02)
+
+
+def test_figures_of_the_runs() -> None:
+    made = entry("base", 1000, gpu_mem_peak_bytes=5e8, gpu_util_pct_mean=40.0, device_idle_frac=0.5, rss_peak_bytes=2e9)
+    worst = dataclasses.replace(made.outcomes[0].summary, gpu_mem_peak_bytes=6e8, gpu_util_pct_mean=math.nan)  # type: ignore[type-var]
+    made = dataclasses.replace(
+        made, outcomes=(dataclasses.replace(made.outcomes[0], summary=worst), *made.outcomes[1:])
+    )
+    row = leaderboard([made], baseline=BASE, n_train=0).rows[0]
+    assert (row.gpu_mem_bytes, row.gpu_util_pct, row.device_idle_frac, row.rss_bytes) == (6e8, 40, 0.5, 2e9)
+    assert math.isnan(row.epoch_s)
+    running = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, summary=None) for o in made.outcomes))
+    assert leaderboard([running], baseline=BASE, n_train=0).rows[0].n_steps == 0
+
+
+@pytest.mark.parametrize(("keys", "baseline"), [(("a", "a"), "a/b64/w-/as-is"), (("a", "b"), "c")])
+def test_keys_are_checked(keys: tuple[str, ...], baseline: str) -> None:
+    made: list[Entry] = [entry(key, 1) for key in keys]
+    with pytest.raises(ValueError, match=r"same key|none of"):
+        leaderboard(made, baseline=baseline, n_train=0)

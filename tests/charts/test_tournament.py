@@ -1,0 +1,144 @@
+"""Charts of a tournament."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import plotly.graph_objects as go
+import pytest
+from tournament_entries import entry
+
+from vitprof.analysis.tournament import Leaderboard, article_table, leaderboard, pareto
+from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
+
+GIB = 2.0**30
+BASE = entry("per-sample", 1000, prepare_s=0.0, rss_peak_bytes=0.5 * GIB)
+
+
+def board() -> Leaderboard:
+    made = [
+        BASE,
+        entry("pt-memory", 8000, prepare_s=90.0, rss_peak_bytes=2 * GIB, gpu_mem_peak_bytes=1.5 * GIB),
+        entry("pt-memory", 9000, batch_size=512, prepare_s=90.0, rss_peak_bytes=2 * GIB),
+        entry("memmap", 8950, batch_size=512, seed=2, prepare_s=20.0, rss_peak_bytes=GIB),
+        entry("lmdb<b>", 500, batch_size=512, prepare_s=50.0, rss_peak_bytes=3 * GIB, status="cut", reason="too slow"),
+        entry("hdf5", 0, runs=0, batch_size=512, status="failed", reason="no <i>room</i>"),
+    ]
+    return leaderboard(made, baseline=BASE.key, n_train=60_000)
+
+
+EMPTY = leaderboard([dataclasses.replace(BASE, outcomes=(), status="waiting")], baseline=BASE.key, n_train=60_000)
+
+
+def figures(found: Leaderboard) -> list[go.Figure]:
+    table = article_table(found)
+    charts = [article_heat(table), article_heat(table, "speed_up"), throughput_bars(found), break_even_chart(found)]
+    return charts + [pareto_chart(found, cost) for cost in COSTS]
+
+
+@pytest.mark.parametrize("found", [board(), EMPTY], ids=["full", "empty"])
+def test_each_has_a_title_units_words_and_no_colours_of_a_theme(found: Leaderboard) -> None:
+    for figure in figures(found):
+        assert figure.layout.title.text
+        assert len(figure.layout.meta["alt"]) > 20
+        assert figure.layout.xaxis.title.text
+        assert figure.layout.paper_bgcolor is None
+        assert figure.layout.font.color is None
+        assert "<b>" not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_heat_is_in_words_and_what_failed_is_empty() -> None:
+    heat, empty = article_heat(article_table(board())).data
+    assert list(heat.x) == ["64", "512"]
+    rows = {name: number for number, name in enumerate(heat.y)}
+    at = rows["pt-memory"]
+    assert heat.z[at][0] == pytest.approx(math.log10(60 / 8), abs=0.02)
+    assert heat.text[at][0].endswith(" s")
+    for words in ("pt-memory, batch 64", "an epoch", "samples/s", "times the baseline", "GPU memory 1.50 GiB"):
+        assert words in heat.hovertext[at][0]
+    assert heat.z[rows["hdf5"]][1] is None
+    cols = (empty.x, empty.y, empty.text, empty.hovertext)
+    cells = {(x, y): (text, hover) for x, y, text, hover in zip(*cols, strict=True)}
+    assert cells["512", "hdf5"] == ("failed", "hdf5, batch 512<br>failed: no &lt;i&gt;room&lt;/i&gt;")
+    assert cells["64", "memmap"] == ("", "memmap, batch 64<br>not part of the tournament")
+    assert heat.z[rows["lmdb&lt;b&gt;"]][1] is not None
+    assert "cut: too slow" in heat.hovertext[rows["lmdb&lt;b&gt;"]][1]
+
+
+def test_heat_of_speed_ups_marks_ties() -> None:
+    made = [entry("base", 1000), entry("same", 1000, seed=1), entry("a", 3000)]
+    table = article_table(leaderboard(made, baseline=made[0].key, n_train=0))
+    (heat,) = article_heat(table, "speed_up").data
+    texts = {name: row[0] for name, row in zip(heat.y, heat.text, strict=True)}
+    assert "(tie)" in texts["same"]
+    assert "(tie)" not in texts["a"]
+    assert "x" in texts["a"]
+    ticks = [float(t.replace(",", "")) for t in heat.colorbar.ticktext]
+    assert heat.colorbar.tickvals == pytest.approx([math.log10(t) for t in ticks])
+    assert all(0.9 < t < 3.2 for t in ticks)
+
+
+def test_bars_have_intervals_ties_and_the_baseline() -> None:
+    found = board()
+    figure = throughput_bars(found)
+    groups = {trace.name: trace for trace in figure.data}
+    assert list(groups["fastest"].y) == ["pt-memory, batch 512"]
+    assert list(groups["ties with the fastest"].y) == ["memmap, batch 512"]
+    assert groups["ties with the fastest"].marker.pattern.shape == "/"
+    assert set(groups["slower"].y) == {"pt-memory, batch 64", "per-sample, batch 64", "lmdb&lt;b&gt;, batch 512"}
+    best = found.rows[0]
+    rim, whiskers, words = figure.data[-3:]
+    for trace in (rim, whiskers):
+        assert trace.error_x.array[0] == pytest.approx(best.high - best.samples_per_s)
+        assert trace.error_x.arrayminus[0] == pytest.approx(best.samples_per_s - best.low)
+    assert rim.error_x.thickness > whiskers.error_x.thickness
+    assert [text.strip() for text in words.text][-2:] == ["baseline", "0.503x"]
+    assert max(words.x) < figure.layout.xaxis.range[1]
+    base = found.row(BASE.key)
+    assert base is not None
+    assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]
+    assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
+    assert figure.layout.yaxis.categoryarray[0] == "pt-memory, batch 512"
+
+
+def test_the_front_is_drawn_and_labelled() -> None:
+    found = board()
+    on, off = pareto_chart(found, "rss_bytes").data
+    assert list(on.x) == pytest.approx([0.5, 1, 2])
+    assert len(on.x) == len(pareto(found, "rss_bytes"))
+    assert on.line.shape == "hv"
+    assert list(on.text) == ["per-sample, batch 64", "memmap, batch 512", "pt-memory, batch 512"]
+    assert list(on.marker.symbol) == ["diamond", "circle", "circle"]
+    assert off.mode == "markers"
+    assert "memory of the processes: 3.00 GiB" in off.hovertext[-1]
+    assert "(GiB)" in pareto_chart(found, "rss_bytes").layout.xaxis.title.text
+    assert "(s)" in pareto_chart(found, "prepare_s").layout.xaxis.title.text
+    assert "MiB" in pareto_chart(found, "disk_bytes").layout.xaxis.title.text
+
+
+def test_break_even_marks_where_lines_cross() -> None:
+    figure = break_even_chart(board())
+    *lines, marks = figure.data
+    assert lines[0].name == "per-sample, batch 64 (baseline)"
+    assert lines[0].line.dash == "dash"
+    assert lines[0].y[-1] / lines[0].x[-1] == pytest.approx(1, rel=0.02)  # 60 s an epoch, in minutes
+    assert "(min)" in figure.layout.yaxis.title.text
+    assert marks.name == "break-even"
+    assert len(marks.x) == 3  # the slow one never pays
+    by_name = {line.name: line for line in lines}
+    for x, y, hover in zip(marks.x, marks.y, marks.hovertext, strict=True):
+        line = by_name[hover.split("<br>")[0]]
+        slope = (line.y[-1] - line.y[0]) / (line.x[-1] - line.x[0])
+        assert y == pytest.approx(line.y[0] + slope * x)
+        assert "pays for its preparation" in hover
+    assert "an hour" not in lines[1].hovertext[0]
+    assert "for 0 epochs" in lines[1].hovertext[0]
+    assert not break_even_chart(EMPTY).data
+
+
+def test_only_as_many_lines_as_colours() -> None:
+    made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
+    lines = break_even_chart(leaderboard(made, baseline=made[0].key, n_train=60_000)).data[:-1]
+    assert len(lines) == 8
+    assert len({line.line.color for line in lines}) == 8

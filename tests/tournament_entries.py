@@ -1,0 +1,55 @@
+"""Settings whose throughput is drawn from a known distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitprof.analysis.tournament import Entry, Outcome, trial_key
+from vitprof.records import RunSummary
+
+
+def entry(
+    strategy: str,
+    per_s: float,
+    *,
+    noise: float = 0.02,
+    runs: int = 3,
+    seed: int = 0,
+    moments: np.ndarray | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+    page_cache: str = "as-is",
+    status: str = "done",
+    reason: str = "",
+    prepare_s: float = 0.0,
+    disk: float = 0.0,
+    ram: float = 0.0,
+    **summary: float,
+) -> Entry:
+    """A setting of mean `per_s`; blocks vary by the share `noise`, whole rounds by `moments`, (runs,) logarithms."""
+    rng = np.random.default_rng([seed, *strategy.encode(), batch_size])
+    shifts = np.zeros(runs) if moments is None else moments
+    outcomes = tuple(
+        Outcome(
+            number + 1,
+            number + 100,
+            "done",
+            per_s * np.exp(shifts[number] + rng.normal(0, noise, 20)),
+            RunSummary(**({"n_steady_steps": 100} | summary)),
+        )
+        for number in range(runs)
+    )
+    key = trial_key(strategy, batch_size, workers, page_cache)
+    return Entry(
+        key,
+        strategy,
+        batch_size,
+        workers,
+        page_cache,
+        outcomes,
+        status,
+        reason,
+        prepare_s,
+        disk,
+        ram,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,41 @@
+"""What a tournament found: arrays and summaries of its runs in, leaderboard, fronts and one recommendation out."""
+
+from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, ArticleTable, article_table
+from vitprof.analysis.tournament.blocks import block_rates
+from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
+from vitprof.analysis.tournament.early import cannot_win
+from vitprof.analysis.tournament.entries import OUT, Entry, Outcome, Status, in_words, trial_key
+from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
+from vitprof.analysis.tournament.leaderboard import Leaderboard, Row, leaderboard
+from vitprof.analysis.tournament.pareto import Cost, cost, pareto
+from vitprof.analysis.tournament.recommend import Recommendation, recommend
+
+__all__ = [
+    "OUT",
+    "ArticleCell",
+    "ArticleLine",
+    "ArticleTable",
+    "BreakEven",
+    "Candidate",
+    "Cost",
+    "Entry",
+    "Leaderboard",
+    "Outcome",
+    "Recommendation",
+    "Row",
+    "Rung",
+    "Status",
+    "article_table",
+    "block_rates",
+    "break_even",
+    "cannot_win",
+    "cost",
+    "in_words",
+    "leaderboard",
+    "pareto",
+    "recommend",
+    "rungs",
+    "setup_s",
+    "survivors",
+    "trial_key",
+]

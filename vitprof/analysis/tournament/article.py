@@ -1,0 +1,79 @@
+"""The table of the article (REFERENCE 1): seconds for an epoch, GPU memory and GPU-util by batch size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vitprof.analysis.tournament.entries import Status, in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+
+
+@dataclass(frozen=True)
+class ArticleCell:
+    """A setting at one batch size. NaN where there is no figure; `status` and `reason` then say why."""
+
+    key: str
+    status: Status
+    reason: str
+    epoch_s: float
+    low: float
+    high: float
+    gpu_mem_bytes: float
+    gpu_util_pct: float
+    samples_per_s: float
+    speed_up: float
+    tie: bool
+
+
+@dataclass(frozen=True)
+class ArticleLine:
+    """A setting at all batch sizes."""
+
+    name: str
+    """The strategy, its workers and its page cache: "pt-memory, 2 workers, cold"."""
+    cells: tuple[ArticleCell | None, ...]
+    """In the order of the table's batch sizes; None where it was not part of the tournament."""
+
+
+@dataclass(frozen=True)
+class ArticleTable:
+    """Rows are settings, columns are batch sizes."""
+
+    batch_sizes: tuple[int, ...]
+    """Ascending."""
+    lines: tuple[ArticleLine, ...]
+
+
+def article_table(board: Leaderboard) -> ArticleTable:
+    """The leaderboard as the article prints it; the settings' order is that of their best rank, unranked ones last."""
+    batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
+    lines: dict[tuple[str, int | None, str], dict[int, Row]] = {}
+    for row in board.rows:  # the ranked ones come first, by rank
+        entry = row.entry
+        lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[entry.batch_size] = row
+    return ArticleTable(
+        batches,
+        tuple(
+            ArticleLine(
+                in_words(next(iter(cells.values())).entry, batch=False),
+                tuple(_cell(cells[batch]) if batch in cells else None for batch in batches),
+            )
+            for cells in lines.values()
+        ),
+    )
+
+
+def _cell(row: Row) -> ArticleCell:
+    return ArticleCell(
+        key=row.key,
+        status=row.entry.status,
+        reason=row.entry.reason,
+        epoch_s=row.epoch_s,
+        low=row.epoch_low,
+        high=row.epoch_high,
+        gpu_mem_bytes=row.gpu_mem_bytes,
+        gpu_util_pct=row.gpu_util_pct,
+        samples_per_s=row.samples_per_s,
+        speed_up=row.speed_up,
+        tie=row.tie,
+    )

@@ -1,0 +1,106 @@
+"""Break-even: after how many epochs a faster setting has paid for its preparation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vitprof import formats
+from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """A setting against the baseline, over the whole training."""
+
+    key: str
+    epochs: float
+    """From here on its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
+    low: float
+    """Fewest epochs that the 95% interval of its speed-up allows."""
+    high: float
+    """Most epochs that it allows; inf where it may never pay."""
+    extra_s: float
+    """Seconds before the first epoch beyond the baseline's: building the storage and staging."""
+    gain_s: float
+    """Seconds that an epoch is shorter than the baseline's."""
+    sentence: str
+    """In words: "pays for its preparation (12 s) after 3 epochs"."""
+
+
+def setup_s(row: Row) -> float:
+    """Seconds before a training's first epoch that the setting costs once: building its storage, and staging.
+
+    Staging is done at the start of each run, so it counts at each training; 0 where nothing is staged. Building is
+    counted in full, though it is needed only once for a data set. NaN where that time is not known.
+    """
+    staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
+    return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
+
+
+def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
+    """For each ranked setting but the baseline, by rank: when setup + epochs * epoch time falls below the baseline's.
+
+    That is at extra / gain, both against the baseline. The interval is the one that the speed-up's gives; where that
+    holds 1 its upper end is infinite. Empty while the baseline has no figures.
+    """
+    base = board.row(board.baseline)
+    if base is None or not math.isfinite(base.epoch_s):
+        return ()
+    return tuple(_of(row, base) for row in board.rows if row.rank is not None and row.key != base.key)
+
+
+def _of(row: Row, base: Row) -> BreakEven:
+    extra = setup_s(row) - setup_s(base)
+    # Measured epochs hold the wait at their start too: their ratio is near the speed-up, not equal to it.
+    scale = base.epoch_s / row.epoch_s / row.speed_up
+
+    def gain(speed_up: float) -> float:
+        return base.epoch_s * (1 - 1 / (speed_up * scale))
+
+    gains = (gain(row.speed_up), gain(row.speed_up_high), gain(row.speed_up_low))
+    epochs, low, high = (_epochs(extra, g) for g in gains)
+    return BreakEven(row.key, epochs, low, high, extra, gains[0], _sentence(row, extra, gains[0], (epochs, low, high)))
+
+
+def _epochs(extra: float, gain: float) -> float:
+    if math.isnan(extra) or math.isnan(gain):
+        return math.nan
+    if gain <= 0:
+        return 0.0 if gain == 0 and extra < 0 else math.inf
+    return max(0.0, extra / gain)
+
+
+def _sentence(row: Row, extra: float, gain: float, found: tuple[float, float, float]) -> str:
+    epochs, low, high = found
+    cost = formats.seconds(abs(extra))
+    if math.isnan(epochs):
+        return "not known: the time of its preparation was not measured"
+    if row.tie:
+        if extra > 0:
+            return f"cannot be said to pay for its preparation ({cost}): its speed ties with the baseline's"
+        saved = f": saves {cost} of preparation and ties in speed" if extra < 0 else ": ties in speed"
+        return f"nothing to pay for{saved}"
+    if gain < 0 and extra < 0:
+        ahead = math.floor(extra / gain)
+        until = f"ahead for the first {_count(ahead)} only" if ahead else "which the first epoch already costs"
+        return f"slower, but saves {cost} of preparation: {until}"
+    if math.isinf(epochs):
+        return "never pays: it is slower than the baseline" + (
+            f" and costs {cost} of preparation more" if extra else ""
+        )
+    if epochs == 0:
+        return "faster from the first epoch on: no preparation to pay for"
+    spread = ""
+    if math.isfinite(low) and (_whole(low), _whole(high)) != (_whole(epochs), _whole(epochs)):
+        spread = f" ({_whole(low):,} to {f'{_whole(high):,}' if math.isfinite(high) else 'never'})"
+    return f"pays for its preparation ({cost}) after {_count(_whole(epochs))}{spread}"
+
+
+def _whole(epochs: float) -> float:
+    """Whole epochs after which the total is no more than the baseline's."""
+    return math.ceil(epochs) if math.isfinite(epochs) else epochs
+
+
+def _count(epochs: float) -> str:
+    return "1 epoch" if epochs == 1 else f"{epochs:,} epochs"

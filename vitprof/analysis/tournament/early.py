@@ -1,0 +1,48 @@
+"""Early stop: a trial that cannot win any more need not run to its end."""
+
+from __future__ import annotations
+
+import math
+
+from vitprof.analysis.tournament.entries import Floats
+from vitprof.analysis.tournament.spread import usable
+
+ALPHA = 0.01
+"""Chance of cutting short a trial that is as good as the best's lower bound, over all looks together."""
+MIN_BLOCKS = 20
+"""The bound is asymptotic: with fewer blocks its spread is not known well enough."""
+MARGIN = 0.05
+"""Runs of one setting differ by some percent from one moment of the machine to another, which a single run cannot show;
+and what is within 5% of the best is worth its full time."""
+MIN_FOURS = 2
+"""Groups of four that a variance needs."""
+
+
+def cannot_win(entry_blocks: Floats, best_low: float, *, n_min: int = MIN_BLOCKS, margin: float = MARGIN) -> bool:
+    """Whether the upper 99% bound of a trial's throughput so far, and a `margin` more, lies below `best_low`.
+
+    `entry_blocks` are samples/s of its blocks so far (`block_rates`), (n,) in order; `best_low` is the lower end of the
+    best setting's interval (`Row.low`), samples/s; NaN where there is none yet. False with fewer than `n_min` blocks.
+
+    The question is asked again and again while a trial runs, and a usual bound would be crossed by chance sooner or
+    later. This one holds at all times together: the one-sided asymptotic confidence sequence of Waudby-Smith, Arbour,
+    Sinha, Kennedy and Ramdas (Annals of Statistics 2024), tightest at `n_min` blocks. Neighbouring blocks
+    may be alike, so the spread is the largest of those of single blocks, pairs and fours.
+    """
+    blocks = usable(entry_blocks)
+    if len(blocks) < max(n_min, MIN_FOURS * 4) or not math.isfinite(best_low):
+        return False
+    seconds = 1 / blocks
+    deviation = math.sqrt(max(_variance_of_one(seconds, group) for group in (1, 2, 4)))
+    log_alpha = -2 * math.log(2 * ALPHA)
+    rho2 = (log_alpha + math.log(log_alpha + 1)) / n_min
+    n = len(seconds)
+    scale = n * rho2 + 1
+    bound = math.sqrt(2 * scale / (n * n * rho2) * math.log(1 + math.sqrt(scale) / (2 * ALPHA)))
+    return bool(seconds.mean() - deviation * bound > (1 + margin) / best_low) if best_low > 0 else False
+
+
+def _variance_of_one(values: Floats, group: int) -> float:
+    """Variance of a single value as the means of `group` neighbours show it; larger where neighbours are alike."""
+    means = values[: len(values) // group * group].reshape(-1, group).mean(axis=1)
+    return float(means.var(ddof=1)) * group

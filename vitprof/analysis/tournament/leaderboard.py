@@ -1,0 +1,189 @@
+"""The leaderboard of a tournament: each setting's throughput, and its speed-up over the baseline, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.headroom import ROUNDING
+from vitprof.analysis.tournament.entries import OUT, Entry
+from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable
+from vitprof.records import RunSummary
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the leaderboard."""
+
+    rank: int | None
+    """From 1; None where there is nothing to rank: no figures yet, failed or refused."""
+    entry: Entry
+    n_runs: int
+    """Runs behind the figures."""
+    n_steps: int
+    """Steady steps of these runs together, of those that have ended."""
+    samples_per_s: float
+    """Geometric mean over the runs; NaN without figures, as all that follows."""
+    low: float
+    """Lower end of its 95% interval."""
+    high: float
+    """Upper end."""
+    speed_up: float
+    """Over the baseline, paired by round; 1 for the baseline itself."""
+    speed_up_low: float
+    speed_up_high: float
+    tie: bool
+    """Whether the interval of the speed-up contains 1: no difference can be told. False for the baseline itself."""
+    ties_with_best: bool
+    """Whether no difference from the best can be told. False for the best itself."""
+    epoch_s: float
+    epoch_low: float
+    epoch_high: float
+    gpu_mem_bytes: float
+    """Highest device memory of any run."""
+    gpu_util_pct: float
+    """Mean of NVML's utilisation over the runs."""
+    device_idle_frac: float
+    """Mean share of the steady time that the device did not compute."""
+    rss_bytes: float
+    """Highest resident memory of any run's processes."""
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """All settings, the ranked ones first, by rank."""
+
+    rows: tuple[Row, ...]
+    baseline: str
+    """Key of the setting that the speed-ups are over."""
+    best: str | None
+    """Key of the fastest setting; None while nothing is ranked."""
+    n_train: int
+    """Training images of an epoch; 0 where it is not known."""
+
+    def row(self, key: str) -> Row | None:
+        """The line of this setting."""
+        return next((row for row in self.rows if row.key == key), None)
+
+
+def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
+    """Rank `entries` by throughput. The order they are given in changes nothing.
+
+    `baseline` is the key of the setting that the speed-ups are over; NaN where it gave no figures. `seed` is that of
+    the bootstrap. Failed and refused trials keep the figures of their earlier rounds and are not ranked.
+
+    An epoch's time is what was measured (`RunSummary.epoch_s`) where every ranked run saw a whole epoch, and n_train /
+    samples_per_s for all otherwise: a fast setting's measured epochs hold the wait at their start, which the
+    extrapolated one of a slow setting would not. Raises ValueError for two entries with one key, or a baseline that is
+    not among them.
+    """
+    by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
+    if len(by_key) < len(entries):
+        raise ValueError("two entries of the tournament have the same key")
+    if baseline not in by_key:
+        raise ValueError(f"the baseline {baseline!r} is none of the tournament's entries")
+    runs = {key: measured(entry, seed) for key, entry in by_key.items()}
+    own = {key: spread(runs[key]) for key in by_key}
+    speeds = {key: throughput(runs[key], [s for k, s in own.items() if k != key]) for key in by_key}
+    ranked = [key for key, e in by_key.items() if e.status not in OUT and math.isfinite(speeds[key].value)]
+    ranked.sort(key=lambda key: (-speeds[key].value, key))
+    best = ranked[0] if ranked else None
+    gains = _ratios(runs, baseline)
+    to_best = _ratios(runs, best) if best else dict.fromkeys(by_key, UNKNOWN)
+    whole_epochs = all(_saw_whole_epochs(by_key[key], runs[key]) for key in ranked)
+    rest = [key for key in by_key if key not in ranked]
+    rows = tuple(
+        _row(
+            ranked.index(key) + 1 if key in ranked else None,
+            by_key[key],
+            runs[key],
+            speeds[key],
+            gains[key],
+            tie=key != baseline and _tie(gains[key]),
+            ties_with_best=key in ranked and key != best and _tie(to_best[key]),
+            n_train=n_train,
+            whole_epochs=whole_epochs,
+        )
+        for key in (*ranked, *rest)
+    )
+    return Leaderboard(rows, baseline, best, n_train)
+
+
+def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
+    """Throughput of each setting over that of `base`, by key."""
+    spreads = {key: spread(mine, runs[base]) for key, mine in runs.items() if key != base}
+    found = {}
+    for key, mine in runs.items():
+        others = [s for k, s in spreads.items() if k != key]
+        found[key] = ratio(mine, runs[base], others) if key != base else Interval(1.0, 1.0, 1.0) if mine else UNKNOWN
+    return found
+
+
+def _tie(gain: Interval) -> bool:
+    """Whether no difference can be told: without an interval it cannot."""
+    return math.isfinite(gain.value) and not (gain.low > 1 + ROUNDING or gain.high < 1 - ROUNDING)
+
+
+def _counted(entry: Entry, runs: Rounds) -> list[RunSummary]:
+    """Summaries of the runs that the figures rest on, as far as they have ended."""
+    last = {o.round: o.summary for o in entry.outcomes if o.status not in OUT and len(usable(o.blocks_per_s))}
+    return [s for number, s in last.items() if number in runs and s is not None]
+
+
+def _saw_whole_epochs(entry: Entry, runs: Rounds) -> bool:
+    summaries = _counted(entry, runs)
+    return len(summaries) == len(runs) and all(s.n_epochs_measured and s.epoch_s > 0 for s in summaries)
+
+
+def _row(
+    rank: int | None,
+    entry: Entry,
+    runs: Rounds,
+    speed: Interval,
+    gain: Interval,
+    *,
+    tie: bool,
+    ties_with_best: bool,
+    n_train: int,
+    whole_epochs: bool,
+) -> Row:
+    summaries = _counted(entry, runs)
+    epoch_s = n_train / speed.value if n_train else math.nan
+    if whole_epochs and _saw_whole_epochs(entry, runs) and runs:
+        epoch_s = math.exp(math.fsum(math.log(s.epoch_s) for s in summaries) / len(summaries))
+
+    def known(name: str) -> list[float]:
+        values = [float(getattr(s, name)) for s in summaries]
+        return [v for v in values if math.isfinite(v)]
+
+    def mean(name: str) -> float:
+        values = known(name)
+        return math.fsum(values) / len(values) if values else math.nan
+
+    return Row(
+        rank=rank,
+        entry=entry,
+        n_runs=len(runs),
+        n_steps=sum(s.n_steady_steps for s in summaries),
+        samples_per_s=speed.value,
+        low=speed.low,
+        high=speed.high,
+        speed_up=gain.value,
+        speed_up_low=gain.low,
+        speed_up_high=gain.high,
+        tie=tie,
+        ties_with_best=ties_with_best,
+        epoch_s=epoch_s,
+        epoch_low=epoch_s * speed.value / speed.high,
+        epoch_high=epoch_s * speed.value / speed.low,
+        gpu_mem_bytes=max(known("gpu_mem_peak_bytes"), default=math.nan),
+        gpu_util_pct=mean("gpu_util_pct_mean"),
+        device_idle_frac=mean("device_idle_frac"),
+        rss_bytes=max(known("rss_peak_bytes"), default=math.nan),
+    )

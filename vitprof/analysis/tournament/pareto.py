@@ -1,0 +1,32 @@
+"""The Pareto front: settings that no other one beats in both throughput and cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+
+Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
+
+
+def cost(row: Row, against: Cost) -> float:
+    """What the setting costs: bytes, or seconds for "prepare_s"; NaN where it is not known."""
+    return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
+
+
+def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
+    """Keys of the settings on the front, the cheapest first: no other one has at least their throughput for at most
+    their cost, and is better in one of the two (Pareto, Manuale di economia politica, 1906, chapter 3).
+
+    Of ranked settings whose cost is known, by their estimates: intervals are left to the reader. Settings that are
+    alike in both stand on it together.
+    """
+    known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
+    known.sort(key=lambda row: (cost(row, against), -row.samples_per_s, row.key))
+    front: list[Row] = []
+    for row in known:
+        same = front and (cost(row, against), row.samples_per_s) == (cost(front[-1], against), front[-1].samples_per_s)
+        if not front or same or row.samples_per_s > front[-1].samples_per_s:
+            front.append(row)
+    return tuple(row.key for row in front)

@@ -1,0 +1,12 @@
+"""Charts of a tournament: the article's table in colours, the leaderboard, the Pareto front and break-even.
+
+Each figure has a title, and its content in words for those who do not see it as `figure.layout.meta["alt"]`. Colours
+of text and paper are left to the page, so that they suit its light or dark theme.
+"""
+
+from vitprof.charts.tournament.bars import throughput_bars
+from vitprof.charts.tournament.break_even import break_even_chart
+from vitprof.charts.tournament.heat import article_heat
+from vitprof.charts.tournament.pareto import COSTS, pareto_chart
+
+__all__ = ["COSTS", "article_heat", "break_even_chart", "pareto_chart", "throughput_bars"]

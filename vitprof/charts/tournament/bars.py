@@ -1,0 +1,99 @@
+"""The leaderboard as bars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from vitprof import formats
+from vitprof.analysis.tournament import Leaderboard, Row, in_words
+from vitprof.charts.style import MARGIN, axis, plain
+from vitprof.charts.tournament.shared import BASELINE, BELOW, FRONT, REST, finish, row_words
+
+
+def throughput_bars(board: Leaderboard) -> go.Figure:
+    """samples/s of the ranked settings as bars with 95% intervals, the fastest on top, and the baseline as a line.
+
+    What cannot be told from the fastest is hatched. Beside each stands its speed-up, and if it ties with the baseline.
+    """
+    ranked = [row for row in board.rows if row.rank is not None]
+    figure = go.Figure()
+    groups = {"fastest": ("", FRONT), "ties with the fastest": ("/", FRONT), "slower": ("", REST)}
+    for group, (hatched, colour) in groups.items():
+        rows = [row for row in ranked if _group(row, board) == group]
+        if not rows:
+            continue
+        figure.add_bar(
+            x=[row.samples_per_s for row in rows],
+            y=[plain(in_words(row.entry)) for row in rows],
+            orientation="h",
+            name=group,
+            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": hatched}},
+            hovertext=[row_words(row, board) for row in rows],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    if ranked:
+        figure.add_traces(_intervals(ranked, board))
+    base = board.row(board.baseline)
+    if base is not None and math.isfinite(base.samples_per_s):
+        figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
+    names = [plain(in_words(row.entry)) for row in ranked]
+    best = ranked[0] if ranked else None
+    ties = sum(row.ties_with_best for row in ranked)
+    alt = "Throughput of each setting: no figures yet."
+    if best is not None:
+        alt = (
+            f"Throughput of {len(ranked)} settings; the fastest is {in_words(best.entry)} with "
+            f"{formats.number(best.samples_per_s, 'samples/s')}; {ties} tie with it."
+        )
+    return finish(
+        figure,
+        "Throughput (dashed: the baseline)",
+        alt,
+        margin=MARGIN | {"l": 16},
+        legend=BELOW,
+        showlegend=True,
+        xaxis=axis("throughput (samples/s)", range=[0, 1.22 * max(_ends(ranked))] if ranked else None),
+        yaxis={"type": "category", "autorange": "reversed", "automargin": True, "fixedrange": True}
+        | {"categoryorder": "array", "categoryarray": names},
+    )
+
+
+def _ends(rows: Sequence[Row]) -> list[float]:
+    """How far bar and interval reach."""
+    return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
+
+
+def _intervals(rows: Sequence[Row], board: Leaderboard) -> list[go.Scatter]:
+    """The 95% intervals, dark with a light rim to be seen on any bar and in either theme, and what stands beside."""
+    names = [plain(in_words(row.entry)) for row in rows]
+    traces = []
+    for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
+        whisker = {
+            "type": "data",
+            "symmetric": False,
+            "array": [row.high - row.samples_per_s for row in rows],
+            "arrayminus": [row.samples_per_s - row.low for row in rows],
+            "color": colour,
+            "thickness": thickness,
+            "width": 5,
+        }
+        speeds = [row.samples_per_s for row in rows]
+        traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
+    texts = [f" {_bar_text(row, board)}" for row in rows]
+    traces.append(go.Scatter(x=_ends(rows), y=names, text=texts, mode="text", textposition="middle right"))
+    return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
+
+
+def _group(row: Row, board: Leaderboard) -> str:
+    return "fastest" if row.key == board.best else "ties with the fastest" if row.ties_with_best else "slower"
+
+
+def _bar_text(row: Row, board: Leaderboard) -> str:
+    if row.key == board.baseline:
+        return "baseline"
+    if not math.isfinite(row.speed_up):
+        return ""
+    return f"{formats.number(row.speed_up)}x{', tie' if row.tie else ''}"

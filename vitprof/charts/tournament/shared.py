@@ -1,0 +1,72 @@
+"""What the charts of a tournament share: units of axes, titles, and a setting's figures in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from vitprof import formats
+from vitprof.analysis.tournament import Leaderboard, Row, in_words
+from vitprof.charts.style import GPU_UTIL, MARGIN, TRUE, plain
+
+FRONT, REST = GPU_UTIL, TRUE
+"""The best and the Pareto front; what is neither."""
+BASELINE = "#808080"
+"""What the others are compared with: as far from white paper as from the dark theme's, 4 to 1."""
+BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
+"""The legend, under the chart: it may take several lines where the page is narrow, and the title stands above."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What an axis is told in."""
+
+    name: str
+    size: float
+
+
+def unit_for(most: float, units: Sequence[Unit]) -> Unit:
+    """The largest unit in which `most` is at least 1, else the first."""
+    return next((unit for unit in reversed(units) if most >= unit.size), units[0])
+
+
+BYTES = (Unit("MiB", 2.0**20), Unit("GiB", 2.0**30))
+TIMES = (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0))
+
+
+def time_unit(most_s: float) -> Unit:
+    return unit_for(most_s / 2, TIMES)  # minutes from 2 min on, hours from 2 h on
+
+
+def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
+    heading = {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 1, "yref": "container"}
+    heading |= {"xanchor": "left", "yanchor": "top", "pad": {"t": 6, "l": 4}, "automargin": False}
+    return figure.update_layout(title=heading, meta={"alt": alt}, **({"margin": MARGIN} | layout))
+
+
+def spread_words(low: float, high: float, words: Any) -> str:
+    return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def row_words(row: Row, board: Leaderboard) -> str:
+    runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
+    steps = f", {row.n_steps:,} steps" if row.n_steps else ""
+    speed = formats.number(row.samples_per_s, "samples/s")
+    said = [
+        f"{row.rank}. {plain(in_words(row.entry))}" if row.rank is not None else plain(in_words(row.entry)),
+        f"{speed}{spread_words(row.low, row.high, formats.number)}, {runs}{steps}",
+    ]
+    if row.key == board.baseline:
+        said.append("the baseline")
+    elif math.isfinite(row.speed_up):
+        times = f"{formats.number(row.speed_up)}{spread_words(row.speed_up_low, row.speed_up_high, formats.number)}"
+        said.append(f"{times} times the baseline{', a tie' if row.tie else ''}")
+    if row.ties_with_best:
+        said.append("cannot be told from the fastest")
+    if row.entry.status == "cut":
+        said.append(f"cut short{': ' + plain(row.entry.reason) if row.entry.reason else ''}")
+    return "<br>".join(said)
