@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -41,6 +42,26 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VITPROF_HOME", str(home))
     monkeypatch.delenv("VITPROF_DB", raising=False)
     return home
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests that measure time, marked `alone`, run while no other process of this pytest (-n 2) runs a test.
+
+    Everybody passes the turnstile, so that one who waits there for an empty room gets it. Files that are there anyway
+    serve as locks.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+    with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        fcntl.flock(room, wanted)
+        fcntl.flock(turnstile, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(room, fcntl.LOCK_UN)  # closing is not enough where a child process has the file too
 
 
 @pytest.fixture(autouse=True)

@@ -177,8 +177,9 @@ def mapped_files(under: Path) -> set[str]:
 
 def loose_files(home: Path) -> set[str]:
     """What a job may only leave for as long as it runs."""
-    places = [home / "locations", Path("/dev/shm") / f"vitprof-{os.getuid()}"]
-    return {str(path) for place in places if place.is_dir() for path in place.rglob("*") if path.is_file()}
+    ram_disk = Path("/dev/shm") / f"vitprof-{os.getuid()}"  # where other programs have theirs too
+    found = [*(home / "locations").rglob("*"), *ram_disk.rglob(f"*.{os.getpid()}.*/**/*")]
+    return {str(path) for path in found if path.is_file()}
 
 
 @pytest.mark.parametrize(("name", "parts"), list(cases()))

@@ -10,6 +10,7 @@ from engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F401
 from vitprof.selftest import CASES, Result, SelftestReport, run_selftest
 from vitprof.selftest import cases as known
 
+pytestmark = pytest.mark.alone
 LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
 HERE = [case for case in CASES if case.name not in LEFT_OUT]
 """Without those that others stand for: `selftest` has them all, and these tests are to be quick."""
