@@ -83,6 +83,12 @@ def test_runs_are_found_filtered_and_sorted(listed: RunStore, query: dict[str, o
     assert ids(listed, **query) == expected
 
 
+def test_a_run_that_checks_a_prediction_is_listed_with_those_a_person_asked_for(listed: RunStore) -> None:
+    add(listed, "hdf5", group_key="prediction:1", role="loader-only")
+    check = add(listed, "hdf5", group_key="prediction:1", role="check")
+    assert ids(listed) == [check, 4, 3, 2, 1]
+
+
 def test_pages_hold_every_run_once(listed: RunStore) -> None:
     pages = [listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o) for o in (0, 2, 4, 6)]
     assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [4], []]

@@ -318,11 +318,11 @@ def test_a_program_that_ends_well_while_it_is_looked_at_has_finished_its_run(
 ) -> None:
     run_id = store.create_run(RunConfig())
 
-    def ends_now(pid: int, started: float) -> bool:
+    def ends_now(host: str, pid: int, started: float) -> bool:
         store.update_run(run_id, status="done")
         return False
 
-    monkeypatch.setattr("vitprof.store.run_store._alive", ends_now)
+    monkeypatch.setattr("vitprof.store.run_store.is_alive", ends_now)
     assert store.mark_interrupted() == []
     assert store.run(run_id).status == "done"
 

@@ -16,6 +16,8 @@ from vitprof.store.schema import run_tags, runs
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """What a list of runs can be sorted by; "id" is the order in which they were made."""
 CHOICES: tuple[str, ...] = ("strategy", "dataset", "device", "verdict_kind", "status", "tag")
+ROLES_OF_THEIR_OWN = ("check",)
+"""Roles of runs in a group that a person asked for one by one: those that check a prediction."""
 SPARK_BINS = 40
 """Values of a sparkline at most."""
 ROW = (
@@ -91,7 +93,8 @@ class RunQuery:
     """Any of them."""
     group_key: str | None = None
     helpers: bool = False
-    """Also runs that belong to a group: anchors, loader-only runs, trials of tournaments."""
+    """Also runs made for others: anchors, loader-only runs, trials of tournaments. Those that check a prediction are
+    listed without asking: they are what a person would have run."""
     sort: str = "id"
     descending: bool = True
 
@@ -143,7 +146,7 @@ def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
     if query.group_key is not None:
         found.append(runs.c.group_key == query.group_key)
     elif not query.helpers:
-        found.append(runs.c.group_key == "")
+        found.append(sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN)))
     return found + [_has_word(word) for word in query.text.split()]
 
 
