@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import psutil
 import pytest
+from command_line import Call
 from hypothesis import settings
 from numpy.typing import NDArray
 
@@ -131,6 +133,24 @@ def read_only_dir() -> Iterator[Path]:
             os.seteuid(0)
         directory.chmod(0o755)
         shutil.rmtree(top)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line here: (exit status, standard output, standard error)."""
+    from vitprof import cli  # not for tests without it
+
+    def run(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
 
 
 class MakeSteps(Protocol):

@@ -8,11 +8,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Call
 
 import vitprof
 from vitprof import cli, doctor
@@ -24,25 +24,7 @@ from vitprof.parts import STORAGES
 from vitprof.store import RunStore
 from vitprof.strategies import STRATEGIES
 
-Call = Callable[..., tuple[int, str, str]]
 NAMES = ", ".join(STRATEGIES)
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line here: (exit status, standard output, standard error)."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -125,7 +107,10 @@ def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str, as
         (["run", "--json=yes"], "Option '--json' does not take a value"),
         (["run", "spare"], "extra argument"),
         (["frobnicate"], "No such command 'frobnicate'"),
-        (["export", "1"], "Missing option '--csv'"),
+        (["export", "1", "--format", "xml"], "--format xml: choose one of csv, steps-csv, parquet"),
+        (["export", "1", "--format", "parquet"], "--format parquet: it is no text for a terminal; give --output"),
+        (["export", "1", "--csv", "x.csv", "--output", "y"], "--csv x.csv: it names file and format"),
+        (["export", "1", "--output", "/no/such/x"], "--output /no/such/x: there is no directory /no/such"),
         (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),
         (["export", "first", "--csv", "x.csv"], "RUN first: give a whole number, as `runs` lists them"),
         (["export", "1", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no directory /no/such"),
@@ -268,7 +253,8 @@ class TestStore:
         assert name in out
 
     def test_a_run_whose_program_is_gone_is_not_shown_as_running(self, call: Call) -> None:
-        script = "from vitprof.store import RunStore, RunConfig; RunStore().create_run(RunConfig())"
+        imports = "from vitprof.config import RunConfig; from vitprof.store import RunStore"
+        script = f"{imports}; RunStore().create_run(RunConfig())"
         root = str(Path(vitprof.__file__).parents[1])
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": root})
         (run,) = json.loads(call("runs", "--json")[1])["runs"]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from command_line import Call
 from engine_fixtures import small_home  # noqa: F401
 
 from vitprof import cli
 
-Call = Callable[..., tuple[int, str, str]]
 HERE = ["--threads", "1", "--device", "simulated:4,5", "--isolation", "thread", "--no-evaluate"]
 RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HERE]
 
@@ -24,23 +23,6 @@ def _signals_as_before() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line here: (exit status, standard output, standard error)."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 @pytest.mark.usefixtures("small_home")

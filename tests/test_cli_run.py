@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Call
 from engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
 from rich.console import Console
 
@@ -29,7 +30,6 @@ from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.trainer import TorchTrainer
 
-Call = Callable[..., tuple[int, str, str]]
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
 QUICK = ["run", "--strategy", "memory", "--batch-size", "50", "--steps", "8", *HERE]
 DEMANDED = re.findall(
@@ -45,23 +45,6 @@ def _signals_as_before() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line here: (exit status, standard output, standard error)."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def rows(path: Path) -> list[dict[str, str]]:

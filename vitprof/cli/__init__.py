@@ -11,11 +11,37 @@ import sys
 
 import typer
 
-from vitprof.cli import headroom, listing, predict, running, selftest, stored, terminal
+from vitprof.cli import (
+    bundle,
+    code,
+    headroom,
+    history,
+    listing,
+    predict,
+    running,
+    selftest,
+    stored,
+    terminal,
+    tournament,
+)
 from vitprof.cli.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 
-__all__ = ["app", "headroom", "listing", "main", "predict", "running", "selftest", "stored", "terminal"]
+__all__ = [
+    "app",
+    "bundle",
+    "code",
+    "headroom",
+    "history",
+    "listing",
+    "main",
+    "predict",
+    "running",
+    "selftest",
+    "stored",
+    "terminal",
+    "tournament",
+]
 
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
@@ -26,13 +52,17 @@ for command in (
     headroom.headroom,
     predict.predict,
     listing.strategies,
-    stored.runs,
+    history.runs,
     stored.export,
     stored.delete,
+    bundle.bundle,
+    code.code,
     listing.doctor,
     selftest.selftest,
 ):
     app.command()(command)
+app.command("import")(bundle.import_runs)
+app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:

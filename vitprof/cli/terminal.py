@@ -45,18 +45,18 @@ def run_id(help_text: str) -> Any:
     )
 
 
-def check_csv(path: Path | None) -> None:
+def check_csv(path: Path | None, option: str = "csv") -> None:
     """Say that a file cannot be written before the work is done, not after. Raises `ConfigError`."""
     if path is None:
         return
     if path.is_dir():
-        raise ConfigError("csv", str(path), "it is a directory; give a file")
+        raise ConfigError(option, str(path), "it is a directory; give a file")
     if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: writing renames a new file to the name
-        raise ConfigError("csv", str(path), "it is a device or a pipe; give a file")
+        raise ConfigError(option, str(path), "it is a device or a pipe; give a file")
     if not path.parent.is_dir():
-        raise ConfigError("csv", str(path), f"there is no directory {path.parent}")
+        raise ConfigError(option, str(path), f"there is no directory {path.parent}")
     if not os.access(path.parent, os.W_OK):
-        raise ConfigError("csv", str(path), f"{path.parent} cannot be written to")
+        raise ConfigError(option, str(path), f"{path.parent} cannot be written to")
 
 
 def print_json(value: dict[str, Any]) -> None:

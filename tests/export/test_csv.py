@@ -1,17 +1,11 @@
-"""What leaves vitprof can be read by what people open it with, and does nothing there."""
+"""CSV files can be read by what people open them with, and do nothing there."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
-import json
 import math
-import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,17 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.config import CONFIG_COLUMNS, RunConfig
-from vitprof.errors import VitprofError
 from vitprof.export import (
     FORMULA_STARTS,
     STEPS_HEADER,
     SUMMARY_HEADER,
     cell_text,
     read_csv_text,
-    run_object,
     steps_csv,
     summary_csv,
-    write_text,
 )
 from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.store import RunStore, StoredRun
@@ -190,80 +181,3 @@ def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -
     text = summary_csv([dataclasses.replace(EXAMPLE, name="plain")] * 2)
     assert text.count("\r\n") == text.count("\n") == text.count("\r") == 3
     assert '"a ""run"", with\nlines' in summary_csv([dataclasses.replace(EXAMPLE, name=SPECIAL)])  # RFC 4180, 2.6, 2.7
-
-
-def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
-    found = json.loads(json.dumps(run_object(EXAMPLE), allow_nan=False))
-    assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)  # issue 2
-    assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
-    assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
-    assert list(found["summary"]) == list(SUMMARY_COLUMNS)
-    assert found["summary"]["test_accuracy"] is None
-    assert (found["error"], found["notices"]) == (None, ["no GPU"])
-    failed = run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
-    assert (failed["status"], failed["error"]) == ("failed", "out of memory")
-    assert failed["summary"] == dict.fromkeys(SUMMARY_COLUMNS)
-
-
-@contextmanager
-def little_room(n_bytes: int) -> Iterator[None]:
-    """No file may grow beyond `n_bytes`: the closest to a full disk that needs no disk of its own."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_file_is_written_as_it_is_and_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "out ü.csv"
-    for text in ("a,ü\r\n" * 3, "b\r\n"):
-        write_text(path, text)
-        assert path.read_bytes() == text.encode()
-    assert os.listdir(tmp_path) == [path.name]
-
-
-def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "out.csv"
-    write_text(path, "old")
-    with little_room(2**20), pytest.raises(VitprofError, match=r"out\.csv cannot be written: File too large$"):
-        write_text(path, "x" * 2**21)
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\udcff")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["out.csv"]
-
-
-@pytest.mark.parametrize(
-    ("path", "why"), [("", "Is a directory"), ("no/out.csv", "No such file"), ("file/out.csv", "Not a directory")]
-)
-def test_a_place_that_takes_no_file_is_one_line_that_names_it(tmp_path: Path, path: str, why: str) -> None:
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(VitprofError, match=why) as caught:
-        write_text(tmp_path / path, "x")
-    assert str(caught.value).startswith(f"{tmp_path / path} cannot be written: ")
-    assert [p.name for p in tmp_path.rglob("*")] == ["file"]
-    assert not list(tmp_path.parent.glob("*.tmp"))
-
-
-def test_a_read_only_directory_is_one_line(read_only_dir: Path) -> None:
-    with pytest.raises(VitprofError, match=r"out\.csv cannot be written: Permission denied$"):
-        write_text(read_only_dir / "out.csv", "x")
-
-
-def test_a_pipe_is_written_to_and_a_link_followed_instead_of_being_replaced(tmp_path: Path) -> None:
-    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_text(pipe, "a\r\n")
-        assert os.read(reader, 100) == b"a\r\n"
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-    target.write_text("old")
-    link.symlink_to(target)
-    write_text(link, "new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"

@@ -1,0 +1,56 @@
+"""JSON of runs is JSON: every reader takes it, and nothing in it is NaN."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+from ui.dashboard import add_run
+
+from export.test_csv import EXAMPLE
+from vitprof.config import RunConfig
+from vitprof.export import run_object, runs_json
+from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.store import RunStore
+
+
+def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
+    found = json.loads(json.dumps(run_object(EXAMPLE), allow_nan=False))
+    assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)  # issue 2
+    assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
+    assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
+    assert list(found["summary"]) == list(SUMMARY_COLUMNS)
+    assert found["summary"]["test_accuracy"] is None
+    assert (found["error"], found["notices"]) == (None, ["no GPU"])
+    failed = run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
+    assert (failed["status"], failed["error"]) == ("failed", "out of memory")
+    assert failed["summary"] == dict.fromkeys(SUMMARY_COLUMNS)
+
+
+def no_constant(name: str) -> None:
+    pytest.fail(f"{name} is no JSON")
+
+
+def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(store: RunStore) -> None:
+    run_id = add_run(store, n=6, wait_s=0.25)
+    nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
+    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan)
+    (run,) = json.loads(runs_json(store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
+    assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
+    assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
+    assert list(run["steps"]) == list(STEP_COLUMNS)
+    assert list(run["telemetry"]) == ["seq", *TELEMETRY_COLUMNS]
+    assert {len(column) for column in run["steps"].values()} == {6}
+    assert run["steps"]["step"] == list(range(6))
+    assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])
+    assert run["steps"]["worker"] == [None] * 6
+    assert (run["telemetry"]["t_s"], run["telemetry"]["gpu_util_pct"]) == ([0.0], [None])
+
+
+def test_without_steps_there_are_only_figures(store: RunStore) -> None:
+    found = json.loads(runs_json(store, [store.run(add_run(store)), store.run(add_run(store))], steps=False))
+    assert found["schema_version"] == SCHEMA_VERSION
+    assert [run["run_id"] for run in found["runs"]] == [1, 2]
+    assert not {"steps", "telemetry", "phases"} & set(found["runs"][0])

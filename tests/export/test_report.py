@@ -1,0 +1,157 @@
+"""The report holds what it should, and nothing in a run can become markup. A browser opens it in tests/browser."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from ui.dashboard import add_run
+
+from vitprof.analysis.headroom import Anchor, headroom
+from vitprof.config import GROUPS
+from vitprof.errors import VitprofError
+from vitprof.export.report import MOST_CHARTED, MOST_RUNS, html_report
+from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.store import RunStore, StoredRun
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"'"
+NOW = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.timezone.utc)
+LIMIT_BYTES = 5_000_000
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements with their attributes, and the text outside scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[str] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "link", "br"):
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.inside, f"</{tag}> ends nothing"
+        assert self.inside.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.inside and self.inside[-1] in ("script", "style") else self.texts).append(data)
+
+    @property
+    def said(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def parsed(text: str) -> Page:
+    page = Page(text)
+    assert not page.inside, "every element is closed"
+    return page
+
+
+@pytest.fixture
+def run(store: RunStore) -> StoredRun:
+    return store.run(add_run(store, n=40, name="plain", device="simulated:5,0", strategy="workers", workers=2))
+
+
+def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: StoredRun) -> None:
+    store.update_run(run.id, environment={"device_name": "Zürich 9000"}, notices=["copied 3 MB"])
+    text = html_report(store, [store.run(run.id)], now=NOW)
+    assert len(text.encode()) < LIMIT_BYTES
+    page = parsed(text)
+    for expected in (
+        f"Run {run.id}: plain simulated",
+        "Made by vitprof",
+        "2026-01-02 03:04 UTC",
+        "of the time waiting for data",
+        "copied 3 MB",
+        "Where the device's time went",
+        "idle, cause: data wait 50%",
+        "Time of each step",
+        "data wait 5.00 ms",
+        "Where a batch's loading time goes",
+        "reading 3.00 ms",
+        "Zürich 9000",
+    ):
+        assert expected in page.said, expected
+    settings = {name for names in GROUPS.values() for name in names}
+    assert {n for n in settings if run.config.to_dict()[n] not in (None, "")} <= set(page.said.split())
+    charts = json.loads(page.scripts[1])
+    assert len(charts) == len([e for e in page.elements if e[1].get("role") == "img"]) == 4
+    assert all("template" not in chart["layout"] for chart in charts)
+
+
+def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:
+    page = parsed(html_report(store, [run], now=NOW))
+    assert not [e for e in page.elements if {"src", "srcset", "action", "data"} & set(e[1])]
+    assert not [e for e in page.elements if not (e[1].get("href") or "#").startswith("#")]
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    (policy,) = [a["content"] or "" for tag, a in page.elements if a.get("http-equiv")]
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert re.fullmatch(r"('sha256-[\w+/=]{44}' ?){2}", rules["script-src"])
+    assert not re.search(r"https?:", page.scripts[0] + page.scripts[1] + page.scripts[3])
+
+
+def test_texts_of_a_run_stay_texts(store: RunStore) -> None:
+    ids = [add_run(store, n=30, name=HOSTILE), add_run(store, n=0, status="failed")]
+    store.update_run(ids[0], environment={"device_name": HOSTILE, "</dl>": HOSTILE}, notices=[HOSTILE])
+    store.update_run(ids[1], name=HOSTILE, error=HOSTILE)
+    page = parsed(html_report(store, [store.run(i) for i in ids], now=NOW))
+    assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script"] * 3
+    assert page.said.count(HOSTILE) >= 6
+    assert "ended before its first step" in page.said
+
+
+def test_several_runs_stand_side_by_side_with_what_makes_them_unlike(store: RunStore, run: StoredRun) -> None:
+    other = store.run(add_run(store, n=40, wait_s=0.015, name="slower", batch_size=64, device="cpu"))
+    page = parsed(html_report(store, [run, other], now=NOW))
+    links = [a["href"] for tag, a in page.elements if tag == "a"]
+    assert links == [f"#run-{run.id}", f"#run-{other.id}"]
+    assert {f"run-{run.id}", f"run-{other.id}"} <= {a.get("id") for _, a in page.elements}
+    assert "2.00x" in page.said
+    assert "The batch size differs" in page.said
+
+
+def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun) -> None:
+    anchors = [Anchor("A", 4e-5, 3.9e-5, 4.1e-5, 2, 70), Anchor("C", 1e-4, 0.9e-4, 1.1e-4, 2, 70)]
+    found = headroom(anchors, baseline="C", notes=["a note"])
+    page = parsed(html_report(store, [run], headrooms={run.id: found}, now=NOW))
+    assert "data on the device 5.12 ms" in page.said
+    assert "a note" in page.said
+    assert "measured" in page.said
+    assert "Headroom" not in parsed(html_report(store, [run], now=NOW)).said
+
+
+def test_many_long_runs_stay_below_5_mb(store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    from vitprof.export.report import contents
+
+    n = 20_000
+    short, noise = store.steps(run.id), np.random.default_rng(0).random(n) * 1e-3
+    steps = {name: np.resize(values, n) for name, values in short.items()}
+    steps["step"], steps["warmup"] = np.arange(float(n)), np.zeros(n)
+    steps["t_start_s"] = 100 + np.cumsum(0.01 + noise)
+    steps["made_start_s"], steps["compute_start_s"] = steps["t_start_s"], steps["t_start_s"] + 0.005
+    telemetry = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
+    one = contents(run, steps, telemetry, None, None)
+    size = sum(len(part.figure) for part in one.parts if hasattr(part, "figure"))
+    page = len(html_report(store, [run], now=NOW))
+    tables = page - sum(len(s) for s in parsed(html_report(store, [run], now=NOW)).scripts)
+    assert page + MOST_CHARTED * size + MOST_RUNS * tables < LIMIT_BYTES
+
+
+def test_a_report_of_nothing_or_of_too_much_is_one_line(store: RunStore, run: StoredRun) -> None:
+    with pytest.raises(VitprofError, match="at least one run"):
+        html_report(store, [])
+    with pytest.raises(VitprofError, match=f"at most {MOST_RUNS} runs, not {MOST_RUNS + 1}"):
+        html_report(store, [run] * (MOST_RUNS + 1))

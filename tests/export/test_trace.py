@@ -1,0 +1,197 @@
+"""A trace is what the Trace Event Format asks for: strictly typed, nested, sorted, and true to the steps."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ui.dashboard import add_run
+
+from vitprof.export.lanes import lanes
+from vitprof.export.trace import COUNTERS, QUEUE, trace_gz, trace_json
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.store import RunStore
+
+Event = dict[str, Any]
+NS = 1e3
+"""Nanoseconds in the microsecond of a trace."""
+
+
+def checked(text: str) -> list[Event]:
+    """The events of a trace, each held against the format."""
+
+    def constant(name: str) -> None:
+        pytest.fail(f"{name} is no JSON")
+
+    trace = json.loads(text, parse_constant=constant)
+    assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    events: list[Event] = trace["traceEvents"]
+    for event in events:
+        assert type(event["pid"]) is int
+        assert type(event["tid"]) is int
+        assert isinstance(event["name"], str)
+        assert isinstance(event["ts"], (int, float))
+        assert event["ts"] >= 0
+        extra = {"X": {"dur"}, "C": {"args"}, "M": {"args"}}[event["ph"]]
+        assert {"ph", "name", "pid", "tid", "ts"} | extra <= set(event)
+        assert set(event) <= {"ph", "name", "pid", "tid", "ts", "dur", "args"}
+        if event["ph"] == "X":
+            assert isinstance(event["dur"], (int, float))
+            assert event["dur"] >= 0
+        if event["ph"] == "C":
+            assert [type(value) for value in event["args"].values()] in ([int], [float])
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    tracks = by_track(events)
+    assert set(tracks) == named, "every track has a name, and no name is without a track"
+    for track, stretches in tracks.items():
+        open_until: list[int] = []
+        for start, end, name in stretches:  # as a viewer nests them: by start, the longer one outside
+            while open_until and open_until[-1] <= start:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1], f"{name} overlaps another event of {track} in part"
+            open_until.append(end)
+    times = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            times[event["pid"], event["name"]].append(event["ts"])
+    assert all(seen == sorted(seen) for seen in times.values())
+    return events
+
+
+def by_track(events: Sequence[Event]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:
+    """Track -> (start, end, name) in whole nanoseconds, in the order of nesting."""
+    tracks = defaultdict(list)
+    for e in events:
+        if e["ph"] == "X":
+            start = round(e["ts"] * NS)
+            tracks[e["pid"], e["tid"]].append((start, start + round(e["dur"] * NS), e["name"]))
+    return {track: sorted(found, key=lambda x: (x[0], -x[1])) for track, found in tracks.items()}
+
+
+def names(events: Sequence[Event]) -> dict[str, list[Event]]:
+    """Name of a track -> its stretches."""
+    title = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found = defaultdict(list)
+    for e in events:
+        if e["ph"] == "X":
+            found[title[e["pid"], e["tid"]]].append(e)
+    return found
+
+
+def overlapping(store: RunStore, n: int = 40) -> int:
+    """A run whose two workers, copies and device all work at the same time; each copy begins in the one before."""
+    run_id = add_run(store, n=0, device="simulated:8,0", strategy="workers", workers=2)
+    rows = []
+    for k in range(n):
+        t = 100 + k * 0.004
+        known = {
+            "step": k,
+            "epoch": k // 20,
+            "t_start_s": t,
+            "data_wait_s": 0.001,
+            "host_s": 0.0005,
+            "h2d_start_s": t + 0.0012,
+            "h2d_s": 0.005,
+            "compute_start_s": t + 0.0065,
+            "compute_s": 0.003,
+            "gap_s": 0.001,
+            "exposed_wait_s": 0.0,
+            "step_s": 0.004,
+            "samples": 10,
+            "warmup": 0,
+            "made_start_s": t - 0.007,
+            "made_end_s": t,
+            "read_s": 0.002,
+            "queue_depth": float(k % 3),
+            "worker": float(k % 2),
+        }
+        rows.append([known.get(name, math.nan if name.endswith("_s") else 0.0) for name in STEP_COLUMNS])
+    store.append_steps(run_id, rows)
+    for seq in range(1, 9):
+        known = {"t_s": 100 + seq / 50, "gpu_util_pct": 10.0 * seq, "gpu_power_w": math.nan if seq % 2 else 70.0}
+        store.append_telemetry(run_id, seq, [[known.get(name, math.nan) for name in TELEMETRY_COLUMNS]])
+    phases = [Phase("startup", 99.0, 99.9), Phase("stage", 99.5, 100.1), Phase("evaluate", 100.0835, 100.0836)]
+    store.update_run(run_id, status="done", t_origin_s=99.0, phases=phases)
+    return run_id
+
+
+def test_tracks_tell_what_happened_when(store: RunStore) -> None:
+    run = store.run(overlapping(store))
+    tracks = names(checked(trace_json(store, [run])))
+    assert {"phases", "phases (2)", "training loop", "device", "H2D copy", "H2D copy (2)"} <= set(tracks)
+    assert len(tracks["loader worker 0"]) == len(tracks["loader worker 1"]) == 20
+    first = tracks["loader worker 1"][0]
+    assert (first["ts"], first["dur"]) == pytest.approx((997_000, 7_000))  # step 1: made from 99.997 s on
+    assert first["args"] == {"step": 1, "read_ms": 2.0}
+    wait, host = (next(e for e in tracks["training loop"] if e["name"] == n) for n in ("data wait", "host work"))
+    assert (wait["ts"], wait["dur"], wait["args"]) == (1e6, 1e3, {"step": 0})
+    assert (host["ts"], host["dur"]) == (1_001_000, 500)
+    compute = [e for e in tracks["device"] if e["name"] == "compute"]
+    assert [e["args"]["step"] for e in compute] == list(range(40))
+    assert {e["dur"] for e in compute} == {3_000}
+    assert {"idle: H2D"} <= {e["name"] for e in tracks["device"]} - {"compute"}
+    assert len(tracks["H2D copy"]) + len(tracks["H2D copy (2)"]) == 40
+
+
+def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
+    run = store.run(add_run(store, n=60, wait_s=0.004))
+    device = names(checked(trace_json(store, [run])))["device"]
+    total = sum(e["dur"] for e in device) / 1e6
+    assert total == pytest.approx(60 * 0.009 - 0.004)  # from the first compute to the end of the last
+    idle = sum(e["dur"] for e in device if e["name"] == "idle: data wait") / 1e6
+    assert idle == pytest.approx(59 * 0.004)
+
+
+def test_counters_leave_out_what_is_not_available(store: RunStore) -> None:
+    events = checked(trace_json(store, [store.run(overlapping(store))]))
+    counters = defaultdict(list)
+    for e in events:
+        if e["ph"] == "C":
+            counters[e["name"]].append((e["ts"], e["args"]["value"]))
+    known = ("gpu_util_pct", "gpu_power_w", "cpu_pct", "job_cpu_pct", "job_rss_bytes")
+    assert set(counters) == {*(COUNTERS[name] for name in known), QUEUE}
+    assert counters[COUNTERS["gpu_util_pct"]] == [(pytest.approx(1e6 + s * 2e4), 10.0 * s) for s in range(1, 9)]
+    assert [value for _, value in counters[COUNTERS["gpu_power_w"]]] == [70.0] * 4
+    assert [value for _, value in counters[QUEUE]][:4] == [0, 1, 2, 0]
+
+
+def test_several_runs_are_processes_beside_each_other_and_say_what_is_simulated(store: RunStore) -> None:
+    ids = [overlapping(store), add_run(store, name='"<b>\n'), add_run(store, n=0, status="failed")]
+    text = trace_json(store, [store.run(i) for i in ids])
+    events = checked(text)
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert list(processes) == ids
+    assert processes[ids[0]].endswith("(simulated device)")
+    assert processes[ids[1]] == f'run {ids[1]}: "<b>\n'
+    assert json.loads(text)["otherData"]["simulated"] == str(ids[0])
+    assert gzip.decompress(trace_gz(store, [store.run(i) for i in ids])).decode() == text
+
+
+def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: RunStore) -> None:
+    run_id = add_run(store, n=5, loader_only=True)
+    store.update_run(run_id, t_origin_s=None)
+    tracks = names(checked(trace_json(store, [store.run(run_id)])))
+    assert [e["args"]["step"] for e in tracks["loader"]] == list(range(5))
+    assert tracks["loader"][0]["ts"] == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=30))
+def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
+    start = np.array([a for a, _ in pairs], dtype=np.int64)
+    end = start + np.array([n for _, n in pairs], dtype=np.int64)
+    found = lanes(start, end)
+    for lane in set(found.tolist()):
+        mine = sorted((int(start[i]), int(end[i])) for i in np.flatnonzero(found == lane))
+        assert all(b[0] >= a[1] for a, b in itertools.pairwise(mine))
+    at_once = max((int(((start <= t) & (end > t)).sum()) for t in start), default=0)
+    assert len(set(found.tolist())) <= max(at_once, 1) + int((start == end).any())

@@ -1,0 +1,71 @@
+"""`code`: a run's strategy, or one that is named, as a script for one's own training."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from vitprof import formats
+from vitprof.cli.options import FIELDS, option
+from vitprof.cli.terminal import RUN, check_csv, reader
+from vitprof.config import GROUPS, RunConfig
+from vitprof.export import write_bytes
+from vitprof.snippets import script
+from vitprof.store import RunStore
+
+PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")
+"""The groups of settings that a script depends on."""
+WITHOUT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_latency_ms", "skip_unreadable")
+"""Settings of these that it does not: they are about vitprof's own data and measuring."""
+
+
+def code(*, run: int | None, output: Path | None, **settings: Any) -> None:
+    """Print a strategy as a script for your own training: of a run, or as the options say."""
+    check_csv(output, "output")
+    chosen = {name: value for name, value in settings.items() if value != FIELDS[name].default}
+    found = ""
+    if run is None:
+        config = RunConfig(**chosen)
+    else:
+        with contextlib.closing(RunStore()) as store:
+            stored = store.run(run)
+        config = dataclasses.replace(stored.config, **chosen)
+        speed = stored.summary.samples_per_s if stored.summary is not None else None
+        if not chosen and speed is not None and formats.number(speed) != formats.NOT_AVAILABLE:
+            found = formats.number(speed, "samples/s in steady state")
+    text = script(config, found, run if not chosen else None)
+    if output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+    else:
+        write_bytes(output, text.encode())
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+# Typer reads a command's options off its signature; this one is made, not written down.
+cast(Any, code).__signature__ = inspect.Signature(
+    [
+        _parameter(
+            "run",
+            Annotated[
+                int | None,
+                typer.Argument(
+                    metavar=RUN,
+                    help="id of the run whose strategy and settings to take, as `runs` lists it",
+                    parser=reader(RUN, int, "give a whole number, as `runs` lists them"),
+                ),
+            ],
+        ),
+        *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in WITHOUT),
+        _parameter("output", Annotated[Path | None, typer.Option("--output", help="write it to this file instead")]),
+    ]
+)

@@ -1,0 +1,162 @@
+"""`tournament`: many settings against each other, and the search for one strategy's best setting."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, cast
+
+import typer
+from rich.table import Table
+
+from vitprof import formats
+from vitprof.accelerators import is_simulated
+from vitprof.analysis.tournament import break_even, recommend
+from vitprof.cli import terminal
+from vitprof.cli.standings import bar, running_words, show_board, show_tuning, tuning_object
+from vitprof.cli.stopping import stop_asked
+from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
+from vitprof.cli.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec, texts, whole
+from vitprof.config import BUDGETS, RunConfig
+from vitprof.errors import ConfigError
+from vitprof.records import SCHEMA_VERSION
+from vitprof.store import RunStore
+from vitprof.tournaments import create_tournament, list_tournaments
+from vitprof.tournaments import tournament as stored
+
+POLL_S = 0.2
+AUTO_S = 60.0
+
+
+def run_tournament(**given: Any) -> None:
+    """Run settings against each other in rounds, and show which one to use.
+
+    Ctrl-C pauses: --resume ID goes on, also after the machine was switched off. With --auto: find workers, prefetch
+    factor and batch size of one strategy by itself.
+    """
+    asked = {p.name: given.pop(p.name) for p in OPTIONS}
+    check_csv(asked["csv"])
+    if asked["show_list"]:
+        _list(asked["as_json"])
+    elif asked["auto"]:
+        _tune(asked, given)
+    elif asked["resume"] is not None:
+        no_other_settings(asked, given)
+        _run(asked, asked["resume"])
+    else:
+        wanted = spec(asked, given)
+        with contextlib.closing(RunStore()) as store:
+            tournament_id = create_tournament(store, wanted, given["name"])
+        _run(asked, tournament_id)
+
+
+# Typer reads a command's options off its signature; this one is made, not written down.
+cast(Any, run_tournament).__signature__ = SIGNATURE
+
+
+def _run(asked: dict[str, Any], tournament_id: int) -> None:
+    """Run a tournament as far as Ctrl-C lets it, and show it."""
+    from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
+    from vitprof.export.writing import write_text
+    from vitprof.jobs.manager import JobManager
+    from vitprof.jobs.tournament import TournamentRunner, TournamentView
+
+    with contextlib.closing(RunStore()) as store:
+        view = TournamentView(store, tournament_id)
+        error, stopped = "", False
+        if stored(store, tournament_id).status != "done":
+            manager = JobManager(store)
+            try:
+                with stop_asked() as stop, bar() as show:
+                    runner = TournamentRunner(manager, tournament_id)
+                    try:
+                        while not runner.join(POLL_S) and not stop():
+                            if show is not None:
+                                now = view.look()
+                                show(
+                                    running_words(now, view.board(now)),
+                                    now.progress.fraction,
+                                    now.progress.seconds_left,
+                                )
+                    finally:
+                        runner.shutdown()
+                    error, stopped = runner.error, stop()
+            finally:
+                manager.shutdown()
+        now = view.look()
+        board = view.board(now)
+    pays, best = break_even(board), recommend(board)
+    if asked["csv"] is not None:
+        write_text(asked["csv"], tournament_csv(now.tournament, board, pays, best))
+    if asked["as_json"]:
+        print_json(tournament_object(now.tournament, board, pays, best))
+    elif asked["markdown"]:
+        terminal.out.print(tournament_markdown(now.tournament, board, best), soft_wrap=True, end="")
+    else:
+        show_board(now, board, pays, best)
+    again = f"python -m vitprof tournament --resume {tournament_id} goes on"
+    if stopped and now.tournament.status != "done":
+        complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
+    if error:
+        complain(f"tournament {tournament_id} could not go on: {error}; {again}", EXIT_FAILED)
+    if board.best is None:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _list(as_json: bool) -> None:
+    with contextlib.closing(RunStore()) as store:
+        found = list_tournaments(store)
+    if as_json:
+        told = [
+            {"tournament_id": t.id, "name": t.name, "status": t.status, "created_utc": t.created_utc, "note": t.note}
+            | {"spec": t.spec.to_dict(), "simulated": is_simulated(t.spec.base.device)}
+            for t in found
+        ]
+        print_json({"schema_version": SCHEMA_VERSION, "tournaments": told})
+        return
+    if not found:
+        terminal.out.print("no tournaments yet: python -m vitprof tournament --strategies memory,workers makes one")
+        return
+    table = Table("tournament", "name", "status", "made")
+    for t in found:
+        simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
+        table.add_row(str(t.id), t.name + simulated, t.status, t.created_utc)
+    terminal.out.print(table)
+
+
+def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
+    """Search for the best setting of one strategy."""
+    from vitprof.jobs.autotune import TuneProgress, tune
+    from vitprof.jobs.manager import JobManager
+
+    chosen = texts("strategies", asked["strategies"])
+    if len(chosen) > 1:
+        raise ConfigError("strategies", asked["strategies"], "--auto tunes one strategy at a time; give one")
+    for name in ("csv", "markdown", "resume", "baseline", "page_caches"):
+        if asked[name]:
+            raise ConfigError(name, asked[name], "it does not go with --auto; leave it out")
+    for name in BUDGETS:
+        if given[name] is not None:
+            raise ConfigError(name, given[name], "--auto gives its runs their budgets; give --time for all together")
+    sizes = whole("batch_sizes", asked["batch_sizes"]) if asked["batch_sizes"] else None
+    workers = whole("workers", asked["workers"]) if asked["workers"] else None
+    base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
+    seconds = AUTO_S if asked["time"] is None else asked["time"]
+    with contextlib.closing(RunStore()) as store:
+        manager = JobManager(store)
+        try:
+            with stop_asked() as stop, bar() as show:
+
+                def tell(p: TuneProgress) -> None:
+                    if show is not None:
+                        best = f"; best {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
+                        show(p.words + best, p.fraction, seconds * (1 - p.fraction))
+
+                found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=tell, stop=stop)
+        finally:
+            manager.shutdown()
+    if asked["as_json"]:
+        print_json(tuning_object(found))
+    else:
+        show_tuning(found)
+    if found.stopped:
+        complain("stopped; this is the best so far", EXIT_STOPPED)

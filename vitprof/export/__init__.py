@@ -1,0 +1,38 @@
+"""What leaves vitprof: CSV, Parquet, JSON, an HTML report, a trace, TensorBoard's files. docs/formats.md tells them.
+
+What takes long to import is imported where it is used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+"""
+
+from vitprof.export.csv import (
+    FORMULA_STARTS,
+    STEPS_HEADER,
+    SUMMARY_HEADER,
+    cell_text,
+    csv_text,
+    read_csv_text,
+    steps_csv,
+    summary_csv,
+)
+from vitprof.export.moments import MOMENTS
+from vitprof.export.objects import run_object, runs_json, runs_object
+from vitprof.export.parquet import steps_parquet, summary_parquet
+from vitprof.export.writing import write_bytes, write_text
+
+__all__ = [
+    "FORMULA_STARTS",
+    "MOMENTS",
+    "STEPS_HEADER",
+    "SUMMARY_HEADER",
+    "cell_text",
+    "csv_text",
+    "read_csv_text",
+    "run_object",
+    "runs_json",
+    "runs_object",
+    "steps_csv",
+    "steps_parquet",
+    "summary_csv",
+    "summary_parquet",
+    "write_bytes",
+    "write_text",
+]

@@ -1,0 +1,16 @@
+"""Moments of a run, told since it began: so that runs can be laid over each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Series = dict[str, NDArray[np.float64]]
+
+MOMENTS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
+"""Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
+
+
+def since_start(series: Series, origin_s: float) -> Series:
+    """The same columns, with moments in seconds since `origin_s`."""
+    return {name: values - origin_s if name in MOMENTS else values for name, values in series.items()}

@@ -1,0 +1,212 @@
+"""What a report says of one run: its verdict, its figures as tables, and charts of few enough points."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.utils import PlotlyJSONEncoder
+
+from vitprof import charts, formats
+from vitprof.accelerators import is_simulated
+from vitprof.analysis.downsample import group_size
+from vitprof.analysis.gaps import IDLE_CAUSES, find_gaps, idle_interval
+from vitprof.analysis.headroom import MEANING, Headroom, in_words
+from vitprof.analysis.loading import loading_time
+from vitprof.analysis.steady import steady_state
+from vitprof.analysis.utilisation import idle_bins
+from vitprof.analysis.verdict import Verdict, judge
+from vitprof.charts.headroom import waterfall
+from vitprof.charts.style import DEVICE_TIME
+from vitprof.store import Series, StoredRun
+
+GROUPS = 325
+"""Groups of neighbouring steps in a chart, two points each."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Plotly figure as JSON (without a template: the page has one for light and one for dark)."""
+
+    title: str
+    says: str
+    """What the chart shows, for those who cannot see it, and how to read it."""
+    height: int
+    figure: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything about one run."""
+
+    run: StoredRun
+    simulated: bool
+    verdict: Verdict | None
+    """None for a run without any step, or a verdict of another version."""
+    parts: list[Chart | Table] = field(default_factory=list)
+    """In the order of reading."""
+
+
+def contents(
+    run: StoredRun,
+    steps: Series,
+    telemetry: Series,
+    verdict: Verdict | None,
+    headroom: Headroom | None,
+    *,
+    charted: bool = True,
+) -> Contents:
+    """What to say of `run`, with charts or with tables only. `verdict` and `headroom` as in `html_report`."""
+    if len(steps["step"]) and verdict is None:
+        verdict = _verdict(run, steps, telemetry, headroom)
+    simulated = is_simulated(str(run.environment.get("device") or run.config.device))
+    found = Contents(run, simulated, verdict)
+    if not len(steps["step"]):
+        return found
+    if not run.config.loader_only:
+        found.parts.extend(_device_time(run, steps, charted))
+    found.parts.extend(_each_step(steps, charted))
+    if run.config.loader_times:
+        found.parts.extend(_loading(run, steps, charted))
+    if headroom is not None:
+        found.parts.extend(_headroom(run, headroom, charted))
+    return found
+
+
+def _verdict(run: StoredRun, steps: Series, telemetry: Series, headroom: Headroom | None) -> Verdict | None:
+    if headroom is None and run.verdict is not None:
+        try:
+            return Verdict.from_dict(run.verdict)
+        except (TypeError, KeyError, ValueError):  # of another version of vitprof
+            pass
+    return judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom)
+
+
+def _chart(title: str, says: str, height: int, figure: go.Figure | dict[str, Any]) -> Chart:
+    plain = go.Figure(figure).to_dict()  # arrays as base64 of their bytes
+    plain["layout"].pop("template", None)  # 6 kB each, and always light
+    return Chart(title, says, height, json.dumps(plain, cls=PlotlyJSONEncoder, separators=(",", ":")))
+
+
+def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
+    """Compute and idle time by cause, as a bar, over the run, and in figures."""
+    gaps = find_gaps(steps, run.phases, keep=steady_state(steps))
+    if not gaps.span_ns:
+        return []
+    intervals, shares = idle_interval(gaps), gaps.shares()
+    rows = [("compute", formats.percent(gaps.busy_frac), "", formats.seconds(gaps.busy_ns / 1e9))]
+    for cause in IDLE_CAUSES:
+        if shares[cause] > 0:
+            spread = _percents(intervals[cause].low, intervals[cause].high)
+            name = f"idle, cause: {DEVICE_TIME[cause][0]}"
+            rows.append((name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause))))
+    table = Table(
+        "Where the device's time went",
+        ("what", "share", "95% interval", "time"),
+        rows,
+        f"Steady state: {len(gaps.step):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
+        f"{formats.seconds(gaps.hidden_wait_ns / 1e9)} were hidden behind queued work of the device and cost nothing.",
+    )
+    if not charted:
+        return [table]
+    edges, share = idle_bins(steps, run.phases)
+    return [
+        _chart(
+            "Where the device's time went",
+            "Steady state, from marks of the device: compute, and idle time by what it waited for.",
+            190,
+            charts.device_time(gaps, intervals),
+        ),
+        table,
+        _chart(
+            "Idle share over the run",
+            "The whole run in 500 pieces of the same length. Blank: evaluation.",
+            130,
+            charts.idle_heat(edges, share, origin_s=run.t_origin_s or 0.0),
+        ),
+    ]
+
+
+def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
+    """Data wait, copy and compute of each step; their quantiles in figures."""
+    steady = steady_state(steps)
+    columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
+    rows = []
+    for name, column in columns.items():
+        values = steps[column][steady]
+        known = values[np.isfinite(values)]
+        if len(known):
+            quantiles = (formats.seconds(float(q)) for q in np.quantile(known, (0.05, 0.5, 0.95, 1.0)))
+            rows.append((name, formats.seconds(float(known.mean())), *quantiles))
+    header = ("of a step", "mean", "5%", "median", "95%", "longest")
+    table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
+    if not charted:
+        return [table]
+    n = len(steps["step"])
+    points = charts.BATCHES.build(steps, 0.0, 0, n, group_size(n, GROUPS))
+    thinned = f" Of {n:,} steps the quickest and the slowest of each group of neighbours." if n > GROUPS else ""
+    says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
+    return [_chart("Time of each step", says, 320, charts.live_figure(charts.BATCHES, points)), table]
+
+
+def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
+    """The parts of loading a batch."""
+    config = run.config
+    makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
+    found = loading_time(steps, keep=steady_state(steps), makers=makers, shared=config.loader == "threads")
+    if not found.n or not found.largest:
+        return []
+    rows = []
+    for part in found.parts:
+        if part.frac >= 0:
+            low, high = (formats.seconds(v / 1e3) for v in (part.ms.low, part.ms.high))
+            spread = f"{low} to {high}" if math.isfinite(part.ms.low) else ""
+            rows.append((part.words, formats.seconds(part.ms.value / 1e3), spread, formats.percent(part.frac)))
+    note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
+    if math.isfinite(found.busy_frac):
+        note += f" Who makes batches was busy {formats.percent(found.busy_frac)} of the time."
+    if math.isfinite(found.queue_depth):
+        note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
+    title = "Where a batch's loading time goes"
+    table = Table(title, ("part", "mean", "95% interval", "share"), rows, note)
+    figure = [_chart(title, "Mean over the steady state.", 270, charts.loading_bar(found))] if charted else []
+    return [*figure, table]
+
+
+def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Table]:
+    """What was measured with free data."""
+    batch = run.config.batch_size
+    rows: list[tuple[str, ...]] = []
+    for a in found.anchors:
+        low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
+        speed = formats.number(1 / a.s_per_sample) if a.n_runs else formats.NOT_AVAILABLE
+        step = formats.seconds(a.s_per_sample * batch)
+        rows.append((f"{a.role}: {MEANING[a.role]}", step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs"))
+    header = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
+    table = Table("Headroom", header, rows, " ".join([in_words(found, batch), *found.notes]))
+    says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."
+    return [*([_chart("Headroom", says, 320, waterfall(found, batch))] if charted else []), table]
+
+
+def _percents(low: float, high: float) -> str:
+    return f"{formats.percent(low)} to {formats.percent(high)}" if math.isfinite(low) else ""
+
+
+def charts_of(all_contents: Sequence[Contents]) -> list[Chart]:
+    """Every chart, in order."""
+    return [part for one in all_contents for part in one.parts if isinstance(part, Chart)]

@@ -1,0 +1,178 @@
+"""The report's HTML. Every text that comes from a run goes through `html.escape`."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import gzip
+import hashlib
+import html
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+
+from vitprof import __version__
+from vitprof.config import GROUPS
+from vitprof.export.report.contents import Chart, Contents, Table
+from vitprof.export.report.figures import comparison, headline
+from vitprof.export.report.looks import CSS, SCRIPT
+
+COLOURS = {
+    "input-bound": "idle",
+    "moderately input-bound": "wait",
+    "not input-bound": "compute",
+    "inconclusive": "other",
+}
+"""Kind of a verdict -> the class that colours the card's edge."""
+
+SHORT = 14
+"""Characters of a cell up to which it stays on one line: a figure and its unit."""
+
+
+@lru_cache(maxsize=1)
+def plotly_js() -> tuple[str, str]:
+    """Plotly's bundle as base64 of gzip, and the source expression that allows it in a content security policy."""
+    source = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _allowed(source)
+
+
+def _allowed(script: bytes) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+
+
+def e(value: object) -> str:
+    """`value` as text of HTML, also within a quoted attribute."""
+    return html.escape(str(value), quote=True)
+
+
+def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datetime) -> str:
+    """The file's text."""
+    packed, allowed = plotly_js()
+    policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
+    policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    title = f"vitprof: run {found[0].run.id}, {found[0].run.name}" if len(found) == 1 else f"vitprof: {len(found)} runs"
+    figures: list[str] = []
+    body = "\n".join([*_overview(found, caveats), *(_run(one, figures) for one in found)])
+    when = made.astimezone(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    # "<" would end the element or open a comment; JSON has another way to write it
+    data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{e(title)}</title>
+<style>{CSS}</style>
+</head>
+<body>
+<header><h1>{e(title)}</h1>
+<p class="quiet">Made by vitprof {e(__version__)} on {when}. This file needs no network.</p>
+<noscript><p class="notice">Charts need JavaScript. Every figure stands in a table all the same.</p></noscript>
+<p class="notice" id="no-charts" hidden></p></header>
+<main>
+{body}
+</main>
+<script type="application/json" id="charts">{data}</script>
+<script type="text/plain" id="plotly">{packed if figures else ""}</script>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str]:
+    """Several runs side by side."""
+    if len(found) < 2:
+        return
+    yield "<section><h2>Side by side</h2>"
+    yield _table(comparison(found), first_links=[f"#run-{one.run.id}" for one in found])
+    if caveats:
+        yield f"<h3>What else differs</h3><ul>{''.join(f'<li>{e(c)}</li>' for c in caveats)}</ul>"
+    yield "</section>"
+
+
+def _run(one: Contents, figures: list[str]) -> str:
+    """The section of a run. The figures of its charts are added to `figures`."""
+    run = one.run
+    badge = ' <span class="badge">simulated</span>' if one.simulated else ""
+    out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
+    state = f"{run.status}, {run.created_utc}" + (f": {run.error}" if run.error else "")
+    out.append(f'<p class="quiet">{e(state)}</p>')
+    if one.simulated:
+        out.append('<p class="quiet">The device was imitated: it took the time that a real one would take.</p>')
+    out += [f'<p class="notice">{e(notice)}</p>' for notice in run.notices]
+    out.append(_verdict(one))
+    out.append(_table(headline(run)))
+    for part in one.parts:
+        if isinstance(part, Table):
+            out.append(_table(part))
+            continue
+        out.append(f'<figure class="chart"><figcaption><b>{e(part.title)}</b> {e(part.says)}</figcaption>')
+        label = e(f"{part.title}. {part.says}")
+        style = f"height:{part.height}px"
+        out.append(f'<div id="chart-{len(figures)}" role="img" aria-label="{label}" style="{style}"></div></figure>')
+        figures.append(part.figure)
+    if not one.parts:
+        out.append('<p class="notice">This run ended before its first step: there is nothing to draw.</p>')
+    out.append(_settings(one))
+    out.append("</section>")
+    return "\n".join(out)
+
+
+def _verdict(one: Contents) -> str:
+    verdict = one.verdict
+    if verdict is None:
+        return ""
+    kind, _, rest = verdict.sentence.partition(":")
+    out = [f'<div class="verdict {COLOURS.get(verdict.kind, "other")}"><p><b>{e(kind)}:</b>{e(rest)}</p>']
+    if verdict.advice:
+        out.append("<ol>")
+        out += [f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(a.reason))}</li>" for a in verdict.advice]
+        out.append("</ol>")
+    if verdict.signatures:
+        patterns = "".join(f"<li>{e(s.sentence)}</li>" for s in verdict.signatures)
+        out.append(f"<p>Patterns found:</p><ul>{patterns}</ul>")
+    return "".join(out) + "</div>"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _settings(one: Contents) -> str:
+    """The whole configuration by topic, and the machine."""
+    config = one.run.config.to_dict()
+    out = ["<h3>Settings</h3>", '<div class="lists">']
+    for group, names in GROUPS.items():
+        known = [(n, config[n]) for n in names if config[n] is not None and config[n] != ""]
+        if known:
+            out.append(_list(group, known))
+    out.append('</div><h3>Machine</h3><div class="lists">')
+    out.append(_list("", sorted(one.run.environment.items())))
+    return "".join([*out, "</div>"])
+
+
+def _list(title: str, values: Iterable[tuple[str, object]]) -> str:
+    items = "".join(f"<dt>{e(name)}</dt><dd>{e(value)}</dd>" for name, value in values)
+    return f"<div>{f'<h4>{e(title)}</h4>' if title else ''}<dl>{items}</dl></div>"
+
+
+def _table(table: Table, first_links: Sequence[str] = ()) -> str:
+    """With `first_links` the first cell of each row leads there."""
+    head = "".join(f'<th scope="col">{e(cell)}</th>' for cell in table.header)
+    rows = []
+    for number, row in enumerate(table.rows):
+        first = e(row[0])
+        if first_links:
+            first = f'<a href="{first_links[number]}">{first}</a>'
+        cells = "".join(f"<td{' class=n' if len(cell) <= SHORT else ''}>{e(cell)}</td>" for cell in row[1:])
+        rows.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+    note = f'<p class="quiet">{e(table.note)}</p>' if table.note else ""
+    caption = f"<caption>{e(table.title)}</caption>"
+    body = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{body}</div>{note}'
+
+
+__all__ = ["Chart", "plotly_js", "whole_page"]

@@ -1,0 +1,156 @@
+"""Scalars for TensorBoard: one directory of events for each run.
+
+The files are written by tensorboardX in a short-lived process of its own: it imports torch where it finds it, which
+the dashboard's process must not do (DESIGN.md section 3).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.accelerators import is_simulated
+from vitprof.analysis.downsample import group_size, min_max
+from vitprof.errors import VitprofError
+from vitprof.export.csv import figures
+from vitprof.store import RunStore, StoredRun
+
+Floats = NDArray[np.float64]
+
+MAX_GROUPS = 5_000
+"""Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
+LIMIT_S = 300
+STEP_TAGS: dict[str, tuple[str, float]] = {
+    "data_wait_s": ("step/data_wait_ms", 1e3),
+    "h2d_s": ("step/h2d_ms", 1e3),
+    "compute_s": ("step/compute_ms", 1e3),
+    "gap_s": ("step/idle_gap_ms", 1e3),
+    "step_s": ("step/step_ms", 1e3),
+    "loss": ("train/loss", 1.0),
+    "read_s": ("loader/read_ms", 1e3),
+    "decode_s": ("loader/decode_ms", 1e3),
+    "transform_s": ("loader/transform_ms", 1e3),
+    "collate_s": ("loader/collate_ms", 1e3),
+    "hand_over_s": ("loader/hand_over_ms", 1e3),
+    "queue_depth": ("loader/queue_depth", 1.0),
+}
+"""Column of steps -> tag and factor; their x axis is the number of the step."""
+TELEMETRY_TAGS: dict[str, str] = {
+    "gpu_util_pct": "machine/gpu_util_pct",
+    "gpu_mem_used_bytes": "machine/gpu_mem_used_bytes",
+    "gpu_mem_job_bytes": "machine/gpu_mem_job_bytes",
+    "gpu_power_w": "machine/gpu_power_w",
+    "gpu_sm_clock_mhz": "machine/gpu_sm_clock_mhz",
+    "gpu_temp_c": "machine/gpu_temp_c",
+    "pcie_rx_bytes_per_s": "machine/pcie_rx_bytes_per_s",
+    "cpu_pct": "machine/cpu_pct",
+    "job_cpu_pct": "machine/job_cpu_pct",
+    "job_rss_bytes": "machine/job_rss_bytes",
+    "disk_read_bytes_per_s": "machine/disk_read_bytes_per_s",
+    "job_cpu_wait_pct": "machine/job_cpu_wait_pct",
+}
+"""Column of telemetry -> tag; their x axis is the number of the sample."""
+
+
+def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
+    """Write the event files into `directory`, which must be new or empty; all of them or none. Raises `VitprofError`.
+
+    Wall times are those of the run, from its one anchor to UTC.
+    """
+    try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
+        target = directory.resolve()
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    except OSError as error:
+        raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
+    try:
+        _in_a_process(made, {run_directory(run): _scalars(store, run) for run in runs})
+        made.chmod(0o755)  # mkdtemp's 0700 would hide it from others
+        made.replace(target)
+    except OSError as error:
+        raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
+    """The same directory as a zip file. Raises `VitprofError`."""
+    out = io.BytesIO()
+    with tempfile.TemporaryDirectory(prefix="vitprof-tensorboard-") as top:
+        directory = Path(top) / "tensorboard"
+        write_tensorboard(store, runs, directory)
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(directory.rglob("*")):
+                if path.is_file():
+                    archive.write(path, path.relative_to(top))
+    return out.getvalue()
+
+
+def run_directory(run: StoredRun) -> str:
+    """What TensorBoard calls the run: its id and its name, as far as that is safe in a path."""
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
+    simulated = "-simulated" if is_simulated(run.config.device) and "simulated" not in safe else ""
+    return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"
+
+
+def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
+    """Tag -> (3, n): step, wall time in seconds since 1970, value."""
+    steps, telemetry = store.steps(run.id), store.telemetry(run.id)
+    origin = run.t_origin_s or 0.0
+    began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
+    step_t = np.where(np.isfinite(steps["t_start_s"]), steps["t_start_s"] - origin, 0.0) + began
+    found = {}
+    for column, (tag, factor) in STEP_TAGS.items():
+        found[tag] = _thinned(steps["step"], step_t, steps[column] * factor)
+    for column, tag in TELEMETRY_TAGS.items():
+        found[tag] = _thinned(telemetry["seq"], telemetry["t_s"] - origin + began, telemetry[column])
+    last = float(steps["step"][-1]) if len(steps["step"]) else 0.0
+    for name, value in figures(run).items():
+        if value is not None:
+            found[f"summary/{name}"] = np.array([[last], [began], [float(value)]])
+    return {tag: points for tag, points in found.items() if points.shape[1]}
+
+
+def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
+    known = np.flatnonzero(np.isfinite(values) & np.isfinite(wall))
+    at = known[np.unique(min_max(values[known], 0, len(known), group_size(len(known), MAX_GROUPS)))]
+    return np.stack([number[at], wall[at], values[at]])
+
+
+def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
+    """Hand the scalars of each run to `tensorboard_child`; its last line is what went wrong."""
+    lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
+    data = io.BytesIO()
+    data.write(json.dumps(lengths).encode() + b"\n")
+    for scalars in runs.values():
+        for points in scalars.values():
+            data.write(np.ascontiguousarray(points, dtype="<f8").tobytes())
+    command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
+    try:
+        ended = subprocess.run(
+            command, input=data.getvalue(), capture_output=True, timeout=LIMIT_S, check=False, env=_env()
+        )
+    except subprocess.TimeoutExpired as error:
+        raise VitprofError(f"writing TensorBoard's files took more than {LIMIT_S} s; try a quicker disk") from error
+    if ended.returncode:
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise VitprofError(f"TensorBoard's files could not be written: {said[-1] if said else ended.returncode}")
+
+
+def _env() -> dict[str, str]:
+    """This process's environment, in which the child finds the same vitprof wherever it was started from."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}

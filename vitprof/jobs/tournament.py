@@ -1,0 +1,289 @@
+"""Runs a tournament: one trial after another, in rounds, with pause, stop, resume and early stop.
+
+What has been done is known from the runs in the store, so a tournament goes on where it was left, also in another
+program after this one was killed. A run that was left half done is made again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.tournament import Entry, Row, cannot_win
+from vitprof.availability import Machine, availability, look_around
+from vitprof.catalog import dataset_info
+from vitprof.config import PARTS, RunConfig
+from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.jobs.headroom import why_no_cold
+from vitprof.jobs.manager import JobManager
+from vitprof.jobs.standing import Progress, Standing, TournamentView, blocks_of, entries, progress
+from vitprof.store import StoredRun
+from vitprof.strategies import strategy
+from vitprof.tournaments import (
+    PlannedTrial,
+    TournamentStatus,
+    baseline_of,
+    claim,
+    plan,
+    role_of,
+    schedule,
+    set_status,
+    tournament,
+)
+
+__all__ = [
+    "Progress",
+    "Standing",
+    "TournamentDesk",
+    "TournamentRunner",
+    "TournamentView",
+    "entries",
+    "progress",
+    "why_not_here",
+]
+
+POLL_S = 0.1
+LOOK_S = 1.0
+"""How often a running trial is asked whether it can still win."""
+
+
+def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
+    """Why the resolved job cannot be run on this machine, in one line; "" if it can."""
+    info = dataset_info(config.dataset, config.n_images)
+    parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
+    seen = availability(strategy(config.strategy), info, parts, machine=machine)
+    if seen.verdict == "bad":
+        return seen.reason
+    return why_no_cold(config) if config.page_cache == "cold" else ""
+
+
+class TournamentRunner:
+    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
+
+    def __init__(
+        self,
+        manager: JobManager,
+        tournament_id: int,
+        *,
+        why_not: Callable[[RunConfig], str] | None = None,
+        watch: Callable[[StoredRun], None] = lambda run: None,
+    ) -> None:
+        self.id = tournament_id
+        self.error = ""
+        """What ended it, where that was no person's wish."""
+        self._manager, self._store, self._watch = manager, manager.store, watch
+        self._lock = threading.Lock()  # held where it is decided whether the thread goes on
+        self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
+        self._over = False
+        if why_not is None:
+            machine = look_around()
+
+            def why_not(config: RunConfig) -> str:
+                return why_not_here(config, machine)
+
+        spec = tournament(self._store, tournament_id).spec
+        self._planned = plan(spec, why_not)
+        self._baseline = baseline_of(spec, self._planned)
+        refused = {t.key: t.refused for t in self._planned if t.refused}
+        if spec.baseline and spec.baseline in refused:
+            raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
+        taken = claim(self._store, tournament_id)
+        self._spec, self._cut = spec, dict(taken.cut)
+        set_status(self._store, tournament_id, "running", refused=refused)
+        self._view = TournamentView(self._store, tournament_id)
+        self._thread = threading.Thread(target=self._work, name=f"vitprof-tournament-{tournament_id}", daemon=True)
+        self._thread.start()
+
+    # what a person wants of it
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def pause(self) -> None:
+        """Begin no more trials. The one that is running is finished."""
+        with self._lock:
+            if not self._over:
+                self._pausing.set()
+                set_status(self._store, self.id, "paused", note="the trial that is running is finished first")
+
+    def resume(self) -> bool:
+        """Take back `pause`; False where it is too late for that, and another runner has to be made."""
+        with self._lock:
+            if self._over:
+                return False
+            self._pausing.clear()
+            set_status(self._store, self.id, "running", note="")
+            return True
+
+    def stop(self) -> None:
+        """Stop the running trial and run no more. It may be resumed."""
+        self._stopping.set()
+
+    def shutdown(self) -> None:
+        """Leave the tournament paused and end the thread: the program ends. Safe to call twice."""
+        self._leaving.set()
+        self._thread.join()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end; whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # the thread
+
+    def _work(self) -> None:
+        status: TournamentStatus = "paused"
+        note = ""
+        try:
+            status, note = self._run_all()
+        except Exception as error:  # nobody else would see it
+            if not isinstance(error, VitprofError):
+                traceback.print_exc()
+            self.error = note = one_line(error)
+        with self._lock:
+            self._over = True
+            try:
+                set_status(self._store, self.id, status, owner=None, note=note)
+            except VitprofError as error:
+                self.error = self.error or one_line(error)
+
+    def _run_all(self) -> tuple[TournamentStatus, str]:
+        """Run what is left; the status to end with, and why."""
+        able = [t for t in self._planned if not t.refused]
+        if not able:
+            return "done", "no trial can be run here"
+        for number, trial in schedule(self._planned, self._spec.repeats):
+            now = self._view.look()
+            with self._lock:
+                if ended := self._asked(now):
+                    self._over = True
+                    return ended
+            if not self._settled(now, trial, number):
+                self._run(now, trial, number)
+        with self._lock:
+            self._over = True
+        now = self._view.look()
+        if self._stopping.is_set() or self._leaving.is_set():
+            return self._asked(now) or ("stopped", "")
+        by_hand = sum(not self._settled(now, trial, k) for k, trial in schedule(self._planned, self._spec.repeats))
+        if by_hand:
+            return "stopped", f"{by_hand} of its runs did not finish; resume runs them"
+        return "done", ""
+
+    def _asked(self, now: Standing) -> tuple[TournamentStatus, str] | None:
+        """How to end, if a person or the time given says so."""
+        if self._stopping.is_set():
+            return "stopped", ""
+        if self._leaving.is_set():
+            return "paused", "the program that ran it ended"
+        if self._pausing.is_set():
+            return "paused", ""
+        limit = self._spec.seconds
+        if limit is not None and now.spent_s >= limit and now.progress.done < now.progress.total:
+            return "done", f"the {limit:g} s given were spent after {now.progress.done} of {now.progress.total} runs"
+        return None
+
+    def _settled(self, now: Standing, trial: PlannedTrial, number: int) -> bool:
+        """Whether this turn needs no run: it was made, or the trial is out."""
+        entry = next(e for e in now.entries if e.key == trial.key)
+        if entry.status in ("failed", "cut"):
+            return True
+        return any(o.round == number and o.status == "done" for o in entry.outcomes)
+
+    def _run(self, now: Standing, trial: PlannedTrial, number: int) -> None:
+        """One run of a trial, to its end or until it is cut short."""
+        best = self._to_beat(now, trial)
+        earlier = _blocks(next(e for e in now.entries if e.key == trial.key))
+        if best is not None and cannot_win(earlier, best.low):
+            self._note_cut(trial, f"not run again after round {number - 1}", earlier, best)
+            return
+        run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
+        looked = time.monotonic()
+        while not self._manager.wait(run_id, POLL_S):
+            if self._stopping.is_set() or self._leaving.is_set():
+                self._manager.stop(run_id)
+                self._manager.wait(run_id)
+                return
+            self._watch(self._store.run(run_id))
+            if best is not None and trial.key not in self._cut and time.monotonic() - looked >= LOOK_S:
+                looked = time.monotonic()
+                blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
+                if cannot_win(blocks, best.low):
+                    n = len(self._store.steps(run_id, names=("step",))["step"])
+                    self._note_cut(trial, f"cut short after {n:,} steps", blocks, best)
+                    self._manager.stop(run_id)
+
+    def _to_beat(self, now: Standing, trial: PlannedTrial) -> Row | None:
+        """The best trial so far; None where `trial` is to be run to its end whatever it gives."""
+        if not self._spec.early_stop or trial.key == self._baseline:
+            return None
+        board = self._view.board(now)
+        best = next((row for row in board.rows if row.entry.key == board.best), None)
+        return best if best is not None and best.entry.key != trial.key and math.isfinite(best.low) else None
+
+    def _note_cut(self, trial: PlannedTrial, how: str, blocks: NDArray[np.float64], best: Row) -> None:
+        so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
+        self._cut[trial.key] = (
+            f"{how}: {formats.number(so_far)} samples/s so far, and {best.entry.key} makes at least "
+            f"{formats.number(best.low)}"
+        )
+        set_status(self._store, self.id, self._status(), cut=self._cut)
+
+    def _status(self) -> TournamentStatus:
+        return "paused" if self._pausing.is_set() else "running"
+
+
+def _blocks(entry: Entry) -> NDArray[np.float64]:
+    """samples/s of all blocks that a trial's finished runs gave."""
+    return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])
+
+
+class TournamentDesk:
+    """The tournaments that this program runs. One for each process, beside its job manager; shut down before it."""
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._runners: dict[int, TournamentRunner] = {}
+
+    def runner(self, tournament_id: int) -> TournamentRunner | None:
+        """The runner of a tournament that is at work here."""
+        found = self._runners.get(tournament_id)
+        return found if found is not None and found.alive else None
+
+    def run(self, tournament_id: int) -> TournamentRunner:
+        """Begin a tournament, go on with it, or take back its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
+        with self._lock:
+            found = self.runner(tournament_id)
+            if found is not None:
+                if found.resume():
+                    return found
+                found.join()  # it is about to end
+            self._runners[tournament_id] = TournamentRunner(self._manager, tournament_id)
+            return self._runners[tournament_id]
+
+    def pause(self, tournament_id: int) -> None:
+        """Finish the running trial and begin no more."""
+        if (found := self.runner(tournament_id)) is not None:
+            found.pause()
+
+    def stop(self, tournament_id: int) -> None:
+        """Stop the running trial and run no more. One that nobody runs is marked stopped."""
+        if (found := self.runner(tournament_id)) is not None:
+            found.stop()
+        elif not tournament(self._manager.store, tournament_id).held:
+            set_status(self._manager.store, tournament_id, "stopped")
+
+    def shutdown(self) -> None:
+        """End every thread; tournaments that are not through can be resumed. Safe to call twice."""
+        with self._lock:
+            for found in self._runners.values():
+                found.shutdown()
