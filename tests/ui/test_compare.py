@@ -1,42 +1,194 @@
-"""The Compare page: warnings, verdicts, idle time by cause, and which runs it offers."""
+"""The Compare page: which runs it offers, what stands in its address, warnings, table, and each of its sections."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from ui.dashboard import add_run, app, said
 from vitprof.jobs.headroom import GROUP as HEADROOM
-from vitprof.jobs.prediction import CHECK
 from vitprof.jobs.prediction import GROUP as PREDICTION
+from vitprof.records import RunSummary
 from vitprof.store import RunStore
+from vitprof.ui.compare import figures as compare_figures
+from vitprof.ui.compare import picker as compare_picker
+from vitprof.ui.compare.charts import METRICS
+from vitprof.ui.compare.page import SECTIONS
 
 
-def compare(*ids: int) -> AppTest:
-    return app("compare", runs=",".join(map(str, ids)))
+def compare(*ids: int, **query: str) -> AppTest:
+    return app("compare", runs=",".join(map(str, ids)), **query)
 
 
 def drawn(at: AppTest, key: str) -> bool:
     return any(key in chart.proto.id for chart in at.get("plotly_chart"))
 
 
+def table(at: AppTest) -> Any:
+    return at.dataframe[0].value
+
+
+def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0) -> int:
+    """Give a run this throughput and interval."""
+    low, high = samples_per_s - half, samples_per_s + half
+    summary = RunSummary(
+        n_steps=40, samples_per_s=samples_per_s, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2.0
+    )
+    store.update_run(run_id, summary=summary)
+    return run_id
+
+
+def address(at: AppTest, name: str) -> str | None:
+    found = at.query_params.get(name)
+    return found[0] if isinstance(found, list) else found
+
+
+# the table
+
+
+def test_a_row_for_each_chosen_run(store: RunStore) -> None:
+    names = ["=cmd()", "<b>bold</b>"]
+    ids = [add_run(store, name=name) for name in names]
+    at = app("compare")
+    assert sorted(at.multiselect[0].value) == ids
+    assert sorted(table(at)["Run"]) == sorted(f"{i}: {n}" for i, n in zip(ids, names, strict=True))
+    at.multiselect[0].set_value([]).run()
+    assert "Choose at least one run" in at.info[0].value
+    assert address(at, "runs") is None
+
+
 def test_verdicts_stand_in_the_table(store: RunStore) -> None:
     starved, fed = add_run(store), add_run(store, wait_s=0.0001, strategy="memory", device="simulated:5,0")
-    verdicts = dict(zip((starved, fed), compare(starved, fed).dataframe[0].value["Verdict"], strict=True))
+    verdicts = dict(zip((starved, fed), table(compare(starved, fed))["Verdict"], strict=True))
     assert verdicts == {starved: "input-bound", fed: "not input-bound, simulated"}
 
 
-def test_idle_time_by_cause(store: RunStore) -> None:
-    trained, loaded = add_run(store), add_run(store, loader_only=True)
-    assert drawn(compare(trained, trained), "compare-idle")
-    assert not drawn(compare(loaded), "compare-idle")
+def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
+    a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
+    frame = table(compare(a, b))
+    assert frame["Samples/s"].tolist() == [12_300, 998]
+    assert frame["Speed-up (x)"].tolist() == [12.4, 1]
+    near = table(compare(b, speed(store, add_run(store), 1001.4)))
+    assert near["Speed-up (x)"].tolist() == [1, 1.003]
+    texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
+    assert texts == {"Run", "Verdict", "95% range", "vs baseline", "Epoch is"}
+    assert "GPU-util (%)" not in frame
+    assert "Not available for these runs: Data wait" in said(compare(a, b))
 
 
-def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
-    real, simulated = add_run(store), add_run(store, device="simulated:5,0")
-    assert drawn(compare(real, simulated), "compare-loss")
-    at = compare(simulated)
-    assert not drawn(at, "compare-loss")
-    assert "A simulated device computes no loss" in said(at)
+def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(store: RunStore) -> None:
+    fast, middle, slow = (speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0)))
+    at = compare(fast, middle, slow)
+    assert table(at)["vs baseline"].tolist() == ["faster", "tie", "baseline"]
+    assert table(at)["95% range"].tolist() == ["1.92 to 2.08", "0.951 to 1.072", ""]
+    at.selectbox(key="compare-baseline").set_value(fast).run()
+    assert table(at)["vs baseline"].tolist() == ["baseline", "slower", "slower"]
+    assert address(at, "baseline") == str(fast)
+    assert table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1] == "baseline"
+    assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == ["faster", "baseline"]
+    assert not compare(fast).selectbox
+
+
+# which runs
+
+
+def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
+    own = add_run(store)
+    anchor = add_run(store, group_key=f"{HEADROOM}{own}", role="A")
+    trial = add_run(store, group_key="tournament:1", role="memory/b64/w-/as-is#1", strategy="memory")
+    at = app("compare")
+    assert at.multiselect[0].value == [own]
+    assert offered(at) == [own]
+    at.checkbox(key="compare-helpers").check().run()
+    assert sorted(offered(at)) == [own, anchor, trial]
+    assert at.multiselect[0].value == [own]
+    named = compare(own, anchor, trial)
+    assert named.multiselect[0].value == [own, anchor, trial], "a link may name any run"
+
+
+def offered(at: AppTest) -> list[int]:
+    return [int(text.partition(":")[0]) for text in at.multiselect[0].options]
+
+
+def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare_picker, "OFFERED", 2)
+    old = add_run(store, name="the old one")
+    newer = [add_run(store) for _ in range(3)]
+    at = app("compare")
+    assert sorted(offered(at)) == newer[1:]
+    assert "newest 2 of 4 runs" in said(at)
+    at.text_input(key="compare-find").set_value("old").run()
+    assert offered(at) == [*newer[1:], old], "what is chosen stays"
+    at.multiselect[0].set_value([newer[1], old]).run()
+    at.text_input(key="compare-find").set_value("").run()
+    assert at.multiselect[0].value == [newer[1], old]
+    at.text_input(key="compare-find").set_value("no-such").run()
+    assert "No run that has ended has “no-such”" in said(at)
+    assert at.multiselect[0].value == [newer[1], old]
+
+
+def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
+    fine, live, failed = add_run(store), add_run(store, status="running"), add_run(store, n=0, status="failed")
+    at = compare(fine, live, failed, 99)
+    assert at.multiselect[0].value == [fine]
+    for sentence in (f"Run {live} still goes on", f"Run {failed} (failed) has no steps", "no run 99 any more"):
+        assert sentence in said(at)
+    assert "Choose a second run" in said(at)
+
+
+def test_only_runs_without_steps(store: RunStore) -> None:
+    add_run(store, n=0, status="failed")
+    assert "No finished runs yet" in app("compare").info[0].value
+
+
+# the address
+
+
+@pytest.mark.parametrize("wrong", ["x,1,,1,-3,1e9,99999999999999", "1"])
+def test_an_address_of_any_kind(store: RunStore, wrong: str) -> None:
+    run_id = add_run(store)
+    at = app("compare", runs=wrong, show="nothing", metric="<b>", baseline="none", align="?", unit="", warmup="2")
+    assert at.multiselect[0].value == [run_id]
+    assert drawn(at, "compare-shares")
+
+
+def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> None:
+    a, b = add_run(store), add_run(store, strategy="memory")
+    at = compare(a, b)
+    assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at, n)} == set()
+    control(at, "compare-show").set_value("steps").run()
+    control(at, "compare-metric").set_value("h2d").run()
+    control(at, "compare-align").set_value("time").run()
+    at.toggle(key="compare-warmup").set_value(True).run()
+    wanted = {"runs": f"{a},{b}", "show": "steps", "metric": "h2d", "align": "time", "warmup": "1"}
+    assert {name: address(at, name) for name in wanted} == wanted
+    again = app("compare", **wanted)
+    assert control(again, "compare-metric").value == "h2d"
+    assert drawn(again, "compare-steps")
+    control(at, "compare-show").set_value(None).run()  # a click on what is chosen
+    assert control(at, "compare-show").value == "steps"
+
+
+def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
+    a, b = add_run(store), add_run(store, strategy="memory")
+    add_run(store)
+    at = compare(a, b, show="waits", baseline=str(b))
+    at.switch_page("pages/profile.py").run()
+    at.query_params.clear()
+    at.switch_page("pages/compare.py").run()
+    assert at.multiselect[0].value == [a, b]
+    assert drawn(at, "compare-waits")
+    assert at.selectbox(key="compare-baseline").value == b
+
+
+def control(at: AppTest, key: str) -> Any:
+    return at.segmented_control(key=key) if hasattr(at, "segmented_control") else at.button_group(key=key)
+
+
+# warnings
 
 
 def test_runs_alike_but_for_the_strategy_compare_without_a_word(store: RunStore) -> None:
@@ -56,15 +208,100 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
     assert "simulated" in said(at)
 
 
-def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
-    own = add_run(store)
-    anchor = add_run(store, group_key=f"{HEADROOM}{own}", role="A")
-    check = add_run(store, group_key=f"{PREDICTION}{own}", role=CHECK, strategy="memory")
-    at = app("compare")
-    assert at.multiselect[0].value == [own, check]
-    offered = [text.partition(":")[0] for text in at.multiselect[0].options]
-    assert sorted(map(int, offered)) == [own, check]
-    at.checkbox(key="compare-helpers").check().run()
-    offered = [text.partition(":")[0] for text in at.multiselect[0].options]
-    assert sorted(map(int, offered)) == [own, anchor, check]
-    assert at.multiselect[0].value == [own, check]
+# the sections
+
+
+def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = add_run(store), add_run(store, strategy="memory")
+
+    def never(*_: object) -> None:
+        raise AssertionError("worked out though hidden")
+
+    monkeypatch.setattr("vitprof.ui.compare.charts.device_time_of", never)
+    monkeypatch.setattr("vitprof.ui.compare.charts.line_of", never)
+    monkeypatch.setattr("vitprof.ui.compare.charts.headroom_of", never)
+    at = compare(a, b, show="waits")
+    assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
+    assert set(SECTIONS) == {"device", "steps", "waits", "headroom", "settings"}
+
+
+def test_idle_time_by_cause(store: RunStore) -> None:
+    trained, loaded = add_run(store), add_run(store, loader_only=True)
+    at = compare(trained, loaded)
+    assert drawn(at, "compare-idle")
+    assert drawn(at, "compare-shares")
+    assert f"Loader only, so without any time of a device: run {loaded}." in said(at)
+    assert not drawn(compare(loaded), "compare-idle")
+    control(at, "compare-unit").set_value("share").run()
+    assert address(at, "unit") == "share"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_figure_of_a_step_aligned_by_time(store: RunStore, metric: str) -> None:
+    at = compare(add_run(store), add_run(store), show="steps", metric=metric, align="time")
+    assert drawn(at, "compare-loss" if metric == "loss" else "compare-steps")
+    assert ("Left out: 5 warm-up steps" in said(at)) == (metric != "loss")
+
+
+def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
+    real, simulated = add_run(store), add_run(store, device="simulated:5,0")
+    at = compare(real, simulated, show="steps", metric="loss")
+    assert drawn(at, "compare-loss")
+    assert f"Without a loss: run {simulated}." in said(at)
+    at = compare(simulated, show="steps", metric="loss")
+    assert not drawn(at, "compare-loss")
+    assert "A simulated device computes no loss" in said(at)
+
+
+def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
+    at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="waits")
+    frame = at.dataframe[1].value
+    assert frame["Median (ms)"].tolist() == [5, 0.2]
+    assert frame["Steps"].tolist() == [35, 35]
+    assert "None of these runs has a steady step" in said(compare(add_run(store, n=3), show="waits"))
+
+
+def test_headroom_where_it_was_measured(store: RunStore) -> None:
+    with_it, without = add_run(store), add_run(store)
+    for role in "ABC":
+        add_run(store, group_key=f"{HEADROOM}{with_it}", role=role, wait_s=0.001 * "ABC".index(role))
+    add_run(store, group_key=f"{PREDICTION}{without}", role="check")
+    at = compare(with_it, without, show="headroom")
+    assert drawn(at, f"compare-waterfall-{with_it}")
+    assert not drawn(at, f"compare-waterfall-{without}")
+    assert f"Headroom is not measured for run {without}" in said(at)
+
+
+def test_settings_that_differ(store: RunStore) -> None:
+    a, b = add_run(store, batch_size=64), add_run(store, batch_size=96, strategy="memory")
+    at = compare(a, b, show="settings", baseline=str(b))
+    frame = at.dataframe[1].value
+    rows = dict(zip(frame["Setting"], frame.iloc[:, 1:3].to_numpy().tolist(), strict=True))
+    assert rows["Batch size"] == ["64", "96"]
+    assert rows["Strategy"] == ["per-sample (default)", "memory"]
+    assert "Seed" not in rows
+    assert list(frame)[2].endswith("(baseline)")
+    assert "all the same" in said(compare(a, add_run(store, batch_size=64), show="settings"))
+    assert "Choose a second run" in said(compare(a, show="settings"))
+
+
+# what the charts are made of
+
+
+def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:
+    run_id = add_run(store, n=3000)
+    whole = compare_figures.line_of(run_id, "step_s", 5000, True)
+    line = compare_figures.line_of(run_id, "data_wait_s", 100, False)
+    assert (len(whole.step), whole.group, whole.warmup) == (3000, 1, 0)
+    assert len(line.step) <= 200
+    assert (line.group, line.warmup) == (32, 5)
+    assert line.value.dtype == np.float32
+    assert line.step[0] == 5
+    assert line.t_s[0] == pytest.approx(0.05)
+    empty = compare_figures.line_of(add_run(store, n=0), "loss", 100, False)
+    assert len(empty.step) == 0
+
+
+def test_the_bytes_of_an_overlay_do_not_grow_with_the_runs() -> None:
+    each = [compare_figures.groups_each(n) for n in (1, 2, 10, 50)]
+    assert each == [900, 900, 400, 80]

@@ -1,33 +1,50 @@
-"""Charts of finished runs side by side."""
+"""Charts of finished runs side by side. A run has the same colour, by its place among them, in each."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from vitprof.charts.style import LEGEND, MARGIN, RUN_COLOURS, axis, plain
+from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, RUN_COLOURS, axis, plain
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.float64] | NDArray[np.float32]
+
+AXIS_CHARS = 20
+DASHES = ("solid", "dash", "dot", "dashdot")
+PALE = "#F4F1E6"
+"""Idle, as in `charts.gaps.idle_heat`."""
 
 
-def overlay(series: Sequence[tuple[str, Floats, Floats]], *, x_title: str, y_title: str) -> go.Figure:
-    """One line for each run: (name, x, y) with at most 2,000 points each."""
+def run_line(place: int, **more: Any) -> dict[str, Any]:
+    """Line of the run at this place: eight colours, then the same again in other dashes."""
+    turn, colour = divmod(place, len(RUN_COLOURS))
+    return {"color": RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
+
+
+def on_axis(name: str) -> str:
+    """A run's name beside its bar, in short lines: on a phone the bar needs the room."""
+    return "<br>".join(plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
+
+
+def overlay(
+    series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
+) -> go.Figure:
+    """One line for each run: (name, x, y) with at most 2,000 points each. `hover` is Plotly's template of a point."""
     figure = go.Figure(
         [
-            go.Scatter(x=x, y=y, name=plain(name), mode="lines", line={"color": colour, "width": 1.5})
-            for (name, x, y), colour in zip(series, _cycle(len(series)), strict=True)
+            go.Scatter(x=x, y=y, name=plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
+            for place, (name, x, y) in enumerate(series)
         ]
     )
     return figure.update_layout(
         margin=MARGIN, legend=LEGEND, hovermode="x unified", xaxis=axis(x_title), yaxis=axis(y_title), showlegend=True
     )
-
-
-def _cycle(n: int) -> list[str]:
-    return [RUN_COLOURS[i % len(RUN_COLOURS)] for i in range(n)]
 
 
 def shares(
@@ -41,12 +58,12 @@ def shares(
     figure = go.Figure(
         [
             go.Bar(
-                y=[plain(n) for n in names],
+                y=[on_axis(n) for n in names],
                 x=list(values),
                 name=part,
                 orientation="h",
-                marker_color=colour,
-                hovertemplate=f"%{{x:.3~g}}{unit} {part}<extra>%{{y}}</extra>",
+                marker={"color": colour, "line": {"width": 0}},
+                hovertemplate=f"%{{y}}<br>{part}: %{{x:.3~g}}{unit}<extra></extra>",
             )
             for part, colour, values in parts
         ]
@@ -56,5 +73,30 @@ def shares(
         margin=MARGIN | {"l": 16},
         legend=LEGEND | {"traceorder": "normal"},
         xaxis=axis(x_title),
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category"},
+        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
+        showlegend=True,
+    )
+
+
+def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
+    """One row of colours for each run: edges (m + 1,) in seconds since its training began, idle share (runs, m).
+
+    As `charts.gaps.idle_heat`: green is busy, pale is idle, blank (NaN) is evaluation or after the run's end.
+    """
+    heat = go.Heatmap(
+        x=((edges[:-1] + edges[1:]) / 2).astype(np.float32),
+        y=[on_axis(name) for name in names],
+        z=(idle * 100).astype(np.float32),
+        zmin=0,
+        zmax=100,
+        ygap=3,
+        colorscale=[[0.0, COMPUTE], [1.0, PALE]],
+        showscale=False,
+        hoverongaps=False,
+        hovertemplate="%{y}<br>at %{x:.4~g} s: device idle %{z:.0f}%<extra></extra>",
+    )
+    return go.Figure(heat).update_layout(
+        margin=MARGIN | {"l": 16, "t": 10},
+        xaxis=axis("time since training began (s)"),
+        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True, "showgrid": False},
     )

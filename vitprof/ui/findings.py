@@ -27,6 +27,8 @@ from vitprof.ui.resources import store
 SERIES_KEPT = 3
 """Runs whose every column stays in memory: 100,000 steps take 21 MB."""
 FIGURES_KEPT = 32
+WORDS_KEPT = 256
+"""Verdicts and headrooms that stay: small, seconds to make anew, and Compare asks for those of many runs."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def headroom_of(run: StoredRun) -> Headroom | None:
     return _headroom(run.id, ended, left) if ended else None
 
 
-@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+@st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Headroom | None:
     """`ended` and `left` are part of the key: an anchor that has ended or is to come changes what is said."""
     return headroom_jobs.find_headroom(store(), store().run(run_id))
@@ -104,7 +106,7 @@ def _read(values: dict[str, Any]) -> Verdict | None:
         return None
 
 
-@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+@st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
     run = store().run(run_id)
     return judge(

@@ -1,0 +1,101 @@
+"""The Compare page in a real browser: a link opens it, figures are laid over each other, a baseline is pinned, the
+table sorts by number, and a reload shows the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ui.dashboard import add_run
+
+from vitprof.records import RunSummary
+from vitprof.store import RunStore
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TABLE = "[data-testid=stDataFrame] canvas table"
+SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("home")
+    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    for run_id, strategy in zip(SPEEDS, ("per-sample", "memory", "workers"), strict=True):
+        assert add_run(store, n=300, wait_s=5 / SPEEDS[run_id], strategy=strategy) == run_id
+        speed = SPEEDS[run_id]
+        summary = RunSummary(
+            n_steps=300, samples_per_s=speed, samples_per_s_low=0.98 * speed, samples_per_s_high=1.02 * speed
+        )
+        store.update_run(run_id, summary=summary)
+    store.close()
+    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+        yield url
+
+
+def open_compare(page: Any, dashboard: str, query: str) -> None:
+    page.goto(f"{dashboard}compare?{query}")
+    page.get_by_text("Compare runs").wait_for()
+    forgive_the_probe(page)
+
+
+def forgive_the_probe(page: Any) -> None:
+    """Streamlit's browser part looks for its server below a page's own path first, and logs a 404 for each look."""
+    probes = [text for text in page.problems if re.match("404 .*/compare/_stcore/(health|host-config)$", text)]
+    for text in probes:
+        page.problems.remove(text)
+        page.problems.remove("Failed to load resource: the server responded with a status of 404 (Not Found)")
+
+
+def show(page: Any, control: str, words: str) -> None:
+    page.locator(f".st-key-compare-{control}").get_by_role("radio", name=words).or_(
+        page.locator(f".st-key-compare-{control}").get_by_role("button", name=words)
+    ).first.click()
+
+
+def column(page: Any, position: int) -> list[str]:
+    """The texts of a column of the table, from the grid that the canvas has for screen readers."""
+    cells = page.locator(f"{TABLE} td[aria-colindex='{position}']")
+    cells.first.wait_for(state="attached")
+    return list(cells.all_text_contents())
+
+
+def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
+    open_compare(page, dashboard, "runs=2,3")
+    page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
+    page.locator(".st-key-compare-runs input").fill("1: ")
+    page.get_by_role("option", name=re.compile("^1: ")).click()
+    page.keyboard.press("Escape")
+    page.wait_for_url(re.compile(r"runs=2(,|%2C)3(,|%2C)1"))
+    show(page, "show", "Every step")
+    plot = page.locator(".st-key-compare-steps .js-plotly-plot")
+    plot.wait_for()
+    show(page, "metric", "Step time")
+    page.wait_for_url(re.compile("metric=step"))
+    page.wait_for_function("document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3")
+    page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
+    page.get_by_role("option", name=re.compile("^2: ")).click()
+    page.wait_for_url(re.compile("baseline=2"))
+    page.reload()
+    plot.wait_for()
+    forgive_the_probe(page)
+    page.wait_for_function("document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3")
+    baseline = page.locator(".st-key-compare-baseline").get_by_role("combobox")
+    assert (baseline.get_attribute("value") or baseline.inner_text()).startswith("2: ")
+    show(page, "show", "Data waits")
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    assert page.locator(".st-key-compare-steps").count() == 0
+
+
+def test_a_click_on_a_header_sorts_by_number(dashboard: str, page: Any) -> None:
+    open_compare(page, dashboard, "runs=1,2,3")
+    assert column(page, 3) == ["998", "12300", "2050"]
+    box = page.get_by_test_id("stDataFrame").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 220 + 110 + 60, box["y"] + 18)
+    page.wait_for_function(
+        f"""() => [...document.querySelectorAll("{TABLE} td[aria-colindex='3']")]
+            .map(cell => cell.textContent).join(' ') === '998 2050 12300'"""
+    )

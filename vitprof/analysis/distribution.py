@@ -1,0 +1,56 @@
+"""How often a time is how long: the empirical distribution of a run's waits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MAX_POINTS = 400
+"""Points of a curve: finer than a chart's pixels are high, and 3 kB a run."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An empirical distribution function, thinned for a chart; the figures are those of all values."""
+
+    n: int
+    """Values behind it."""
+    values: Floats
+    """(m,) ascending, each one that occurred; the smallest and the largest are among them."""
+    share: Floats
+    """(m,) exact share of all values that are at most this one, 0 to 1; the last is 1."""
+    median: float
+    p95: float
+    """95% of the values are at most this."""
+    largest: float
+
+
+def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
+    """The distribution of `values` ((n,), NaN is passed over).
+
+    Of more than `max_points` values half of the points are spread evenly over the ranks, so the curve between two is
+    off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
+    """
+    known = np.sort(values[np.isfinite(values)])
+    n = len(known)
+    if not n:
+        none = np.empty(0)
+        return Distribution(0, none, none, math.nan, math.nan, math.nan)
+    ranks = np.arange(n)
+    if n > max_points:
+        even = np.linspace(0, n - 1, max_points // 2)
+        tail = n - np.geomspace(1, n, max_points // 2)
+        ranks = np.unique(np.concatenate([even, tail]).round().astype(int))
+    kept = np.unique(known[ranks])
+    share = np.searchsorted(known, kept, side="right") / n
+    return Distribution(n, kept, share, _at(known, 0.5), _at(known, 0.95), float(known[-1]))
+
+
+def _at(ordered: Floats, share: float) -> float:
+    """The smallest value that `share` of all values are at most: it lies on the curve, which a mean of two may not."""
+    return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -1,0 +1,257 @@
+"""The Compare page's charts: the device's time, every step, the data waits, headroom. One at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from vitprof import charts
+from vitprof.analysis.comparison import on_one_axis
+from vitprof.analysis.gaps import IDLE_CAUSES
+from vitprof.charts.comparison import idle_strips
+from vitprof.charts.distribution import ecdf
+from vitprof.charts.headroom import waterfall
+from vitprof.charts.style import DEVICE_TIME
+from vitprof.store import StoredRun
+from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
+from vitprof.ui.compare.state import choose, switch
+from vitprof.ui.findings import headroom_of
+from vitprof.ui.live import is_simulated_run
+from vitprof.ui.texts import escaped
+
+CHART_HEIGHT = 400
+LEGEND_ROW = 20
+WITH_ZOOM = {"displaylogo": False}
+PLAIN = {"displaylogo": False, "displayModeBar": False}
+STRIP_BINS = 400
+"""Stretches of time in the rows of idle shares, all runs on one axis."""
+LONGEST_NAME = 48
+"""Characters of a run's name in a chart: more leave no room for the chart on a phone."""
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of every step."""
+
+    words: str
+    column: str
+    y_title: str
+    hover: str
+    scale: float = 1e3
+
+
+METRICS: dict[str, Metric] = {
+    "wait": Metric("Data wait", "data_wait_s", "data wait (ms)", "waited %{y:.3~g} ms for data"),
+    "step": Metric("Step time", "step_s", "time of a step (ms)", "step took %{y:.3~g} ms"),
+    "idle": Metric("Device idle", "gap_s", "device idle before a step (ms)", "device idle for %{y:.3~g} ms"),
+    "compute": Metric("Compute", "compute_s", "compute of a step (ms)", "computed for %{y:.3~g} ms"),
+    "h2d": Metric("H2D", "h2d_s", "copy to the device (ms)", "copied for %{y:.3~g} ms"),
+    LOSS: Metric("Loss", "loss", "training loss", "loss %{y:.4~g}", 1.0),
+}
+UNITS: dict[str, tuple[str, str, str]] = {
+    "step": ("Per step", "mean time of a step (ms)", " ms"),
+    "sample": ("Per sample", "mean time of a sample (µs)", " µs"),
+    "share": ("Share", "share of the device's time (%)", "%"),
+}
+"""Word in the address -> words, axis title, unit of the hover texts."""
+
+
+def names_of(runs: Sequence[StoredRun]) -> list[str]:
+    """What charts call the runs: the number, and of the name what is not the same in all of them."""
+    parts = [run.name.split(", ") for run in runs]
+    same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
+    told = [", ".join(p for p in names if p not in same) or names[0] for names in parts]
+    full = [f"{run.id}: {name}" for run, name in zip(runs, told, strict=True)]
+    return [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in full]
+
+
+def bars_height(n: int) -> int:
+    return 150 + n * (48 if n <= 12 else 40)
+
+
+def draw_device_time(runs: Sequence[StoredRun]) -> None:
+    """The mean step taken apart for each run, and the idle share over each run's length."""
+    trained = [run for run in runs if not run.config.loader_only]
+    loaded = [str(run.id) for run in runs if run.config.loader_only]
+    if loaded:
+        st.caption(f"Loader only, so without any time of a device: {_these(loaded)}.")
+    found = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
+    told = [(name, time) for name, time in found if time.mean is not None]
+    if not told:
+        st.info("None of these runs tells when its device computed. Choose a run that trained for at least 2 steps.")
+        return
+    same_batch = len({run.config.batch_size for run in trained}) == 1
+    unit = choose(
+        "unit",
+        "Where a step's time goes",
+        {key: words for key, (words, _, _) in UNITS.items()},
+        default="step" if same_batch else "sample",
+        help="Mean over the steady state, from marks of the device: compute, and the time in which it computed "
+        "nothing, by what the step was waiting for. Waits that were hidden behind queued work cost nothing and are "
+        "not in it. With different batch sizes compare times per sample.",
+    )
+    _draw_bars(told, unit)
+    st.markdown(
+        "**Idle share over each run**",
+        help="Each run from its first request for a batch to the end of its last step.",
+    )
+    st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
+    edges, idle = on_one_axis([(time.edges_s, time.idle) for _, time in told], bins=STRIP_BINS)
+    st.plotly_chart(
+        idle_strips([name for name, _ in told], edges, idle),
+        height=bars_height(len(told)) - 50,
+        key="compare-idle",
+        config=PLAIN,
+    )
+
+
+def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
+    _, title, suffix = UNITS[unit]
+    scaled = [time.mean.scaled(unit) for _, time in told if time.mean is not None]
+    parts = []
+    for cause in ("compute", *IDLE_CAUSES):
+        lengths = [values[cause] for values in scaled]
+        if max(lengths) > 0:
+            words, colour = DEVICE_TIME[cause]
+            parts.append((words if cause == "compute" else f"idle: {words}", colour, lengths))
+    st.plotly_chart(
+        charts.shares([name for name, _ in told], parts, x_title=title, unit=suffix),
+        height=bars_height(len(told)),
+        key="compare-shares",
+        config=PLAIN,
+    )
+
+
+def draw_steps(runs: Sequence[StoredRun]) -> None:
+    """One figure of every step, the runs laid over each other."""
+    chosen = choose(
+        "metric",
+        "Figure of every step",
+        {key: metric.words for key, metric in METRICS.items()},
+        default="wait",
+        help="Data wait: time blocked in next(loader). Device idle: from the end of the step before to the start of "
+        "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves lie on each "
+        "other.",
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):  # in a row a control does not wrap on a phone
+        by = choose(
+            "align",
+            "Aligned by",
+            {"step": "Step", "time": "Time"},
+            default="step",
+            help="The number of the step, or the time since the first request for a batch.",
+        )
+        warmup = switch(
+            "warmup",
+            "Warm-up steps too",
+            help="The first steps carry the start of workers and caches. Drawn, they often leave no room for the rest.",
+        )
+    metric = METRICS[chosen]
+    shown = [run for run in runs if chosen != LOSS or not (is_simulated_run(run) or run.config.loader_only)]
+    if not shown:
+        st.info("A simulated device computes no loss, and neither does a run that only loads. Choose another figure.")
+        return
+    if len(shown) < len(runs):
+        st.caption(f"Without a loss: {_these([str(run.id) for run in runs if run not in shown])}.")
+    groups = groups_each(len(shown))
+    found = [line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
+    lines = [
+        (name, line.step if by == "step" else line.t_s, line.value * np.float32(metric.scale))
+        for name, line in zip(names_of(shown), found, strict=True)
+        if np.isfinite(line.value).any()
+    ]
+    if not lines:
+        st.info(f"None of these runs has a figure for {metric.words.lower()}. Choose another one.")
+        return
+    st.plotly_chart(
+        charts.overlay(
+            lines,
+            x_title="step" if by == "step" else "time since training began (s)",
+            y_title=metric.y_title,
+            hover=metric.hover,
+        ),
+        height=CHART_HEIGHT + LEGEND_ROW * len(lines),
+        key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
+        config=WITH_ZOOM,
+    )
+    coarse = max(line.group for line in found)
+    notes = []
+    if coarse > 1:
+        notes.append(f"Of each {coarse:,} steps at most the lowest and the highest are drawn: no peak is lost.")
+    if left_out := max(line.warmup for line in found):
+        notes.append(f"Left out: {left_out:,} warm-up steps.")
+    if notes:
+        st.caption(" ".join(notes))
+
+
+def draw_waits(runs: Sequence[StoredRun]) -> None:
+    """The distributions of the data waits, as curves and in figures."""
+    st.markdown(
+        "**How long the loop waited for its batches**",
+        help="Each curve is one run: its height is the share of the steady steps that waited at most as long as the "
+        "axis says. Further left is better; a flat tail to the right is a few steps that waited long. The axis is "
+        "logarithmic. A wait that the device's queued work hides costs nothing.",
+    )
+    found = [(name, waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
+    if not any(waits.n for _, waits in found):
+        st.info("None of these runs has a steady step. Train for more steps than the warm-up takes.")
+        return
+    st.plotly_chart(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", config=WITH_ZOOM)
+    rows = [
+        {
+            "Run": name,
+            "Median (ms)": _ms(waits.median),
+            "p95 (ms)": _ms(waits.p95),
+            "Longest (ms)": _ms(waits.largest),
+            "Steps": waits.n,
+        }
+        for name, waits in found
+    ]
+    helps = {
+        "Run": "Number and name.",
+        "Median (ms)": "Half of the steps waited at most this long.",
+        "p95 (ms)": "95% of the steps waited at most this long.",
+        "Longest (ms)": "The longest wait of a steady step.",
+        "Steps": "Steady steps.",
+    }
+    config = {name: st.column_config.Column(name, help=text) for name, text in helps.items()}
+    st.dataframe(pd.DataFrame(rows), hide_index=True, width="stretch", key="compare-wait-figures", column_config=config)
+
+
+def _ms(seconds: float) -> float:
+    return float(f"{seconds * 1e3:.3g}")
+
+
+def draw_headroom(runs: Sequence[StoredRun]) -> None:
+    """The waterfalls of the runs whose headroom was measured, side by side and to one scale."""
+    st.markdown(
+        "**Headroom, side by side**",
+        help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
+        "with short runs of the same job. All charts have the same scale.",
+    )
+    found = [(run, headroom) for run in runs if (headroom := headroom_of(run)) is not None]
+    without = [str(run.id) for run in runs if run.id not in {r.id for r, _ in found}]
+    if without:
+        st.info(
+            f"Headroom is not measured for {_these(without)}. Open it in Profile and press Measure headroom.",
+            icon=":material/stairs:",
+        )
+    figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in found]
+    tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
+    top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
+    columns = st.columns(2) if len(figures) > 1 else [st.container()]
+    for place, (run, figure) in enumerate(figures):
+        if top > 0:
+            figure.update_yaxes(range=[0, top])
+        with columns[place % len(columns)]:
+            st.markdown(f"Run {run.id}: {escaped(run.name)}")
+            st.plotly_chart(figure, height=320, key=f"compare-waterfall-{run.id}", config=PLAIN)
+
+
+def _these(ids: Sequence[str]) -> str:
+    return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"

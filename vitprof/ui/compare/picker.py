@@ -1,0 +1,139 @@
+"""Which runs the Compare page shows, and which of them is the baseline. Light however many runs there are: the
+database searches, and the browser gets one page of names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof.analysis.comparison import slowest
+from vitprof.errors import StoreError
+from vitprof.records import ENDED_STATUSES
+from vitprof.store import RunQuery, RunRow, StoredRun
+from vitprof.ui import resources
+from vitprof.ui.compare.state import ids, is_news, keep, kept
+from vitprof.ui.texts import escaped
+
+OFFERED = 100
+"""Runs in the list at a time; the others are found by typing."""
+RUNS, KEY = "runs", "compare-runs"
+BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
+AUTOMATIC = 0
+"""In place of a run's number: the slowest of those chosen."""
+
+
+def pick_runs() -> tuple[list[StoredRun], int | None]:
+    """The chosen runs in the order chosen, and the position of the baseline; draws the picker.
+
+    No runs where there is nothing to choose, or nothing chosen.
+    """
+    store = resources.store()
+    if not store.count_runs(RunQuery(statuses=ENDED_STATUSES, helpers=True)):
+        _no_runs_yet()
+        return [], None
+    above = st.container()
+    left, right = st.columns([1, 2], vertical_alignment="bottom")
+    text = left.text_input(
+        "Find runs",
+        key="compare-find",
+        placeholder="memory photos, #12, …",
+        help="Narrows the list above: words of the name, note, strategy, data set, device or a tag, or a number. "
+        "Runs that are chosen already stay.",
+    )
+    helpers = st.checkbox(
+        "Also runs made for headroom, predictions and tournaments",
+        key="compare-helpers",
+        help="Anchors, loader-only runs and trials: short runs that another page made for its own figures.",
+    )
+    query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
+    rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
+    known, missing = _named(rows)
+    if is_news(RUNS) or KEY not in st.session_state:
+        st.session_state[KEY] = list(known)
+    else:  # set by hand each time: what was chosen stays, also when the list of options is another one
+        st.session_state[KEY] = [run_id for run_id in st.session_state[KEY] if run_id in known]
+    labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
+    chosen: list[int] = above.multiselect(
+        "Runs",
+        list(dict.fromkeys([*known, *(row.id for row in rows)])),
+        format_func=lambda run_id: labels[run_id],
+        help="Runs that have ended, the newest first. Any number of them.",
+        placeholder="Choose runs",
+        key=KEY,
+    )
+    keep(RUNS, ",".join(map(str, chosen)))
+    for sentence in missing:
+        st.caption(f":material/info: {escaped(sentence)}")
+    total = store.count_runs(query)
+    if total > OFFERED:
+        st.caption(f"The list holds the newest {OFFERED} of {total:,} runs; type in “Find runs” to get at the others.")
+    elif text and not rows:
+        st.caption(f"No run that has ended has “{escaped(text)}” in its name, note, strategy, data set or tags.")
+    if not labels and not text:
+        _no_runs_yet()
+    elif not chosen:
+        st.info("Choose at least one run. With two or more you see what differs.", icon=":material/compare_arrows:")
+    elif len(chosen) == 1:
+        st.caption("Choose a second run above to compare this one with.")
+    runs = [known[run_id] if run_id in known else store.run(run_id) for run_id in chosen]
+    with right:
+        return runs, pick_baseline(runs)
+
+
+def _no_runs_yet() -> None:
+    st.info("No finished runs yet. Open Profile, press Run, and come back.", icon=":material/compare_arrows:")
+    st.page_link("pages/profile.py", label="Open Profile", icon=":material/monitoring:")
+
+
+def _named(rows: Sequence[RunRow]) -> tuple[dict[int, StoredRun], list[str]]:
+    """The runs that the widget, the address or the session names, and a sentence for each that cannot be shown.
+
+    Where none of them names any: the two newest.
+    """
+    text = None if not is_news(RUNS) and KEY in st.session_state else kept(RUNS)
+    asked = ids(text) if text is not None else st.session_state.get(KEY)
+    if asked is None:
+        asked = sorted(row.id for row in rows[:2])
+    known: dict[int, StoredRun] = {}
+    missing = []
+    for run_id in asked:
+        try:
+            run = resources.store().run(run_id)
+        except StoreError:
+            missing.append(f"There is no run {run_id} any more.")
+            continue
+        if run.live:
+            missing.append(f"Run {run_id} still goes on: Profile shows it live. It can be compared when it has ended.")
+        elif run.summary is None or not run.summary.n_steps:
+            missing.append(f"Run {run_id} ({run.status}) has no steps: there is nothing to compare.")
+        else:
+            known[run_id] = run
+    return known, missing
+
+
+def _label(run: StoredRun | RunRow) -> str:
+    return f"{run.id}: {run.name}" + ("" if run.status == "done" else f" ({run.status})")
+
+
+def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
+    """Position of the run that the others are measured against; draws the choice where there is one."""
+    lowest = slowest([run.summary for run in runs])
+    if len(runs) < 2:
+        return lowest
+    options = [AUTOMATIC, *(run.id for run in runs)]
+    if is_news(BASELINE) or st.session_state.get(BASELINE_KEY) not in options:
+        named = ids(kept(BASELINE))
+        st.session_state[BASELINE_KEY] = named[0] if named and named[0] in options else AUTOMATIC
+    labels = {run.id: _label(run) for run in runs}
+    labels[AUTOMATIC] = "The slowest" + (f" ({_label(runs[lowest])})" if lowest is not None else "")
+    chosen = st.selectbox(
+        "Baseline",
+        options,
+        format_func=lambda run_id: labels[run_id],
+        key=BASELINE_KEY,
+        help="The run that speed-ups are measured against, and whose settings the others' are compared with. It stays "
+        "pinned in the page's address.",
+    )
+    keep(BASELINE, "" if chosen == AUTOMATIC else str(chosen))
+    return lowest if chosen == AUTOMATIC else next(at for at, run in enumerate(runs) if run.id == chosen)
