@@ -1,0 +1,17 @@
+"""History: every run, to find, to open, to name, to take along. What it shows stands in its address."""
+
+import streamlit as st
+
+from vitprof.ui.entry import through_app
+from vitprof.ui.history.page import draw_history
+from vitprof.ui.texts import guarded
+
+
+@guarded
+def page() -> None:
+    st.subheader("History", anchor=False)
+    draw_history()
+
+
+through_app("pages/history.py")
+page()

@@ -1,0 +1,115 @@
+"""The History page in a real browser: find a run, name it, take it along as a file, delete it, bring it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ui.dashboard import add_run
+
+from vitprof.store import RunStore
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
+"""Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("home")
+    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    for number in range(30):
+        run_id = add_run(store, n=8, name=f"number {number + 1}", strategy="memory" if number % 2 else "per-sample")
+        store.update_run(run_id, verdict={"kind": "input-bound"}, spark=[0.1, 0.9, 0.4], t_origin_s=float(run_id))
+    store.close()
+    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+        yield url
+
+
+def open_history(page: Any, dashboard: str) -> None:
+    """By the page's link: the server has no file at /history, so Streamlit itself logs a 404 where that is opened."""
+    page.goto(dashboard)
+    page.get_by_role("link", name="History").click()
+    page.locator("[class*=st-key-history-table] canvas").first.wait_for()
+
+
+def lists_only(page: Any, name: str) -> None:
+    """Wait until the one run listed has this name; from the grid that the canvas has for screen readers."""
+    cells = page.locator("[class*=st-key-history-table] table td[aria-colindex='2']")
+    cells.filter(has_text=name).wait_for(state="attached")
+    assert cells.count() == 1
+
+
+def search(page: Any, words: str, found: str) -> None:
+    page.locator(".st-key-history-q input").fill(words)
+    page.keyboard.press("Enter")
+    page.get_by_text(found).wait_for()
+
+
+def tick(page: Any, *rows: int) -> None:
+    box = page.locator("[class*=st-key-history-table] [data-testid=stDataFrameResizable]").bounding_box()
+    for row in rows:
+        page.mouse.click(box["x"] + BOX_PX, box["y"] + HEADER_PX + ROW_PX * row + ROW_PX / 2)
+    page.get_by_text(re.compile(rf"^{len(rows)} runs? ticked")).wait_for()
+
+
+def press(page: Any, name: str) -> None:
+    page.locator(f".st-key-history-{name}").get_by_role("button").click()  # hidden ones have no role
+
+
+def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_path: Path) -> None:
+    open_history(page, dashboard)
+    page.get_by_text("1 to 25 of 30 runs").wait_for()
+    press(page, "next")
+    page.get_by_text("26 to 30 of 30 runs").wait_for()
+    assert "page=2" in page.url
+
+    search(page, "#7", "1 to 1 of 1 runs")
+    lists_only(page, "number 7")
+    assert "page=" not in page.url
+    tick(page, 0)
+    press(page, "edit")
+    page.locator(".st-key-history-name-7 input").fill("the seventh")
+    page.locator(".st-key-history-note-7 textarea").fill("kept for later")
+    press(page, "save")
+    page.get_by_text("Run 7 saved").wait_for()
+    lists_only(page, "the seventh")
+
+    tick(page, 0)
+    with page.expect_download() as download:
+        press(page, "export")
+    assert download.value.suggested_filename == "vitprof-run-7.vitprof"
+    file = tmp_path / "sent.vitprof"
+    download.value.save_as(file)
+
+    press(page, "delete")
+    page.get_by_text("This cannot be undone").wait_for()
+    press(page, "delete-yes")
+    page.get_by_text("1 run deleted").wait_for()
+    page.get_by_text("No run matches the search for").wait_for()
+    press(page, "clear")
+    page.get_by_text("1 to 25 of 29 runs").wait_for()
+
+    page.get_by_role("button", name="Import").click()
+    page.locator("input[type=file]").set_input_files(file)
+    page.get_by_text("1 run imported as run 31").first.wait_for()
+    page.keyboard.press("Escape")
+    search(page, "seventh", "1 to 1 of 1 runs")
+    lists_only(page, "the seventh")
+
+    tick(page, 0)
+    press(page, "open")
+    page.get_by_role("heading", name="the seventh").wait_for()
+    assert "run=31" in page.url
+
+
+def test_two_runs_go_to_compare(dashboard: str, page: Any) -> None:
+    open_history(page, dashboard)
+    search(page, "per-sample", "of 15 runs")
+    tick(page, 0, 1)
+    press(page, "compare")
+    page.get_by_text("Compare runs").wait_for()
+    assert re.search(r"runs=\d+(%2C|,)\d+", page.url)

@@ -1,0 +1,356 @@
+"""The History page: what it lists, its address, and what is done with the runs ticked in it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import APP, LIMIT_S, add_run, app, said
+from vitprof import bundle
+from vitprof.store import RunQuery, RunRow, RunStore
+from vitprof.store import runs as runs_table
+from vitprof.ui.history import page as history
+from vitprof.ui.history import table as history_table
+from vitprof.ui.history.state import KEPT
+from vitprof.ui.verdict import LOOKS
+
+Tick = Callable[..., None]
+
+
+@pytest.fixture
+def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
+    """Tick these runs in the table, as far as it shows them; ticks themselves need a browser."""
+    ticked: set[int] = set()
+
+    def draw(rows: list[RunRow]) -> list[RunRow]:
+        history_table.draw_table(rows)
+        return [row for row in rows if row.id in ticked]
+
+    monkeypatch.setattr(history, "draw_table", draw)
+
+    def tick(*ids: int) -> None:
+        ticked.clear()
+        ticked.update(ids)
+
+    return tick
+
+
+def listed(at: AppTest) -> list[int]:
+    return list(at.dataframe[0].value["run"]) if at.dataframe else []
+
+
+def open_history(**query: str) -> AppTest:
+    """As `app("history", ...)`, for an address with a "page" in it."""
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    at.switch_page("pages/history.py").run()
+    assert not at.exception
+    return at
+
+
+def dialog(name: str, ids: list[int]) -> AppTest:
+    """One of the page's dialogs by itself, open until something is done: a rerun of the whole page closes them."""
+    at = AppTest.from_function(_draw_dialog, default_timeout=LIMIT_S, kwargs={"name": name, "ids": ids}).run()
+    assert not at.exception
+    return at
+
+
+def _draw_dialog(name: str, ids: list[int]) -> None:
+    import streamlit as st
+
+    from vitprof.store import RunQuery
+    from vitprof.ui import resources
+    from vitprof.ui.history import actions as history_actions
+
+    history_actions.tell_what_was_done()
+    rows = resources.store().list_runs(RunQuery(helpers=True, descending=False), limit=100)
+    if not st.session_state.get("over"):
+        getattr(history_actions, name)([row for row in rows if row.id in ids])
+    if history_actions.DONE in st.session_state:
+        st.session_state["over"] = True
+
+
+def address(at: AppTest) -> dict[str, str]:
+    """The query of the page's address, where no name stands twice."""
+    found = {name: at.query_params[name] for name in at.query_params}
+    return {name: value if isinstance(value, str) else ",".join(value) for name, value in found.items()}
+
+
+def usable(at: AppTest) -> set[str]:
+    buttons = [*at.button, *at.get("download_button")]
+    names = ("Open", "Compare", "Run again", "Settings to sidebar", "Edit", "Export", "Delete")
+    return {b.proto.label for b in buttons if b.proto.label in names and not b.proto.disabled}
+
+
+def test_without_runs_it_says_what_to_do(store: RunStore) -> None:
+    at = app("history")
+    assert "No runs yet" in said(at)
+    assert not at.dataframe
+    assert [b.label for b in at.button if b.label == "Open Profile"]
+
+
+def test_a_row_says_what_a_run_was(store: RunStore) -> None:
+    done = add_run(store, strategy="memory", batch_size=64, name="mine")
+    store.update_run(done, verdict={"kind": "input-bound"}, spark=[None, 0.5, None, 1.0])
+    store.tag(done, ["one", "two"])
+    store.annotate(done, "a word")
+    add_run(store, status="failed", device="simulated:5,0")
+    at = app("history")
+    table = at.dataframe[0].value.set_index("run")
+    row = table.loc[done]
+    assert (row["name"], row["strategy"], row["dataset"], row["batch"], row["device"], row["note"]) == (
+        "mine",
+        "memory",
+        "digits",
+        64,
+        "cpu",
+        "a word",
+    )
+    assert list(row["verdict"]) == ["input-bound"]
+    assert list(row["spark"]) == [0.0, 0.5, 0.5, 1.0]
+    assert list(row["tags"]) == ["one", "two"]
+    assert (row["idle"], row["speed"]) == (50.0, 12_800.0)
+    assert str(row["created"].tz) == "UTC"
+    assert list(table.loc[2]["verdict"]) == ["failed", "simulated"]
+
+
+def test_every_verdict_has_a_chip() -> None:
+    assert set(LOOKS) < set(history_table.CHIPS)
+
+
+def test_every_widget_has_help(store: RunStore) -> None:
+    add_run(store)
+    at = app("history")
+    widgets = [*at.button, *at.get("download_button"), *at.selectbox, *at.multiselect, *at.text_input, *at.number_input]
+    mine = [w for w in [*widgets, *at.toggle, *at.get("file_uploader")] if "history" in w.proto.id]
+    assert len(mine) > 15
+    assert [w.proto.label for w in mine if not w.proto.help] == []
+
+
+def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
+    slow = add_run(store, wait_s=0.05, strategy="memory")
+    fast = add_run(store, wait_s=0.0, strategy="memory")
+    other = add_run(store, wait_s=0.01, device="simulated:66,70")
+    at = app("history")
+    assert listed(at) == [other, fast, slow]
+    assert address(at) == {}
+    at.selectbox(key="history-sort").set_value("slowest").run()
+    at.multiselect(key="history-strategies").set_value(["memory"]).run()
+    assert listed(at) == [slow, fast]
+    assert address(at) == {"sort": "slowest", "strategies": "memory"}
+    at.text_input(key="history-q").set_value(f"#{fast}").run()
+    assert listed(at) == [fast]
+    again = app("history", sort="slowest", strategies="memory", q=f"#{fast}")
+    assert listed(again) == [fast]
+    assert again.selectbox(key="history-sort").value == "slowest"
+    at.text_input(key="history-q").set_value("nothing like it").run()
+    assert "No run matches the search for nothing like it" in said(at).replace("*", "")
+    at.button(key="history-clear").click().run()
+    assert listed(at) == [slow, other, fast]
+    assert address(at) == {"sort": "slowest"}
+    at.multiselect(key="history-devices").set_value(["simulated:66,70"]).run()  # a comma is no separator
+    assert listed(at) == [other]
+
+
+def test_the_page_is_as_it_was_left(store: RunStore) -> None:
+    wanted = add_run(store, strategy="memory")
+    add_run(store)
+    at = app("history", strategies="memory")
+    at.switch_page("pages/strategies.py").run()
+    at.switch_page("pages/history.py").run()
+    assert listed(at) == [wanted]
+    assert at.session_state[KEPT] == {"strategies": ["memory"]}
+
+
+def test_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
+    own = add_run(store)
+    helper = add_run(store, group_key=f"headroom:{own}", role="A")
+    at = app("history")
+    assert listed(at) == [own]
+    at.toggle(key="history-helpers").set_value(True).run()
+    assert listed(at) == [helper, own]
+    assert address(at) == {"helpers": "1"}
+
+
+def add_many(store: RunStore, n: int) -> None:
+    first = add_run(store, n=0)
+    with store.transaction() as db:
+        values = dict(db.execute(sa.select(runs_table).where(runs_table.c.id == first)).one()._mapping)
+        values.pop("id")
+        db.execute(sa.insert(runs_table), [values] * (n - 1))
+
+
+def test_pages(store: RunStore) -> None:
+    add_many(store, 60)
+    at = open_history(page="2")
+    assert listed(at) == list(range(35, 10, -1))
+    assert "26 to 50 of 60 runs" in said(at)
+    at.button(key="history-next").click().run()
+    assert listed(at) == list(range(10, 0, -1))
+    assert address(at) == {"page": "3"}
+    assert at.button(key="history-next").disabled
+    at.selectbox(key="history-size").set_value(100).run()
+    assert len(listed(at)) == 60
+    assert address(at) == {"size": "100"}
+    at.selectbox(key="history-size").set_value(25).run()
+    at.number_input(key="history-page").set_value(2).run()
+    at.text_input(key="history-q").set_value("#7").run()
+    assert listed(at) == [7]
+    assert address(at) == {"q": "#7"}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"page": "0"},
+        {"page": "-1"},
+        {"page": "nine"},
+        {"page": "99999999"},
+        {"page": "9999999"},
+        {"size": "7"},
+        {"sort": "drop table"},
+        {"helpers": "maybe"},
+    ],
+    ids=str,
+)
+def test_an_address_with_nonsense_shows_the_list(store: RunStore, query: dict[str, str]) -> None:
+    run_id = add_run(store)
+    at = open_history(**query)
+    assert listed(at) == [run_id]
+    assert address(at) == {}
+
+
+def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
+    add_run(store)
+    at = app("history", tags="x" * 5000, statuses="<script>")
+    assert not at.exception
+    assert "No run matches" in said(at)
+    assert at.multiselect(key="history-statuses").value == ["<script>"]
+
+
+def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick) -> None:
+    one, two, live = add_run(store), add_run(store), add_run(store, status="running")
+    for ticked, expected in (
+        ((), set()),
+        ((one,), {"Open", "Run again", "Settings to sidebar", "Edit", "Export", "Delete"}),
+        ((one, two), {"Compare", "Edit", "Export", "Delete"}),
+        ((one, live), {"Compare", "Edit"}),
+    ):
+        tick(*ticked)
+        assert usable(app("history")) == expected, ticked
+
+
+def test_open_compare_and_the_way_to_the_sidebar(store: RunStore, tick: Tick) -> None:
+    one, two = add_run(store, strategy="memory", batch_size=96), add_run(store)
+    tick(one)
+    at = app("history")
+    at.button(key="history-open").click().run()
+    assert address(at)["run"] == str(one)
+    at = app("history")
+    at.button(key="history-settings-to-sidebar").click().run()
+    assert not at.exception
+    assert at.selectbox(key="set-strategy").value == "memory"
+    assert at.number_input(key="set-batch_size").value == 96
+    tick(one, two)
+    at = app("history")
+    at.button(key="history-compare").click().run()
+    assert sorted(address(at)["runs"].split(",")) == [str(one), str(two)]
+
+
+def test_run_again_starts_the_same_job(store: RunStore, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = add_run(store, strategy="memory", batch_size=96)
+    tick(run_id)
+    at = app("history")
+    asked = []
+    monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: asked.append(config) or run_id)
+    at.button(key="history-run-again").click().run()
+    assert asked == [store.run(run_id).config]
+    assert address(at)["run"] == str(run_id)
+
+
+def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
+    run_id = add_run(store)
+    store.tag(run_id, ["old"])
+    at = dialog("edit_one", [run_id])
+    at.text_input(key=f"history-name-{run_id}").set_value("a better name")
+    at.text_area(key=f"history-note-{run_id}").set_value("as on Tuesday")
+    at.button(key="history-save").click().run()
+    assert (store.run(run_id).name, store.run(run_id).note) == ("a better name", "as on Tuesday")
+    assert store.tags(run_id) == ("old",)
+    assert [t.value for t in at.toast] == [f"Run {run_id} saved"]
+    at = dialog("edit_one", [run_id])
+    at.text_input(key=f"history-name-{run_id}").set_value("  ")
+    at.button(key="history-save").click().run()
+    assert "name: a run needs one" in said(at)
+    assert store.run(run_id).name == "a better name"
+
+
+def test_tags_of_several_runs(store: RunStore) -> None:
+    ids = [add_run(store) for _ in range(3)]
+    for run_id, tags in zip(ids, (["all", "a"], ["all"], ["all"]), strict=True):
+        store.tag(run_id, tags)
+    at = dialog("edit_many", ids[:2])
+    field = at.multiselect(key="history-tags-many")
+    assert field.value == ["all"]
+    field.set_value(["a"])
+    at.button(key="history-save-many").click().run()
+    assert [store.tags(run_id) for run_id in ids] == [("a",), ("a",), ("all",)]
+
+
+def test_delete_asks_first(store: RunStore) -> None:
+    ids = [add_run(store, name=f"number {n}") for n in range(8)]
+    at = dialog("ask_to_delete", ids[1:])
+    assert "number 5" in said(at)
+    assert "and 2 more" in said(at)
+    assert "This cannot be undone" in said(at)
+    assert at.button(key="history-delete-yes").label == "Delete 7 runs"
+    at.button(key="history-delete-no").click().run()
+    assert store.count_runs(RunQuery()) == 8
+    at.button(key="history-delete-yes").click().run()
+    assert [run.id for run in store.runs()] == ids[:1]
+    assert [t.value for t in at.toast] == ["7 runs deleted"]
+
+
+def test_a_run_that_began_meanwhile_is_not_deleted(store: RunStore) -> None:
+    run_id = add_run(store)
+    at = dialog("ask_to_delete", [run_id])
+    helper = add_run(store, status="running", group_key=f"headroom:{run_id}", role="A")
+    at.button(key="history-delete-yes").click().run()
+    assert "is still going on" in said(at)
+    assert {run.id for run in store.runs()} == {run_id, helper}
+
+
+def test_runs_come_in_from_a_file(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = RunStore(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
+    files = [bundle.bundle_bytes(elsewhere, [add_run(elsewhere, n=5, name="from afar")]), b"no bundle at all"]
+    elsewhere.close()
+    waiting: list[io.BytesIO] = []
+    monkeypatch.setattr(st, "file_uploader", lambda *args, **kwargs: waiting.pop() if waiting else None)
+    at = app("history")
+    for content, words in zip(files, ("1 run imported as run 1.", "was not imported"), strict=True):
+        file = io.BytesIO(content)
+        file.name = "sent.vitprof"
+        waiting.append(file)
+        at.run()
+        assert f"sent.vitprof: {words}" in said(at) or words in said(at)
+        assert listed(at) == [1]
+    assert store.run(1).name == "from afar"
+
+
+def test_a_run_of_another_version_is_listed_and_named(store: RunStore, tick: Tick) -> None:
+    run_id = add_run(store)
+    with store.transaction() as db:
+        db.execute(sa.update(runs_table).values(config={"strategy": "of tomorrow", "what": 1}))
+    tick(run_id)
+    at = app("history")
+    assert listed(at) == [run_id]
+    at.button(key="history-run-again").click().run()
+    assert "was written by another version of vitprof" in said(at)

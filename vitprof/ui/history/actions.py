@@ -1,0 +1,198 @@
+"""What can be done with the runs that are ticked on the History page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof.bundle import SUFFIX, bundle_bytes
+from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
+from vitprof.ui.resources import manager, store
+from vitprof.ui.settings import use_config
+from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.verdict import USED
+
+DONE = "history-done"
+"""What was done, to be told when the page is drawn again."""
+NAMED = 5
+"""Runs that the question before deleting names."""
+NUMBERS = 12
+"""Ticked runs whose numbers are told."""
+
+
+def tell_what_was_done() -> None:
+    """A toast about the action that led to this drawing of the page."""
+    if said := st.session_state.pop(DONE, None):
+        st.toast(said, icon=":material/check:")
+
+
+def done(words: str) -> None:
+    """Draw the page again and say what was done."""
+    st.session_state[DONE] = words
+    st.rerun()
+
+
+def count(n: int) -> str:
+    return f"{n:,} {'run' if n == 1 else 'runs'}"
+
+
+@guarded
+def draw_actions(ticked: Sequence[RunRow]) -> None:
+    """A row of buttons; those that the ticked runs cannot have are disabled."""
+    one, some = len(ticked) == 1, bool(ticked)
+    live = [row for row in ticked if row.live]
+    with st.container(horizontal=True, gap="small"):
+        if _button("Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one):
+            st.switch_page("pages/profile.py", query_params={"run": str(ticked[0].id)})
+        if _button(
+            "Compare", "compare_arrows", "Side by side on the Compare page; tick two or more.", some and not one
+        ):
+            st.switch_page("pages/compare.py", query_params={"runs": ",".join(str(row.id) for row in ticked)})
+        if _button("Run again", "replay", "Starts a new run with the same settings.", one):
+            run_id = manager().submit(store().run(ticked[0].id).config)
+            st.switch_page("pages/profile.py", query_params={"run": str(run_id)})
+        if _button(
+            "Settings to sidebar", "tune", "Puts its settings into the sidebar to change them; starts nothing.", one
+        ):
+            _to_sidebar(ticked[0].id)
+        if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
+            (edit_one if one else edit_many)(list(ticked))
+        _draw_export(ticked, live)
+        if _button(
+            "Delete",
+            "delete",
+            _first_live(live, "deleted")
+            if live
+            else "Asks first. Steps, telemetry and what was measured for them go too.",
+            some and not live,
+        ):
+            ask_to_delete(list(ticked))
+    numbers = ", ".join([*(str(row.id) for row in ticked[:NUMBERS]), *(["..."] if len(ticked) > NUMBERS else [])])
+    st.caption(
+        f"{count(len(ticked))} ticked: {numbers}"
+        if ticked
+        else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them."
+    )
+
+
+def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
+    name = label.lower().replace(" ", "-")
+    return st.button(
+        label, icon=f":material/{icon}:", help=help_text, disabled=not usable, key=f"history-{name}", type="secondary"
+    )
+
+
+def _first_live(live: Sequence[RunRow], what: str) -> str:
+    return f"Run {live[0].id} is still going on; once it has ended it can be {what}."
+
+
+def _to_sidebar(run_id: int) -> None:
+    use_config(store().run(run_id).config)
+    st.session_state[USED] = run_id
+    st.switch_page("pages/profile.py", query_params={"run": str(run_id)})
+
+
+def _draw_export(ticked: Sequence[RunRow], live: Sequence[RunRow]) -> None:
+    opened, ids = store(), [row.id for row in ticked]
+    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    st.download_button(
+        "Export",
+        data=lambda: bundle_bytes(opened, ids),
+        file_name=f"vitprof-run-{ids[0]}{SUFFIX}" if len(ids) == 1 else f"vitprof-{len(ids)}-runs-{stamp}{SUFFIX}",
+        mime="application/zip",
+        on_click="ignore",
+        icon=":material/download:",
+        help=_first_live(live, "exported")
+        if live
+        else "One file with all that is known of them, headroom too, to import on another machine's History page.",
+        disabled=not ids or bool(live),
+        key="history-export",
+    )
+
+
+@st.dialog("Edit run", icon=":material/edit:")
+def edit_one(ticked: list[RunRow]) -> None:
+    """Name, tags and note of one run."""
+    row = ticked[0]
+    st.caption(f"Run {row.id}: {escaped(row.strategy)}, {escaped(row.dataset)}, batch {row.batch_size:,}")
+    name = st.text_input(
+        "Name", row.name, max_chars=MAX_NAME, key=f"history-name-{row.id}", help="1 to 200 characters."
+    )
+    tags = _tags_field(row.tags, f"history-tags-{row.id}")
+    note = st.text_area(
+        "Note", row.note, max_chars=MAX_NOTE, key=f"history-note-{row.id}", help="What you want to remember about it."
+    )
+    if st.button("Save", type="primary", key="history-save", help="Keeps name, tags and note."):
+        _save(row, name, tags, note)
+
+
+@guarded
+def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
+    """What was not changed is not written: a name of before may be longer than one is allowed to be now."""
+    if name != row.name:
+        store().rename(row.id, name)
+    if set(tags) != set(row.tags):
+        store().tag(row.id, tags)
+    if note != row.note:
+        store().annotate(row.id, note)
+    done(f"Run {row.id} saved")
+
+
+@st.dialog("Tag runs", icon=":material/label:")
+def edit_many(ticked: list[RunRow]) -> None:
+    """Tags for several runs at once."""
+    shared = sorted(set.intersection(*(set(row.tags) for row in ticked)))
+    st.caption(f"{count(len(ticked))}. Tags that only some of them have stay as they are.")
+    tags = _tags_field(shared, "history-tags-many")
+    if st.button("Save", type="primary", key="history-save-many", help="Adds and takes away tags of all these runs."):
+        _save_tags(ticked, set(shared), set(tags))
+
+
+@guarded
+def _save_tags(ticked: Sequence[RunRow], before: set[str], after: set[str]) -> None:
+    for row in ticked:
+        wanted = (set(row.tags) - (before - after)) | after
+        if wanted != set(row.tags):
+            store().tag(row.id, wanted)
+    done(f"{count(len(ticked))} tagged")
+
+
+def _tags_field(tags: Sequence[str], key: str) -> list[str]:
+    return st.multiselect(
+        "Tags",
+        sorted({*store().choices("tag"), *tags}),
+        default=list(tags),
+        accept_new_options=True,
+        key=key,
+        placeholder="type a word and press Enter",
+        help=f"Choose, or type a new one: up to {MAX_TAG} characters, no comma. The search finds them.",
+    )
+
+
+@st.dialog("Delete runs?", icon=":material/delete:")
+def ask_to_delete(ticked: list[RunRow]) -> None:
+    """The question before runs are deleted."""
+    rest = len(ticked) - NAMED
+    lines = [f"- {row.id}: {escaped(row.name)}" for row in ticked[:NAMED]]
+    st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))
+    st.markdown("Their steps, telemetry, notes and what was measured for them go too. **This cannot be undone.**")
+    with st.container(horizontal=True):
+        yes = st.button(
+            f"Delete {count(len(ticked))}",
+            type="primary",
+            key="history-delete-yes",
+            icon=":material/delete:",
+            help="For good.",
+        )
+        if st.button("Keep them", key="history-delete-no", help="Closes this and changes nothing."):
+            st.rerun()
+    if yes:
+        _delete(ticked)
+
+
+@guarded
+def _delete(ticked: Sequence[RunRow]) -> None:
+    store().delete_many(row.id for row in ticked)
+    done(f"{count(len(ticked))} deleted")

@@ -1,0 +1,52 @@
+"""Runs from another machine, on the History page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof import formats
+from vitprof.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
+from vitprof.errors import VitprofError, one_line
+from vitprof.ui.history.actions import DONE
+from vitprof.ui.resources import store
+from vitprof.ui.texts import escaped
+
+TURN, OUTCOME = "history-import-turn", "history-import-outcome"
+
+
+def draw_import() -> None:
+    """A file that is taken in once it is chosen, and in words what came of it."""
+    turn = st.session_state.setdefault(TURN, 0)
+    with st.popover(
+        "Import",
+        icon=":material/upload:",
+        key="history-import",
+        help=f"Runs that were exported on another machine, as a *{SUFFIX} file.",
+    ):
+        given = st.file_uploader(
+            "Runs from another machine",
+            type=SUFFIX.removeprefix("."),
+            key=f"history-upload-{turn}",
+            max_upload_size=MAX_FILE_BYTES // 2**20,
+            help=f"A {SUFFIX} file of at most {formats.size(MAX_FILE_BYTES)}, written by Export on another machine's "
+            "History page or by `python -m vitprof bundle`. It is checked before anything is stored.",
+        )
+        if given is not None:
+            _take_in(given.name, given)
+        if outcome := st.session_state.get(OUTCOME):
+            worked, words = outcome
+            (st.success if worked else st.error)(escaped(words))
+
+
+def _take_in(name: str, file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
+    """Import, then draw the page anew with an empty uploader: a rerun must not import again."""
+    try:
+        with st.spinner("Checking and storing the runs..."):
+            words = import_bundle(store(), file).sentence
+        words = words[:1].upper() + words[1:] + "."
+        st.session_state[OUTCOME] = (True, f"{name}: {words}")
+        st.session_state[DONE] = words
+    except VitprofError as error:
+        st.session_state[OUTCOME] = (False, f"{name}: {one_line(error)}")
+    st.session_state[TURN] += 1
+    st.rerun()

@@ -1,0 +1,125 @@
+"""The table of the History page: one row for each run, with a sparkline, and a box to tick."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from vitprof.charts import IDLE, OTHER
+from vitprof.charts.style import GPU_UTIL
+from vitprof.store import RunRow
+
+CHIPS: dict[str, str] = {
+    "input-bound": IDLE,
+    "moderately input-bound": "#A06900",
+    "not input-bound": "#00815E",
+    "inconclusive": OTHER,
+    "queued": GPU_UTIL,
+    "running": GPU_UTIL,
+    "stopped": OTHER,
+    "failed": "#B3261E",
+    "interrupted": "#B3261E",
+    "simulated": "#785EF0",
+}
+"""Words of the verdict column -> colour: those of the verdict card, two of them darker, and of states that are no
+verdict. The words are white: a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
+HELP: dict[str, str] = {
+    "run": "Number of the run.",
+    "name": "Its name; Edit changes it.",
+    "verdict": "Whether loading held the device up. A run that did not simply end says so; simulated: its device was "
+    "imitated.",
+    "spark": "Share of the time that the device computed nothing, from the run's first step to its last. Full height: "
+    "idle all the time.",
+    "idle": "Share of the steady time between steps in which the device computed nothing.",
+    "speed": "Steady-state throughput.",
+    "strategy": "How the samples were stored, loaded and brought to the device.",
+    "dataset": "What it was trained on.",
+    "batch": "Samples for each step.",
+    "device": "As it was asked for.",
+    "tags": "Words of your own; Edit changes them.",
+    "note": "What you wrote about it; Edit changes it.",
+}
+
+
+def chips(row: RunRow) -> list[str]:
+    """The words of the verdict column."""
+    words = [row.verdict_kind] if row.verdict_kind else []
+    if row.status != "done":
+        words.append(row.status)
+    return [*words, "simulated"] if row.simulated else words
+
+
+def sparkline(values: Sequence[float | None]) -> list[float]:
+    """The values with those that are not known (an evaluation took all of the time) as the ones before them."""
+    line: list[float] = []
+    for value in values:
+        line.append(value if value is not None else line[-1] if line else 0.0)
+    return line
+
+
+def table(rows: Sequence[RunRow]) -> pd.DataFrame:
+    """One row for each run; the columns of `HELP` and the time when it was made."""
+    return pd.DataFrame(
+        {
+            "run": [row.id for row in rows],
+            "name": [row.name for row in rows],
+            "verdict": [chips(row) for row in rows],
+            # without a figure there was no device work, as in a loader-only run, and nothing that could idle
+            "spark": [[] if row.idle_frac is None else sparkline(row.spark) for row in rows],
+            "idle": [None if row.idle_frac is None else 100 * row.idle_frac for row in rows],
+            "speed": [row.samples_per_s for row in rows],
+            "strategy": [row.strategy for row in rows],
+            "dataset": [row.dataset for row in rows],
+            "batch": [row.batch_size for row in rows],
+            "device": [row.device for row in rows],
+            "tags": [list(row.tags) for row in rows],
+            "note": [row.note for row in rows],
+            "created": pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce"),
+        }
+    )
+
+
+def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
+    """The table; the rows that are ticked, in the order of the table."""
+    zone = st.context.timezone
+    column = st.column_config
+    ids = zlib.crc32(",".join(str(row.id) for row in rows).encode())
+    shown = st.dataframe(
+        table(rows),
+        hide_index=True,
+        width="stretch",
+        height="content",
+        # Ticks are positions: with other runs on the page they must not mean those.
+        key=f"history-table-{ids:08x}",
+        on_select="rerun",
+        selection_mode="multi-row",
+        placeholder="",
+        column_config={
+            "run": column.NumberColumn("Run", help=HELP["run"], format="%d", pinned=True, width=50),
+            "name": column.TextColumn("Name", help=HELP["name"], width="medium"),
+            "verdict": column.MultiselectColumn(
+                "Verdict", help=HELP["verdict"], options=list(CHIPS), color=list(CHIPS.values()), width=256
+            ),
+            "spark": column.AreaChartColumn(
+                "Device idle over the run", help=HELP["spark"], y_min=0, y_max=1, color=IDLE, width=150
+            ),
+            "idle": column.NumberColumn("Idle", help=HELP["idle"], format="%.1f%%", width=70),
+            "speed": column.NumberColumn("Samples/s", help=HELP["speed"], format="localized", step=1, width=90),
+            "strategy": column.TextColumn("Strategy", help=HELP["strategy"]),
+            "dataset": column.TextColumn("Data", help=HELP["dataset"], width=80),
+            "batch": column.NumberColumn("Batch", help=HELP["batch"], format="%d", width=70),
+            "device": column.TextColumn("Device", help=HELP["device"]),
+            "tags": column.ListColumn("Tags", help=HELP["tags"]),
+            "note": column.TextColumn("Note", help=HELP["note"]),
+            "created": column.DatetimeColumn(
+                "Made",
+                help=f"When it was queued, in your time zone ({zone})." if zone else "When it was queued, in UTC.",
+                format="YYYY-MM-DD HH:mm",
+                timezone=zone or "UTC",
+            ),
+        },
+    )
+    return [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
