@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 STYLE = """<style>
-.stMainBlockContainer { padding-top: 3.5rem; padding-bottom: 2rem }
+.stMainBlockContainer { padding-top: 4rem; padding-bottom: 2rem }
 [data-testid=stMetricValue] { font-size: 1.8rem } /* "2.64 GiB" in a fifth of the page's width */
 @media (max-width: 640px) { .st-key-tiles .stColumn { min-width: calc(50% - 1rem) !important } }
 </style>"""
@@ -17,7 +17,7 @@ STYLE = """<style>
 def main() -> None:
     """Page set-up and navigation."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import entry, resources
+    from vitprof.ui import entry, finishes, resources
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.texts import escaped
 
@@ -32,13 +32,16 @@ def main() -> None:
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
+            st.Page("pages/tournament.py", title="Tournament", icon=":material/emoji_events:"),
             st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
+            st.Page("pages/history.py", title="History", icon=":material/history:"),
             st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
             st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
         ]
     )
     entry.enter()
     page.run()
+    finishes.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
 
 
 if __name__ == "__main__":

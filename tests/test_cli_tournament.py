@@ -28,8 +28,8 @@ from vitprof.config import RunConfig
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.jobs import tournament as jobs
 from vitprof.jobs.tuning import Tried, Tuning
-from vitprof.store import RunStore
-from vitprof.tournaments import tournament, tournaments
+from vitprof.store import RunStore, tournaments
+from vitprof.tournaments import tournament
 
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "14"]
 QUICK = ["tournament", "--strategies", "memory,dali", "--batch-sizes", "16,32", "--repeats", "2", *HERE]

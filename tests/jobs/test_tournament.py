@@ -166,7 +166,7 @@ class TestEarlyStop:
         entry = now.entries[1]
         assert entry.status == "cut"
         assert entry.reason.startswith("cut short after ")
-        assert f"and {fast} makes at least" in entry.reason
+        assert "and memory, batch 320 makes at least" in entry.reason
         (outcome,) = entry.outcomes
         assert outcome.status == "cut"
         assert len(outcome.blocks_per_s) == 20

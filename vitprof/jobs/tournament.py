@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.tournament import Entry, Row, cannot_win
+from vitprof.analysis.tournament import Entry, Row, cannot_win, in_words
 from vitprof.availability import Machine, availability, look_around
 from vitprof.catalog import dataset_info
 from vitprof.config import PARTS, RunConfig
@@ -232,7 +232,7 @@ class TournamentRunner:
     def _note_cut(self, trial: PlannedTrial, how: str, blocks: NDArray[np.float64], best: Row) -> None:
         so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
         self._cut[trial.key] = (
-            f"{how}: {formats.number(so_far)} samples/s so far, and {best.entry.key} makes at least "
+            f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
             f"{formats.number(best.low)}"
         )
         set_status(self._store, self.id, self._status(), cut=self._cut)

@@ -1,0 +1,80 @@
+"""The Tournament page in a real browser: start, pause, reload in mid-run, resume, and read the answer.
+
+The screenshot comes from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser/test_tournament.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
+"""In threads of the server, which is quicker to start; so without strategies that fork workers."""
+RUN_LIMIT_MS = 120_000
+SCREENSHOTS = os.environ.get("VITPROF_SCREENSHOTS")
+TABLE = "[data-testid=stDataFrame] canvas table"
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}) as url:
+        yield url
+
+
+def picture(page: Any, name: str) -> None:
+    if SCREENSHOTS:
+        page.wait_for_timeout(600)  # Plotly's own transitions
+        page.screenshot(path=str(REPOSITORY / SCREENSHOTS / f"{name}.png"), full_page=True)
+
+
+def field(page: Any, name: str) -> Any:
+    return page.locator(f".st-key-tournament-{name} input").first
+
+
+def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?{SETTINGS}")
+    page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read
+    page.get_by_role("link", name="Tournament").click()
+    page.get_by_text("4 trials x 2 = 8 runs").wait_for()
+    field(page, "strategies").click()
+    for _ in range(3):  # all but per-sample
+        page.keyboard.press("Backspace")
+    field(page, "strategies").fill("memory")
+    page.get_by_role("option", name="memory", exact=True).click()
+    page.keyboard.press("Escape")
+    for name, value in {"seconds": "1.5", "repeats": "1"}.items():
+        field(page, name).fill(value)
+        field(page, name).press("Enter")
+    page.get_by_text("2 trials x 1 = 2 runs").wait_for()
+
+    page.locator(".st-key-tournament-start button").first.click()
+    page.wait_for_url(re.compile("tournament=1"))
+    page.get_by_text(re.compile("0 of 2 runs done; now per-sample, batch 64, round 1")).wait_for()
+    page.locator(".st-key-tournament-pause button").first.click()
+    page.get_by_text("Paused: the trial that is running is finished first.").wait_for()
+    page.wait_for_load_state("networkidle")  # a reload would abort what is still being loaded
+    page.reload()
+    page.get_by_text(re.compile("Paused.* 1 of 2 runs are done")).wait_for(timeout=RUN_LIMIT_MS)
+    assert page.get_by_text("Best so far").count() == 1
+    page.locator(".st-key-tournament-resume button").first.click()
+    page.get_by_text("Recommended").wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text("Tournament 1 is done.").wait_for()
+    assert page.get_by_text(re.compile("^Use memory, batch 64: |^Keep per-sample")).count() == 1
+    page.locator(".st-key-tournament-bars .js-plotly-plot .main-svg").first.wait_for()
+    rows = page.locator(f"{TABLE} td[aria-colindex='1']")
+    rows.first.wait_for(state="attached")
+    assert set(rows.all_text_contents()) == {"memory, batch 64", "per-sample, batch 64"}
+    picture(page, "tournament")
+
+    page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
+    page.wait_for_url(re.compile("show=break-even"))
+    page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
+    page.locator(".st-key-tournament-use-best button").first.click()
+    page.locator(".st-key-run-button").wait_for()
+    assert page.locator(".st-key-set-device input").first.input_value() == "simulated:20,0"

@@ -1,0 +1,237 @@
+"""The Tournament page: the answer, the leaderboard, one section at a time, what is at work, and the list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import app, said
+from ui.tournaments import KEYS, add_tournament, in_address, spec
+from vitprof.errors import JobError, StoreError
+from vitprof.jobs.tournament import TournamentDesk
+from vitprof.store import RunQuery, RunStore
+from vitprof.tournaments import claim, list_tournaments, set_status, tournament
+from vitprof.ui.tournament import state as tournament_state
+from vitprof.ui.tournament.state import desk
+
+WAITS = {"per-sample": 0.02, "memory": 0.001}
+
+
+@pytest.fixture(autouse=True)
+def _no_tournament_goes_on(store: RunStore) -> Iterator[None]:
+    yield
+    desk().shutdown()
+
+
+def shown(tournament_id: int, **query: str) -> AppTest:
+    return app("tournament", tournament=str(tournament_id), **query)
+
+
+def charts(at: AppTest) -> list[str]:
+    return [
+        name for name in ("bars", "heat", "pareto", "break-even") for c in at.get("plotly_chart") if name in c.proto.id
+    ]
+
+
+def test_the_answer_comes_first(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS, failed="tensordataset"))
+    assert "Recommended" in said(at)
+    assert "Use memory, batch 128" in said(at)
+    assert any("simulated" in str(badge.value) for badge in at.markdown)
+    frame = at.dataframe[0].value
+    assert list(frame["Setting"]) == ["memory, batch 128", "per-sample, batch 128", "tensordataset, batch 128"]
+    assert frame["Samples/s"].dtype == "float64"
+    assert frame["Samples/s"][0] > frame["Samples/s"][1]
+    assert list(frame["Status"]) == ["done", "done", "failed"]
+    assert list(frame["Against baseline"][:2]) == ["faster", "baseline"]
+    (why,) = [e.label for e in at.expander if e.label.startswith("Why")]
+    assert why == "Why: 1 failed"
+    assert "the disk is full: free some space" in said(at)
+
+
+def test_another_baseline_stands_in_the_address(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS))
+    assert "baseline" not in at.query_params
+    at.selectbox(key="tournament-baseline").set_value(KEYS["memory"]).run()
+    assert not at.exception
+    assert in_address(at, "baseline") == KEYS["memory"]
+    assert list(at.dataframe[0].value["Against baseline"][:2]) == ["baseline", "slower"]
+    at = shown(int(in_address(at, "tournament")), baseline=KEYS["memory"])
+    assert list(at.dataframe[0].value["Against baseline"][:2]) == ["baseline", "slower"]
+
+
+def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
+    tournament_id = add_tournament(store, WAITS)
+    found = {
+        name: charts(shown(tournament_id, show=name)) for name in ("speed", "table", "heat", "costs", "break-even")
+    }
+    assert found == {
+        "speed": ["bars"],
+        "table": [],
+        "heat": ["heat"],
+        "costs": ["pareto"],
+        "break-even": ["break-even"],
+    }
+
+
+def test_the_articles_table_has_numbers(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS), show="table")
+    frame = at.dataframe[1].value
+    assert list(frame["Setting"]) == ["memory", "per-sample", "tensordataset"]
+    assert frame["Epoch (s), batch 128"][0] < frame["Epoch (s), batch 128"][1]
+    assert "Not available here: GPU memory and GPU-util" in said(at)
+
+
+def test_one_setting_with_its_runs(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS), show="setting")
+    runs = at.dataframe[1].value
+    assert list(runs["Round"]) == [1, 2]
+    at.selectbox(key="tournament-setting").set_value(KEYS["tensordataset"]).run()
+    assert len(at.dataframe) == 1, "it has no runs"
+
+
+def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS))
+    at.button(key="tournament-use-best").click().run()
+    assert not at.exception
+    assert at.selectbox(key="set-strategy").value == "memory"
+    assert at.selectbox(key="set-device").value == "simulated:5,0"
+
+
+def test_the_first_ones_are_compared(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS))
+    at.button(key="tournament-compare").click().run()
+    assert not at.exception
+    compared = {store.run(int(run_id)).config.strategy for run_id in in_address(at, "runs").split(",")}
+    assert compared == {"memory", "per-sample"}
+
+
+def test_the_winner_as_code(store: RunStore) -> None:
+    at = shown(add_tournament(store, WAITS))
+    at.toggle(key="tournament-code-best").set_value(True).run()
+    assert not at.exception
+    compile(at.code[0].value, "script", "exec")
+    assert "import vitprof" not in at.code[0].value
+
+
+def test_nothing_gave_a_figure(store: RunStore) -> None:
+    at = shown(add_tournament(store, {}, failed="memory"))
+    assert "No setting gave a figure" in said(at)
+    assert not charts(at)
+
+
+def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    tournament_id = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="running")
+    at = shown(tournament_id)
+    assert "Paused: the program that ran it ended. 1 of 6 runs are done" in said(at)
+    begun: list[int] = []
+    monkeypatch.setattr(TournamentDesk, "run", lambda self, number: begun.append(number))
+    at.button(key="tournament-resume").click().run()
+    assert begun == [tournament_id]
+
+    def refuse(self: TournamentDesk, number: int) -> None:
+        raise JobError("another program took it just now")
+
+    monkeypatch.setattr(TournamentDesk, "run", refuse)
+    at.button(key="tournament-resume").click().run()
+    assert [error.value for error in at.error] == ["another program took it just now"]
+
+
+class Runner:
+    """Stands in for the thread that runs a tournament."""
+
+    def __init__(self, store: RunStore, tournament_id: int) -> None:
+        self.alive, self.store, self.id, self.stopped = True, store, tournament_id, False
+        claim(store, tournament_id)
+
+    def pause(self) -> None:
+        set_status(self.store, self.id, "paused", note="the trial that is running is finished first")
+
+    def resume(self) -> bool:
+        set_status(self.store, self.id, "running", note="")
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def shutdown(self) -> None:
+        self.alive = False
+
+    def end(self) -> None:
+        set_status(self.store, self.id, "done", owner=None)
+        self.alive = False
+
+
+@pytest.fixture
+def runner(store: RunStore) -> Runner:
+    tournament_id = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="paused")
+    made = Runner(store, tournament_id)
+    runners: dict[int, Any] = desk()._runners
+    runners[tournament_id] = made
+    return made
+
+
+def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
+    at = shown(runner.id)
+    assert any("1 of 6 runs done" in str(bar.proto) for bar in at.get("progress"))
+    assert "Best so far" in said(at)
+    at.button(key="tournament-pause").click().run()
+    assert "Paused: the trial that is running is finished first" in said(at)
+    at.button(key="tournament-resume").click().run()
+    assert "Paused" not in said(at)
+    at.button(key="tournament-stop").click().run()
+    assert runner.stopped
+    runner.end()
+    at.run()
+    assert not at.exception
+    assert [toast.value for toast in at.toast] == [f"Tournament {runner.id} is done."]
+    assert not at.get("progress")
+    at.run()
+    assert not at.toast, "it is said once"
+
+
+def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
+    at = app("tournament")
+    assert at.button(key="tournament-start").disabled
+    assert tournament_state.start(spec(), "another tab's") == runner.id
+    assert len(list_tournaments(store)) == 1
+    with pytest.raises(JobError, match=f"tournament {runner.id} is at work"):
+        tournament_state.resume(runner.id + 1)
+    at.button(key="tournament-show-running").click().run()
+    assert in_address(at, "tournament") == str(runner.id)
+
+
+def test_of_another_program_it_only_shows_how_far_it_is(runner: Runner) -> None:
+    runner.alive = False
+    at = shown(runner.id)
+    assert "It runs in another program" in said(at)
+    assert not [b for b in at.button if b.label in ("Pause", "Stop", "Resume")]
+
+
+def test_the_list_opens_and_deletes(store: RunStore) -> None:
+    old, new = add_tournament(store, WAITS, name="old one"), add_tournament(store, {}, name="*new* one")
+    at = app("tournament")
+    assert said(at).index(f"{new}: *new* one") < said(at).index(f"{old}: old one")
+    assert "fastest run: memory, batch 128, 21,300 samples/s (simulated)" in said(at)
+    assert "no figures yet" in said(at)
+    at.button(key=f"tournament-delete-{old}").click().run()
+    assert not at.exception
+    assert [t.id for t in list_tournaments(store)] == [new]
+    assert not store.count_runs(RunQuery(helpers=True))
+    at.button(key=f"tournament-open-{new}").click().run()
+    assert in_address(at, "tournament") == str(new)
+    at.button(key="tournament-back").click().run()
+    assert "tournament" not in at.query_params
+
+
+@pytest.mark.parametrize("named", ["7", "x", "-1", "9" * 30, "<b>"])
+def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
+    at = app("tournament", tournament=named)
+    (line,) = at.warning
+    assert "no tournament" in line.value
+    assert "\n" not in line.value
+    with pytest.raises(StoreError):
+        tournament(store, 7)

@@ -1,0 +1,163 @@
+"""The form of a new tournament: what one click starts, what it takes, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import APP, LIMIT_S, add_run, app, said
+from ui.tournaments import in_address
+from vitprof.config import RunConfig
+from vitprof.jobs.tournament import TournamentDesk
+from vitprof.store import RunStore
+from vitprof.tournaments import TournamentSpec, plan, tournament
+from vitprof.ui.tournament.estimate import estimate, in_words
+
+DEVICE = "simulated:10,0"
+
+
+def page(**query: str) -> AppTest:
+    return app("tournament", device=DEVICE, **query)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_newcomer_can_press_start_at_once() -> None:
+    at = page()
+    assert "A tournament runs strategies" in said(at)
+    assert "4 trials x 2 = 8 runs, about 70 s" in said(at)
+    assert not at.button(key="tournament-start").disabled
+    assert not at.error
+
+
+def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(TournamentDesk, "run", lambda self, number: begun.append(number))
+    at = page(threads="1", seed="7", storage="memory")
+    assert "From the settings of Profile: Seed 7, Torch CPU threads 1. Not taken from there: Storage" in said(at)
+    at.multiselect(key="tournament-strategies").set_value(["memory", "workers"]).run()
+    at.multiselect(key="tournament-workers").set_value([0, 2]).run()
+    at.multiselect(key="tournament-batch_sizes").set_value([64, 256]).run()
+    at.selectbox(key="tournament-budget").set_value("steps").run()
+    at.number_input(key="tournament-steps").set_value(30).run()
+    at.number_input(key="tournament-limit").set_value(2.0).run()
+    at.selectbox(key="tournament-baseline").set_value("workers/b64/w0/as-is").run()
+    at.text_input(key="tournament-name").set_value("mine").run()
+    at.button(key="tournament-start").click().run()
+    assert not at.exception
+    (started,) = begun
+    assert in_address(at, "tournament") == str(started)
+    found = tournament(store, started)
+    assert found.name == "mine"
+    assert (found.spec.base.threads, found.spec.base.seed, found.spec.base.steps) == (1, 7, 30)
+    assert (found.spec.base.device, found.spec.base.storage, found.spec.base.evaluate) == (DEVICE, None, False)
+    assert found.spec.strategies == ("memory", "workers")
+    assert (found.spec.workers, found.spec.batch_sizes, found.spec.seconds) == ((0, 2), (64, 256), 120)
+    assert found.spec.baseline == "workers/b64/w0/as-is"
+    # what was chosen is still there when the form comes back
+    at.button(key="tournament-back").click().run()
+    assert at.multiselect(key="tournament-workers").value == [0, 2]
+    assert at.number_input(key="tournament-steps").value == 30
+
+
+@pytest.mark.usefixtures("store")
+def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
+    at = page()
+    at.session_state["tournament-batch_sizes"] = [128, "100", "100"]
+    at.run()
+    assert at.multiselect(key="tournament-batch_sizes").value == [128, 100]
+    assert "8 trials x 2 = 16 runs" in said(at)
+    at.session_state["tournament-batch_sizes"] = [128, "many"]
+    at.run()
+    assert [e.value.replace("\\", "") for e in at.error] == ["Batch sizes many: give whole numbers only"]
+    assert at.button(key="tournament-start").disabled
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("strategies", "Strategies: give at least one"), ("page_caches", "Page caches: give at least one")],
+)
+def test_nothing_chosen_is_said(field: str, message: str) -> None:
+    at = page()
+    at.multiselect(key=f"tournament-{field}").set_value([]).run()
+    assert [e.value.replace("\\", "") for e in at.error] == [message]
+    assert at.button(key="tournament-start").disabled
+
+
+@pytest.mark.usefixtures("store")
+def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
+    at = page()
+    assert any(e.label.startswith("Not possible here:") and "dali" in e.label for e in at.expander)
+    at.multiselect(key="tournament-strategies").set_value(["memory", "dali"]).run()
+    assert "dali, batch 128" in said(at)
+    assert any(e.label == "1 of 2 trials cannot run here: why" for e in at.expander)
+    assert "1 trial x 2 = 2 runs" in said(at)
+    assert not at.button(key="tournament-start").disabled
+    at.multiselect(key="tournament-strategies").set_value(["dali"]).run()
+    assert "None of these trials can run here" in at.error[0].value
+    assert at.button(key="tournament-start").disabled
+    at.button(key="tournament-all").click().run()
+    assert "dali" not in at.multiselect(key="tournament-strategies").value
+    assert len(at.multiselect(key="tournament-strategies").value) > 10
+
+
+@pytest.mark.usefixtures("store")
+def test_another_data_set_brings_its_own_strategies() -> None:
+    at = page()
+    at.selectbox(key="tournament-dataset").set_value("photos").run()
+    assert "threads" in at.multiselect(key="tournament-strategies").value
+    at.multiselect(key="tournament-strategies").set_value(["memory"]).run()
+    at.selectbox(key="tournament-dataset").set_value("digits").run()
+    assert at.multiselect(key="tournament-strategies").value == ["memory"]
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    "query", [{"dataset": "nope"}, {"model": "nope"}, {"device": "gpu"}, {"n_images": "-3"}, {"batch_size": "x"}]
+)
+def test_a_hostile_address_is_a_line(query: dict[str, str]) -> None:
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.switch_page("pages/tournament.py").run()
+    assert not at.exception
+    assert "New tournament" in said(at)
+    assert next(iter(query.values())) in at.warning[0].value.replace("\\", "")
+
+
+def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
+    planned = plan(
+        TournamentSpec(
+            base=RunConfig(steps=100, device=DEVICE), strategies=("per-sample", "memory"), batch_sizes=(100,)
+        )
+    )
+    found = estimate(planned, 3, store)
+    assert found.unknown == 2
+    assert found.seconds == pytest.approx(2 * 3 * (4 + 100 * 0.010))
+    assert "at least" in in_words(found, 2, 3)[0]
+    add_run(store, strategy="per-sample", device=DEVICE, wait_s=0.0148)
+    speed = store.runs()[0].summary
+    assert speed is not None
+    found = estimate(planned, 3, store)
+    assert found.unknown == 1
+    assert found.seconds == pytest.approx(3 * (4 + 100 * 100 / speed.samples_per_s) + 3 * (4 + 1))
+    assert math.isfinite(found.seconds)
+
+
+def test_disk_and_memory_are_counted_once_for_a_storage(store: RunStore) -> None:
+    planned = plan(
+        TournamentSpec(
+            base=RunConfig(seconds=1, device=DEVICE),
+            strategies=("memory", "hdf5", "hdf5-chunked"),
+            batch_sizes=(64, 128),
+        )
+    )
+    found = estimate(planned, 1, store)
+    pixels = 70_000 * 28 * 28
+    assert found.prepares == ("hdf5", "hdf5-chunked")
+    assert found.disk_bytes == 3 * pixels, "two storages, and the data set itself"
+    assert found.makes == "digits"
+    assert found.ram_bytes == pixels
+    assert estimate((), 1, store).seconds == 0

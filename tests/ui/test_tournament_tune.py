@@ -1,0 +1,112 @@
+"""Tuning one strategy on the Tournament page: one for the whole server, in a thread; what it found."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import add_run, app, said
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.tournament import Candidate
+from vitprof.config import RunConfig
+from vitprof.errors import JobError
+from vitprof.jobs.autotune import TuneProgress
+from vitprof.jobs.tuning import Tried, Tuning
+from vitprof.store import RunStore
+from vitprof.ui.tournament import tuning as tournament_tune
+from vitprof.ui.tournament.tuning import work
+
+OWN, BEST = Candidate(2, 2, 128), Candidate(4, 2, 512)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A search that goes on until its event "finish" is set or it is stopped."""
+    seen: dict[str, Any] = {"finish": threading.Event()}
+
+    def tune(
+        manager: object,
+        base: RunConfig,
+        seconds: float,
+        *,
+        batch_sizes: tuple[int, ...] | None,
+        progress: Callable[[TuneProgress], None],
+        stop: Callable[[], bool],
+    ) -> Tuning:
+        seen.update(base=base, seconds=seconds, batch_sizes=batch_sizes)
+        progress(TuneProgress("rung 1 of 2: batch 512", 0.25, 1234.0))
+        while not seen["finish"].wait(0.01) and not stop():
+            pass
+        tried = (Tried(OWN, 1, 1, 1000.0, ""), Tried(BEST, 0, 2, 2000.0, ""))
+        config = RunConfig(**{**base.to_dict(), "workers": 4, "batch_size": 512})
+        return Tuning(base.strategy, OWN, BEST, config, 2000.0, Interval(2.0, 1.9, 2.1), True, tried, 9, 12.0, stop())
+
+    monkeypatch.setattr(tournament_tune, "tune", tune)
+    yield seen
+    seen["finish"].set()
+    work().close()
+
+
+def page() -> AppTest:
+    return app("tournament", mode="tune", device="simulated:5,0")
+
+
+@pytest.mark.usefixtures("store")
+def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
+    at = page()
+    at.number_input(key="tournament-tune-seconds").set_value(30.0).run()
+    at.toggle(key="tournament-tune-same-batch").set_value(True).run()
+    at.button(key="tune-start").click().run()
+    assert any("best so far 1,230 samples/s" in str(bar.proto) for bar in at.get("progress"))
+    assert "tune-start" not in {b.key for b in at.button}, "it cannot be started twice"
+    assert (asked["seconds"], asked["batch_sizes"], asked["base"].strategy) == (30.0, (128,), "workers")
+    asked["finish"].set()
+    work()._thread.join()
+    at.run()
+    assert "batch 512, 4 workers, prefetch 2 reaches 2,000 samples/s, 2.00 times" in said(at)
+    assert "--workers 4" in at.code[0].value
+    assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
+    at.button(key="tune-use").click().run()
+    assert not at.exception
+    assert at.number_input(key="set-workers").value == 4
+
+
+@pytest.mark.usefixtures("store", "asked")
+def test_stop_shows_the_best_so_far() -> None:
+    at = page()
+    at.button(key="tune-start").click().run()
+    at.button(key="tune-stop").click().run()
+    work()._thread.join()
+    at.run()
+    assert "reaches 2,000 samples/s" in said(at)
+
+
+@pytest.mark.usefixtures("asked")
+def test_it_does_not_start_beside_other_runs(store: RunStore) -> None:
+    add_run(store, n=0, status="running")
+    at = page()
+    assert at.button(key="tune-start").disabled
+    assert "they would disturb it" in said(at)
+
+
+@pytest.mark.usefixtures("store")
+def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = page()
+    at.selectbox(key="tournament-tune-strategy").set_value("dali").run()
+    assert "Not possible here" in at.error[0].value
+    assert at.button(key="tune-start").disabled
+
+    def fail(*args: object, **kwargs: object) -> Tuning:
+        raise JobError("nothing could be tuned: no run gave a figure")
+
+    monkeypatch.setattr(tournament_tune, "tune", fail)
+    at.selectbox(key="tournament-tune-strategy").set_value("memory").run()
+    at.button(key="tune-start").click().run()
+    work()._thread.join()
+    at.run()
+    (error,) = at.error
+    assert "nothing could be tuned: no run gave a figure" in error.value.replace("\\", "")

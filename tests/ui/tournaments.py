@@ -1,0 +1,67 @@
+"""For the tests of the Tournament page: tournaments made by hand, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import add_run
+from vitprof.config import RunConfig
+from vitprof.store import RunStore
+from vitprof.tournaments import TournamentSpec, TournamentStatus, create_tournament, plan, role_of, set_status
+
+DEVICE = "simulated:5,0"
+KEYS = {name: f"{name}/b128/w-/as-is" for name in ("per-sample", "tensordataset", "memory")}
+
+
+def spec(**more: object) -> TournamentSpec:
+    """Three strategies at one batch size, two rounds."""
+    base = RunConfig(steps=40, device=DEVICE, evaluate=False)
+    return TournamentSpec(**({"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2} | more))
+
+
+def add_tournament(
+    store: RunStore,
+    waits: Mapping[str, float],
+    *,
+    rounds: int = 2,
+    status: TournamentStatus = "done",
+    failed: str = "",
+    name: str = "",
+    **state: object,
+) -> int:
+    """A tournament whose strategies waited so many seconds for each batch; `failed` is one that failed at once."""
+    made = spec()
+    tournament_id = create_tournament(store, made, name)
+    trials = {trial.config.strategy: trial for trial in plan(made)}
+    for number in range(1, rounds + 1):
+        for strategy, wait_s in waits.items():
+            role = role_of(trials[strategy].key, number)
+            # a little noise, so that there is an interval
+            add_run(
+                store,
+                wait_s=wait_s * (1 + 0.01 * number),
+                group_key=f"tournament:{tournament_id}",
+                role=role,
+                strategy=strategy,
+                device=DEVICE,
+            )
+    if failed:
+        run_id = add_run(
+            store,
+            n=0,
+            status="failed",
+            group_key=f"tournament:{tournament_id}",
+            role=role_of(trials[failed].key, 1),
+            strategy=failed,
+        )
+        store.update_run(run_id, error="the disk is full: free some space")
+    set_status(store, tournament_id, status, **state)
+    return tournament_id
+
+
+def in_address(at: AppTest, name: str) -> str:
+    """What the address says; Streamlit 1.60 gives a list."""
+    value = at.query_params[name]
+    return value if isinstance(value, str) else value[0]

@@ -1,0 +1,1 @@
+"""The Tournament page."""

@@ -1,0 +1,134 @@
+"""What a tournament would take, before it is started: how long, about, and how much disk and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitprof import home
+from vitprof.accelerators import accelerator, is_simulated
+from vitprof.catalog import DatasetInfo, dataset_info
+from vitprof.config import PARTS, RunConfig
+from vitprof.footprint import Footprint, footprint
+from vitprof.formats import size
+from vitprof.parts import Combination
+from vitprof.store import RunQuery, RunStore
+from vitprof.strategies import strategy
+from vitprof.tournaments import GROUP, PlannedTrial
+from vitprof.ui.headroom import STARTUP_S
+from vitprof.ui.texts import rough_time
+
+EARLIER = 20
+"""Earlier runs of a strategy that are looked through for one with a throughput."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the trials that can run here take together."""
+
+    seconds: float
+    """All runs; those of `unknown` are counted with what is known of them."""
+    unknown: int
+    """Trials whose speed nobody knows yet: their runs may take longer."""
+    disk_bytes: int
+    """What is written and stays: storages, and the data set itself if it is not there yet."""
+    staged_bytes: int
+    """The largest copy that a run makes and removes again."""
+    ram_bytes: int
+    """What the trial that keeps most keeps in memory."""
+    prepares: tuple[str, ...]
+    """The storages that are made first."""
+    makes: str
+    """The data set that is made first; "" if it is there."""
+
+    @property
+    def needs_disk(self) -> int:
+        return self.disk_bytes + self.staged_bytes
+
+
+def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
+    """Work it out for the trials that can run. Reads the store only where the budget is no time."""
+    seconds, unknown, prepared, staged, ram = 0.0, 0, dict[str, int](), 0, 0
+    speeds: dict[tuple[str, int], float] = {}
+    info = _info(able[0].config) if able else None
+    for trial in able:
+        config = trial.config
+        name = (config.strategy, config.batch_size)
+        if config.seconds is None and name not in speeds:
+            speeds[name] = _samples_per_s(config, store)
+        took = config.seconds if config.seconds is not None else _training_s(config, speeds[name])
+        unknown += config.seconds is None and math.isnan(speeds[name])
+        seconds += repeats * (STARTUP_S + took)
+        needs = _needs(config)
+        if needs.prepared_as is not None and needs.made is None:
+            prepared[needs.prepared_as] = needs.prepared_bytes
+        staged, ram = max(staged, needs.staged_bytes), max(ram, needs.ram_bytes)
+    there = info is None or (home.data_dir() / info.directory).is_dir()
+    source = 0 if there or info is None or not able else _needs(able[0].config).source_bytes
+    return Estimate(
+        seconds=seconds,
+        unknown=unknown,
+        disk_bytes=sum(prepared.values()) + source,
+        staged_bytes=staged,
+        ram_bytes=ram,
+        prepares=tuple(prepared),
+        makes="" if there or info is None else info.name,
+    )
+
+
+def in_words(found: Estimate, trials: int, repeats: int) -> tuple[str, str]:
+    """How many runs and how long; and what they write, "" where that is nothing."""
+    runs = trials * repeats
+    time = f"about {rough_time(found.seconds)}"
+    if found.unknown:
+        time = f"at least {rough_time(found.seconds)} ({found.unknown} of the trials never ran here)"
+    how_many = f"{trials} {'trial' if trials == 1 else 'trials'} x {repeats} = {runs} {'run' if runs == 1 else 'runs'}"
+    written = []
+    if found.makes:
+        written.append(f"{found.makes} is made first, which takes time too")
+    if found.prepares:
+        written.append(f"prepares {', '.join(found.prepares)} once, which also takes time")
+    if found.disk_bytes:
+        written.append(f"about {size(found.disk_bytes)} on disk that stay")
+    if found.staged_bytes:
+        written.append(f"{size(found.staged_bytes)} on disk for a copy during a run")
+    if found.ram_bytes:
+        written.append(f"up to {size(found.ram_bytes)} of RAM for the samples")
+    return f"{how_many}, {time}", "; ".join(written)
+
+
+def _info(config: RunConfig) -> DatasetInfo:
+    return dataset_info(config.dataset, config.n_images)
+
+
+def _needs(config: RunConfig) -> Footprint:
+    info = _info(config)
+    parts: Combination = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS})
+    return footprint(parts, info, config.cache_mb)
+
+
+def _samples_per_s(config: RunConfig, store: RunStore) -> float:
+    """What the newest earlier run of this strategy made on this data set and device; NaN if there is none."""
+    query = RunQuery(
+        strategies=(config.strategy,),
+        datasets=(config.dataset,),
+        devices=(config.device,),
+        statuses=("done",),
+        helpers=True,
+    )
+    found = store.list_runs(query, limit=EARLIER)
+    rows = [r for r in found if r.samples_per_s and (not r.group_key or r.group_key.startswith(GROUP))]
+    rows.sort(key=lambda r: abs(math.log(r.batch_size / config.batch_size)))
+    return float(rows[0].samples_per_s or math.nan) if rows else math.nan
+
+
+def _training_s(config: RunConfig, samples_per_s: float) -> float:
+    """Seconds of training for a budget in steps or epochs; with an unknown speed what the device alone takes."""
+    per_epoch = _info(config).n_train // config.batch_size
+    steps = config.steps if config.steps is not None else (config.epochs or 1) * per_epoch
+    if math.isfinite(samples_per_s):
+        return steps * config.batch_size / samples_per_s
+    if is_simulated(config.device):
+        return steps * accelerator(config.device).compute_s(config.batch_size)
+    return 0.0

@@ -1,0 +1,96 @@
+"""The list of tournaments: open one, delete one."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof import formats
+from vitprof.accelerators import is_simulated
+from vitprof.store import RunQuery
+from vitprof.tournaments import StoredTournament, delete_tournament, list_tournaments, read_role
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped
+from vitprof.ui.tournament.state import act, key_in_words, open_one
+
+SHOWN = 10
+MORE = "tournaments shown"
+STATUSES = {"queued": "not begun", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
+
+
+def draw_list() -> None:
+    """All of them, the newest first; without any, what a tournament is."""
+    store = resources.store()
+    most = st.session_state.setdefault(MORE, SHOWN)
+    found = list_tournaments(store, limit=most + 1)
+    if not found:
+        draw_empty()
+        return
+    st.markdown("**Tournaments**")
+    for t in found[:most]:
+        _draw_line(t)
+    if len(found) > most:
+        st.button("Show older ones", key="tournaments-more", on_click=_more, help="Ten more.")
+
+
+def draw_empty() -> None:
+    """What a newcomer reads."""
+    st.markdown(
+        "A tournament runs strategies, batch sizes and numbers of workers against each other, in turns and several "
+        "times over, and names the one setting to use, with its reason. What cannot be told apart is called a tie; "
+        "what fails stays in the table and says why. The form says how long the choices take before"
+        " anything starts."
+    )
+
+
+def _draw_line(t: StoredTournament) -> None:
+    with st.container(border=True):
+        left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
+        at_work = t.status == "running"
+        status = f":blue[{STATUSES[t.status]}]" if at_work else STATUSES[t.status]
+        left.markdown(
+            f"**{t.id}: {escaped(t.name)}**  \n:small[{status}, {escaped(when(t.created_utc))}, "
+            f"{escaped(t.spec.base.device)}]"
+        )
+        middle.markdown(escaped(best_so_far(t)))
+        with right.container(horizontal=True):
+            st.button(
+                "Open",
+                key=f"tournament-open-{t.id}",
+                icon=":material/open_in_full:",
+                on_click=open_one,
+                args=(t.id,),
+                help="Its leaderboard, charts and recommendation.",
+            )
+            with st.popover("Delete", icon=":material/delete:", disabled=t.held, help="Asks before it deletes."):
+                n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
+                st.markdown(
+                    f"Delete tournament {t.id} and its {n} {'run' if n == 1 else 'runs'}? There is no way back."
+                )
+                st.button(
+                    "Delete it",
+                    type="primary",
+                    key=f"tournament-delete-{t.id}",
+                    on_click=act,
+                    args=(lambda tournament_id=t.id: delete_tournament(resources.store(), tournament_id),),
+                    help="The tournament with all its runs.",
+                )
+
+
+def best_so_far(t: StoredTournament) -> str:
+    """Its fastest run, in words: one line of the runs, not the leaderboard, which rests on every step."""
+    query = RunQuery(group_key=t.group_key, helpers=True, statuses=("done",), sort="samples_per_s")
+    row = next(iter(resources.store().list_runs(query, limit=1)), None)
+    if row is None or row.samples_per_s is None:
+        return "no figures yet"
+    simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
+    setting = key_in_words(read_role(row.role)[0])
+    return f"fastest run: {setting}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
+
+
+def when(utc: str) -> str:
+    """A time of the store as a person reads it."""
+    return f"{utc[:10]} {utc[11:16]} UTC"
+
+
+def _more() -> None:
+    st.session_state[MORE] += SHOWN

@@ -1,0 +1,128 @@
+"""A tournament that is at work: how far it is, pause, resume, stop; and what to do with one that is not through."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import streamlit as st
+
+from vitprof.errors import StoreError
+from vitprof.jobs.tournament import Progress, Standing
+from vitprof.tournaments import StoredTournament
+from vitprof.ui import resources
+from vitprof.ui.live import STAGES
+from vitprof.ui.texts import escaped, guarded, rough_time
+from vitprof.ui.tournament.state import act, desk, resume, signature, view
+from vitprof.ui.tournament.state import words as in_words
+
+REFRESH_S = 2.0
+WATCHED = "tournaments watched"
+
+
+def draw_state(now: Standing) -> None:
+    """Progress while it is at work, redrawn by itself; else how it ended, with the way on."""
+    t = now.tournament
+    watched: set[int] = st.session_state.setdefault(WATCHED, set())
+    if t.held:
+        watched.add(t.id)
+        st.fragment(_draw_progress, run_every=REFRESH_S)(t.id, signature(now))
+        _draw_buttons(t)
+        return
+    if t.id in watched:
+        watched.discard(t.id)
+        _toast(t)
+    if t.status == "done":
+        if t.note:
+            st.warning(escaped(f"Ended early: {t.note}."))
+        else:
+            st.caption(f":material/check: done, {now.progress.total} runs in {rough_time(now.spent_s)}")
+        return
+    said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not begun"}.get(t.status, t.status.capitalize())
+    left = f"{now.progress.done} of {now.progress.total} runs are done"
+    st.warning(escaped(f"{said}{f': {t.note}' if t.note else ''}. {left}; Resume goes on with the rest."))
+    st.button(
+        "Resume",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="tournament-resume",
+        on_click=act,
+        args=(lambda: resume(t.id),),
+        help="Goes on where it was left. A run that was left half done is made again.",
+    )
+
+
+@guarded
+def _draw_progress(tournament_id: int, drawn: object) -> None:
+    """The bar alone, a few hundred bytes; when a trial has begun or ended, the whole page is drawn once."""
+    try:
+        now = view(tournament_id).look()
+    except StoreError:  # deleted in another tab
+        st.rerun(scope="app")
+    if signature(now) != drawn:
+        st.rerun(scope="app")
+    st.progress(now.progress.fraction, text=escaped(_text(now)))
+
+
+def _text(now: Standing) -> str:
+    p = now.progress
+    said = f"{p.done} of {p.total} runs done"
+    if p.current_run_id is not None:
+        trial = next((t for t in now.planned if t.key == p.current_key), None)
+        said += f"; now {in_words(trial) if trial else p.current_key}, round {p.current_round}: {_stage(p)}"
+    if math.isfinite(p.seconds_left) and p.seconds_left > 0:
+        said += f"; about {rough_time(p.seconds_left)} left"
+    return said
+
+
+def _stage(p: Progress) -> str:
+    run = resources.store().run(p.current_run_id or 0)
+    if run.status == "queued":
+        return "waiting for the device, which another run has"
+    return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
+
+
+def _draw_buttons(t: StoredTournament) -> None:
+    if t.holder_pid != os.getpid() or desk().runner(t.id) is None:
+        st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
+        if t.status == "paused":
+            st.button(
+                "Resume",
+                key="tournament-resume",
+                icon=":material/play_arrow:",
+                on_click=act,
+                args=(lambda: resume(t.id),),
+                help="Goes on with the next run.",
+            )
+        else:
+            st.button(
+                "Pause",
+                key="tournament-pause",
+                icon=":material/pause:",
+                on_click=act,
+                args=(lambda: desk().pause(t.id),),
+                help="Finishes the run that goes on, and begins no more until you resume.",
+            )
+        st.button(
+            "Stop",
+            key="tournament-stop",
+            icon=":material/stop:",
+            on_click=_stop,
+            args=(t.id,),
+            help="Stops the run that goes on and runs no more. What was measured is kept; it can be resumed.",
+        )
+        if t.status == "paused":
+            st.caption(f"Paused: {escaped(t.note)}." if t.note else "Paused.", width="content")
+
+
+def _stop(tournament_id: int) -> None:
+    st.toast("Stopping: the run that goes on is ended.", icon=":material/stop:")
+    act(lambda: desk().stop(tournament_id))
+
+
+def _toast(t: StoredTournament) -> None:
+    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(t.status, t.status)
+    icon = ":material/emoji_events:" if t.status == "done" else ":material/pause:"
+    st.toast(f"Tournament {t.id} {ended}.", icon=icon)

@@ -1,0 +1,54 @@
+"""The Tournament page: set one up and see the others, or one tournament from its start to its answer."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.listing import draw_list
+from vitprof.ui.tournament.results import draw_tournament
+from vitprof.ui.tournament.setup import draw_setup
+from vitprof.ui.tournament.state import at_work, chosen, draw_problem, keep, open_one, preset
+from vitprof.ui.tournament.tuning import draw_tuning
+
+MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
+MODE, KEY = "mode", "tournament-mode"
+
+
+@guarded
+def page() -> None:
+    """What the address names: a tournament, or else the form and the list."""
+    tournament_id = chosen()
+    if tournament_id is not None:
+        draw_tournament(tournament_id)
+        return
+    st.subheader("Tournament", anchor=False)
+    st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
+    preset(MODE, KEY, list(MODES), "tournament")
+    st.segmented_control(
+        "Mode",
+        list(MODES),
+        format_func=lambda name: MODES[name],
+        key=KEY,
+        required=True,
+        label_visibility="collapsed",
+        help="Strategies against each other, or the best workers, prefetch and batch size for one of them.",
+    )
+    if keep(MODE, KEY, "tournament") == "tune":
+        draw_tuning()
+        return
+    draw_problem()
+    running = at_work()
+    if running is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.info(f"Tournament {running.id} is at work: {escaped(running.name)}.", width="stretch")
+            st.button(
+                "Show it",
+                type="primary",
+                key="tournament-show-running",
+                on_click=open_one,
+                args=(running.id,),
+                help="Its progress and its leaderboard so far.",
+            )
+    draw_setup()
+    draw_list()

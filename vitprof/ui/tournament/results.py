@@ -1,0 +1,161 @@
+"""One tournament: the answer first, then the leaderboard, then charts and details."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+
+import streamlit as st
+
+from vitprof.accelerators import is_simulated
+from vitprof.analysis.tournament import Leaderboard, break_even, in_words, recommend
+from vitprof.export.tournament import tournament_csv, tournament_object
+from vitprof.jobs.tournament import Standing
+from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.live import draw_state
+from vitprof.ui.tournament.sections import draw_sections
+from vitprof.ui.tournament.state import BASELINE, draw_problem, keep, leave, preset, view
+from vitprof.ui.tournament.table import STATUSES, draw_table
+from vitprof.ui.tournament.use import draw_ways_on
+
+KEY = "tournament-baseline"
+
+
+@guarded
+def draw_tournament(tournament_id: int) -> None:
+    """The whole page of one tournament."""
+    follows = view(tournament_id)
+    now = follows.look()
+    _draw_title(now)
+    draw_problem()
+    draw_state(now)
+    base = _baseline(now, follows.board(now))
+    board = follows.board(dataclasses.replace(now, baseline=base))
+    _draw_answer(now, board)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _pick_baseline(board, now.baseline)
+        _downloads(now, board)
+    live = now.tournament.held
+    draw_table(board, live=live)
+    _draw_reasons(board)
+    if board.best is not None and (not live or _wants_charts()):
+        draw_sections(now, board)
+
+
+def _wants_charts() -> bool:
+    return st.toggle(
+        "Charts so far",
+        key="tournament-charts",
+        help="They are drawn anew whenever a run has ended. After the last one they come by themselves.",
+    )
+
+
+def _draw_title(now: Standing) -> None:
+    t = now.tournament
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.subheader(escaped(t.name), anchor=False, width="content")
+        if is_simulated(t.spec.base.device):
+            st.badge(
+                "simulated",
+                icon=":material/science:",
+                color="violet",
+                help="The device is imitated: it takes the time that a real one would take and computes nothing. "
+                "Loading is real.",
+            )
+        st.button(
+            "All tournaments",
+            key="tournament-back",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            on_click=leave,
+            help="The list, and the form for a new one. This one goes on.",
+        )
+    spec = t.spec
+    budget = next(f"{getattr(spec.base, b):g} {b}" for b in ("seconds", "steps", "epochs") if getattr(spec.base, b))
+    st.caption(
+        escaped(
+            f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {budget}, "
+            f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
+            + ("; what cannot win is cut short" if spec.early_stop else "")
+        )
+    )
+
+
+def _baseline(now: Standing, board: Leaderboard) -> str:
+    """Key of the setting to compare with: from the address, or the tournament's own."""
+    options = [row.key for row in board.rows if row.n_runs]
+    preset(BASELINE, KEY, [*options, now.baseline], now.baseline)
+    return str(st.session_state[KEY])
+
+
+def _pick_baseline(board: Leaderboard, own: str) -> None:
+    names = {row.key: in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+    st.selectbox(
+        "Baseline",
+        list(names),
+        format_func=lambda key: names[key],
+        key=KEY,
+        help="The setting that speed-ups and break-even are against.",
+        width=340,
+    )
+    keep(BASELINE, KEY, own)
+
+
+def _draw_answer(now: Standing, board: Leaderboard) -> None:
+    """The recommendation, or why there is none."""
+    found = recommend(board)
+    with st.container(border=True, key="tournament-answer"):
+        if found is None:
+            over = not now.tournament.held and now.tournament.status == "done"
+            st.markdown(
+                "**No setting gave a figure.** The reasons stand in the table: give runs more time, or choose others."
+                if over
+                else "**No figures yet.** The first ones come when a run has ended."
+            )
+            return
+        through = now.tournament.status == "done" and not now.tournament.held
+        st.markdown(f"**{'Recommended' if through else 'Best so far'}**")
+        st.markdown(escaped(found.sentence))
+        row = board.row(found.key)
+        trial = next((t for t in now.planned if t.key == found.key), None)
+        if row is not None and trial is not None:
+            draw_ways_on(trial.config, row, key="best", board=board)
+
+
+def _draw_reasons(board: Leaderboard) -> None:
+    """Why trials failed, were cut short or refused, in full: the table has no room for it."""
+    told = [row for row in board.rows if row.entry.reason]
+    if not told:
+        return
+    counts = {status: sum(row.entry.status == status for row in told) for status in STATUSES}
+    said = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
+    with st.expander(f"Why: {said}"):
+        lines = (
+            f"- **{escaped(in_words(row.entry))}**, {STATUSES[row.entry.status]}: {escaped(row.entry.reason)}"
+            for row in told
+        )
+        st.markdown("\n".join(lines))
+
+
+def _downloads(now: Standing, board: Leaderboard) -> None:
+    t = now.tournament
+    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+
+    def csv() -> bytes:
+        return tournament_csv(t, board, break_even(board), recommend(board)).encode()
+
+    def text() -> bytes:
+        return json.dumps(tournament_object(t, board, break_even(board), recommend(board)), indent=2).encode()
+
+    for words, mime, made, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
+        st.download_button(
+            words,
+            data=made,
+            file_name=f"vitprof-tournament-{t.id}-{stamp}.{ending}",
+            mime=mime,
+            on_click="ignore",
+            key=f"tournament-{ending}",
+            icon=":material/download:",
+            help=f"The leaderboard as {words}: one entry for each trial with figures, intervals, status and reason.",
+        )

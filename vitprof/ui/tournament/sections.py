@@ -1,0 +1,203 @@
+"""The sections under a tournament's leaderboard. One is shown at a time; the others work nothing out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from vitprof import formats
+from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_even, cost, in_words
+from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
+from vitprof.jobs.tournament import Standing
+from vitprof.store import StoredRun
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.state import SHOW, keep, known, preset
+from vitprof.ui.tournament.table import STATUSES, article_frame, height_of, rounded, status
+from vitprof.ui.tournament.use import draw_ways_on
+
+SECTIONS: dict[str, str] = {
+    "speed": "Throughput",
+    "table": "Epochs by batch size",
+    "heat": "Heat map",
+    "costs": "What it costs",
+    "break-even": "Break-even",
+    "setting": "One setting",
+}
+PLAIN = {"displaylogo": False, "displayModeBar": False}
+CHART_PX = 400
+KEY = "tournament-show"
+
+
+def draw_sections(now: Standing, board: Leaderboard) -> None:
+    """The choice of a section, and that section."""
+    preset(SHOW, KEY, list(SECTIONS), "speed")
+    st.segmented_control(
+        "Show",
+        list(SECTIONS),
+        format_func=lambda name: SECTIONS[name],
+        key=KEY,
+        required=True,
+        label_visibility="collapsed",
+        help="Only the section shown is worked out.",
+    )
+    drawn: dict[str, Callable[[Standing, Leaderboard], None]] = {
+        "speed": _speed,
+        "table": _article,
+        "heat": _heat,
+        "costs": _costs,
+        "break-even": _break_even,
+        "setting": _setting,
+    }
+    guarded(drawn[keep(SHOW, KEY, "speed")])(now, board)
+
+
+def draw_chart(figure: go.Figure, key: str, height: int = CHART_PX) -> None:
+    """A chart with what it shows in words, for those who do not see it."""
+    alt = (figure.layout.meta or {}).get("alt", "")
+    st.plotly_chart(figure, key=key, height=height, config=PLAIN, **known(st.plotly_chart, alt=alt))
+
+
+def _speed(now: Standing, board: Leaderboard) -> None:
+    ranked = sum(row.rank is not None for row in board.rows)
+    draw_chart(throughput_bars(board), "tournament-bars", 140 + 34 * ranked)
+
+
+def _article(now: Standing, board: Leaderboard) -> None:
+    frame = article_frame(article_table(board))
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=height_of(len(frame)),
+        key="tournament-article",
+        placeholder="–",
+        column_config={
+            "Setting": st.column_config.TextColumn(pinned=True, help="Strategy, workers, page cache."),
+            **{
+                name: st.column_config.NumberColumn(name, format="localized", help="Empty: no figure, see its status.")
+                for name in frame.columns[1:]
+            },
+        },
+    )
+    whole = any(o.summary and o.summary.n_epochs_measured for e in now.entries for o in e.outcomes)
+    absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
+    st.caption(
+        f"Seconds for an epoch of {board.n_train:,} images"
+        + (
+            ": measured where every setting saw a whole one."
+            if whole
+            else ", from the throughput: no run saw a whole one."
+        )
+        + (f" Not available here: {' and '.join(absent)} (NVML)." if absent else "")
+    )
+
+
+def _heat(now: Standing, board: Leaderboard) -> None:
+    values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
+    value = st.segmented_control(
+        "Colour",
+        list(values),
+        format_func=lambda v: values[v],
+        default="epoch_s",
+        required=True,
+        key="tournament-heat-value",
+        help="What the cells tell.",
+        label_visibility="collapsed",
+    )
+    found = article_table(board)
+    draw_chart(article_heat(found, value or "epoch_s"), "tournament-heat", 150 + 40 * len(found.lines))
+
+
+def _costs(now: Standing, board: Leaderboard) -> None:
+    known = [c for c in COSTS if any(r.rank is not None and math.isfinite(cost(r, c)) for r in board.rows)]
+    if not known:
+        st.info("No cost is known yet: nothing has ended.")
+        return
+    against: Cost | None = st.selectbox(
+        "Against",
+        known,
+        format_func=lambda c: COSTS[c].capitalize(),
+        key="tournament-cost",
+        help="What throughput is weighed against. On the dotted line no other setting is better in both.",
+        width=320,
+    )
+    draw_chart(pareto_chart(board, against or known[0]), "tournament-pareto")
+
+
+def _break_even(now: Standing, board: Leaderboard) -> None:
+    found = break_even(board)
+    base = board.row(board.baseline)
+    if not found or base is None:
+        st.info("Needs figures of the baseline and of one more setting.")
+        return
+    st.markdown(
+        f"Against **{escaped(in_words(base.entry))}**, its preparation included:",
+        help="From how many epochs on a setting's total time is below the baseline's. In brackets what the 95% "
+        "interval of its speed-up allows.",
+    )
+    names = {row.key: in_words(row.entry) for row in board.rows}
+    st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in found))
+    draw_chart(break_even_chart(board), "tournament-break-even")
+
+
+def _setting(now: Standing, board: Leaderboard) -> None:
+    """One trial: its runs, and what to do with it."""
+    names = {row.key: f"{in_words(row.entry)} ({status(row)})" for row in board.rows}
+    key = st.selectbox(
+        "Setting",
+        list(names),
+        format_func=lambda k: names[k],
+        key="tournament-setting",
+        help="In the order of the leaderboard.",
+    )
+    row = board.row(key or "")
+    trial = next((t for t in now.planned if t.key == key), None)
+    if row is None or trial is None:
+        return
+    if row.entry.reason:
+        st.info(f"{STATUSES[row.entry.status].capitalize()}: {escaped(row.entry.reason)}")
+    if not trial.refused:
+        draw_ways_on(trial.config, row, key="setting")
+    if not row.entry.outcomes:
+        return
+    runs = [resources.store().run(outcome.run_id) for outcome in row.entry.outcomes]
+    st.dataframe(
+        pd.DataFrame([_run_line(o.round, run) for o, run in zip(row.entry.outcomes, runs, strict=True)]),
+        hide_index=True,
+        width="stretch",
+        height="content",
+        key="tournament-runs",
+        placeholder="–",
+        column_config={"Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput.")},
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("Every step of it:", width="content")
+        for outcome in row.entry.outcomes:
+            st.page_link(
+                "pages/profile.py",
+                label=f"run {outcome.run_id} (round {outcome.round})",
+                icon=":material/monitoring:",
+                query_params={"run": str(outcome.run_id)},
+                width="content",
+                help="Opens it on Profile: verdict, charts, headroom.",
+            )
+
+
+def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
+    s = run.summary
+    return {
+        "Round": float(number),
+        "Run": float(run.id),
+        "Status": run.status,
+        "Samples/s": rounded(s.samples_per_s) if s else math.nan,
+        "Device idle (%)": rounded(100 * s.device_idle_frac) if s else math.nan,
+        "Steps": float(s.n_steady_steps) if s else math.nan,
+        "Took (s)": rounded(s.wall_s) if s else math.nan,
+        "Remark": run.error or (formats.seconds(s.stage_s) + " of copying first" if s and s.stage_s > 0 else ""),
+    }

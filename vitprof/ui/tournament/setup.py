@@ -1,0 +1,153 @@
+"""The form that sets a tournament up: what it runs, what that takes, and Start."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof.availability import why_unavailable
+from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.errors import ConfigError
+from vitprof.formats import size
+from vitprof.jobs.tournament import why_not_here
+from vitprof.strategies import STRATEGIES
+from vitprof.tournaments import PlannedTrial, TournamentSpec, plan
+from vitprof.ui import resources
+from vitprof.ui.launch import machine
+from vitprof.ui.texts import escaped
+from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, what_is_taken
+from vitprof.ui.tournament.estimate import estimate, in_words
+from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
+from vitprof.ui.tournament.state import act, at_work, open_one, start, words
+from vitprof.ui.widgets import label, settings
+
+
+def draw_setup() -> None:
+    """The whole form."""
+    rejected = reject_unusable()
+    with st.container(border=True, key="tournament-setup"):
+        st.markdown("**New tournament**")
+        draw_job()
+        made: TournamentSpec | ConfigError
+        try:
+            info = _info()
+            draw_trials(info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES})
+            draw_runs()
+            made = make_spec(info)
+        except ConfigError as error:  # a number of images that cannot be
+            made = error
+        ready = None
+        if isinstance(made, ConfigError):
+            st.error(escaped(f"{label(made.field)} {made.value}".strip() + f": {made.allowed}"))
+        else:
+            ready = _ready(made)
+        if rejected:
+            st.warning(escaped(rejected))
+        _draw_start(ready)
+        st.caption(escaped(what_is_taken()))
+
+
+def _info() -> DatasetInfo:
+    values = settings()
+    return dataset_info(values["dataset"], values["n_images"] if DATASETS[values["dataset"]].any_size else None)
+
+
+def _ready(spec: TournamentSpec) -> TournamentSpec | None:
+    """The last choices, and what all of it takes; None where it cannot be started, with the reason shown."""
+    planned = plan(spec, lambda config: why_not_here(config, machine()))
+    able = [trial for trial in planned if not trial.refused]
+    spec = _draw_last(spec, able)
+    _say_what_it_takes(spec, planned, able)
+    if wrong := _why_not(spec, able):
+        st.error(escaped(wrong))
+        return None
+    return spec
+
+
+def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
+    """What depends on the trials, or is rarely needed: baseline, time for all of it, name."""
+    chosen = choices()
+    names = {trial.key: words(trial) for trial in able}
+    left, middle, right = st.columns(3)
+    with left:
+        first = f"the first: {next(iter(names.values()))}" if names else "the first"
+        key = shown("baseline", chosen["baseline"])
+        if st.session_state[key] not in names:
+            st.session_state[key] = ""
+        chosen["baseline"] = st.selectbox(
+            "Compared with",
+            ["", *names],
+            format_func=lambda k: names.get(k, first),
+            key=key,
+            help="The baseline of the speed-ups. It can be changed in the results, too.",
+        )
+    with middle:
+        chosen["limit"] = st.number_input(
+            "Time for all of it (min)",
+            min_value=0.1,
+            step=1.0,
+            format="%g",
+            placeholder="no limit",
+            value=None,
+            key=shown("limit", chosen["limit"]),
+            help="No run is begun after so many minutes of runs. What was measured until then is the result.",
+        )
+    with right:
+        chosen["name"] = st.text_input(
+            "Name",
+            max_chars=200,
+            key=shown("name", chosen["name"]),
+            placeholder=spec.title,
+            help="What the list calls it. Empty: made from what it tries.",
+        )
+    limit = None if chosen["limit"] is None else chosen["limit"] * 60
+    return dataclasses.replace(spec, baseline=chosen["baseline"] or "", seconds=limit)
+
+
+def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
+    """How many runs, how long, what is written; and what is left out, with the reasons."""
+    how_many, written = in_words(estimate(able, spec.repeats, resources.store()), len(able), spec.repeats)
+    if able:
+        st.markdown(f":material/schedule: **{escaped(how_many)}**")
+    if able and written:
+        st.caption(escaped(written[:1].upper() + written[1:] + "."))
+    refused = [trial for trial in planned if trial.refused]
+    if refused:
+        with st.expander(f"{len(refused)} of {len(planned)} trials cannot run here: why"):
+            st.markdown("\n".join(f"- **{escaped(words(trial))}**: {escaped(trial.refused)}" for trial in refused))
+
+
+def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
+    """Why it cannot be started, in one line; "" if it can."""
+    if not able:
+        return "None of these trials can run here: choose other strategies."
+    needed, free = estimate(able, spec.repeats, resources.store()).needs_disk, machine().disk_bytes
+    if needed > free:
+        return (
+            f"Together they write {size(needed)} and {size(free)} are free: choose fewer strategies, or set "
+            "VITPROF_HOME to a larger disk."
+        )
+    return ""
+
+
+def _draw_start(spec: TournamentSpec | None) -> None:
+    running = at_work()
+    st.button(
+        "Start tournament",
+        type="primary",
+        icon=":material/emoji_events:",
+        key="tournament-start",
+        disabled=spec is None or running is not None,
+        on_click=act,
+        args=(lambda: _start(spec),),
+        help="Runs one trial after another, also when this page is closed. Other runs wait in the queue meanwhile.",
+    )
+    if running is not None:
+        st.caption(f"Tournament {running.id} is at work. One at a time: two would disturb each other.")
+
+
+def _start(spec: TournamentSpec | None) -> None:
+    if spec is not None:
+        open_one(start(spec, str(choices()["name"] or "")))

@@ -1,0 +1,168 @@
+"""What the parts of the Tournament page share: what this server runs, how it stands, and what the address says."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from vitprof.analysis.tournament import Entry, in_words
+from vitprof.errors import JobError, StoreError, VitprofError
+from vitprof.jobs.tournament import Standing, TournamentDesk, TournamentView
+from vitprof.tournaments import (
+    PlannedTrial,
+    StoredTournament,
+    TournamentSpec,
+    create_tournament,
+    list_tournaments,
+    tournament,
+)
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped
+
+VIEWS_KEPT = 8
+"""Tournaments whose blocks and summaries stay in memory."""
+CHOSEN, BASELINE, SHOW = "tournament", "baseline", "show"
+"""Names in the page's address: which tournament, the setting to compare with, the section."""
+GOING_ON = ("waiting", "running")
+NAN = float("nan")
+
+
+@st.cache_resource(show_spinner=False)
+def desk() -> TournamentDesk:
+    """The tournaments that this server runs, for all its sessions."""
+    made = TournamentDesk(resources.manager())
+    atexit.register(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
+    return made
+
+
+@st.cache_resource(show_spinner=False)
+def _starting() -> threading.Lock:
+    """Held while a tournament is started: two tabs that press Start together start one."""
+    return threading.Lock()
+
+
+@st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
+def view(tournament_id: int) -> TournamentView:
+    """Follows a tournament, for all sessions that look at it."""
+    return TournamentView(resources.store(), tournament_id)
+
+
+def at_work() -> StoredTournament | None:
+    """The tournament that some program works on now."""
+    return next((t for t in list_tournaments(resources.store()) if t.held), None)
+
+
+def start(spec: TournamentSpec, name: str) -> int:
+    """Start a tournament, or find the one that runs already; its id. Raises `VitprofError`."""
+    with _starting():
+        running = at_work()
+        if running is not None:
+            return running.id
+        made = create_tournament(resources.store(), spec, name)
+        desk().run(made)
+        return made
+
+
+def resume(tournament_id: int) -> None:
+    """Go on with a tournament, or take back its pause. Raises `VitprofError`, also where another one runs."""
+    with _starting():
+        running = at_work()
+        if running is not None and running.id != tournament_id:
+            raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
+        desk().run(tournament_id)
+
+
+def chosen() -> int | None:
+    """The tournament that the address names; None, with a line that says so, if there is none."""
+    named = st.query_params.get(CHOSEN)
+    if named is None:
+        return None
+    try:
+        return tournament(resources.store(), int(named)).id
+    except (StoreError, ValueError) as error:
+        what = str(error) if isinstance(error, StoreError) else f"There is no tournament {named[:20]}."
+        st.warning(escaped(what))
+        leave()
+        return None
+
+
+def open_one(tournament_id: int) -> None:
+    """Show this tournament from the next run of the script on."""
+    leave()
+    st.query_params[CHOSEN] = str(tournament_id)
+
+
+def leave() -> None:
+    """Back to the list."""
+    for name in (CHOSEN, BASELINE, SHOW):
+        if name in st.query_params:
+            del st.query_params[name]
+
+
+def preset(name: str, key: str, options: Sequence[str], default: str) -> None:
+    """Before the widget `key` is drawn: set it to what the address says where that is news, else leave its choice."""
+    said = st.query_params.get(name, "")
+    if said != st.session_state.get(f"{key}-address") or st.session_state.get(key) not in options:
+        st.session_state[key] = said if said in options else default
+
+
+def keep(name: str, key: str, default: str) -> str:
+    """After it was drawn: its choice, put in the address; the default stands in none."""
+    value = str(st.session_state.get(key) or default)
+    said = st.session_state[f"{key}-address"] = "" if value == default else value
+    if said:
+        st.query_params[name] = said
+    elif name in st.query_params:
+        del st.query_params[name]
+    return value
+
+
+def words(trial: PlannedTrial) -> str:
+    """A trial as a person reads it."""
+    return key_in_words(trial.key)
+
+
+def key_in_words(key: str) -> str:
+    """The setting that a trial's key stands for, as a person reads it; the key itself if it is none."""
+    strategy, *rest = key.split("/")
+    try:
+        batch, workers, cache = rest
+        count = None if workers == "w-" else int(workers[1:])
+        return in_words(Entry(key, strategy, int(batch[1:]), count, cache, (), "waiting", "", NAN, NAN, NAN))
+    except ValueError:
+        return key
+
+
+def signature(now: Standing) -> tuple[object, ...]:
+    """What the page shows of a tournament besides its progress bar: it is drawn again when this changes.
+
+    Not which run goes on: that stands at the bar, so that the page is drawn once for each run and not twice.
+    """
+    t = now.tournament
+    ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in GOING_ON) for e in now.entries)
+    statuses = ("waiting" if e.status in GOING_ON else e.status for e in now.entries)
+    return (t.status, t.held, t.note, *ended, *statuses)
+
+
+def known(function: Callable[..., object], **options: Any) -> dict[str, Any]:
+    """Those of `options` that this version of Streamlit's `function` knows: it may be 1.60."""
+    return {name: value for name, value in options.items() if name in inspect.signature(function).parameters}
+
+
+def act(do: Callable[[], object]) -> None:
+    """In a button's callback: what goes wrong is a line on the page, not a traceback."""
+    try:
+        do()
+    except VitprofError as error:
+        st.session_state["tournament-problem"] = str(error)
+
+
+def draw_problem() -> None:
+    """What `act` met."""
+    if text := st.session_state.pop("tournament-problem", ""):
+        st.error(escaped(text))
