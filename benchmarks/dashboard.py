@@ -2,11 +2,13 @@
 
     python -m benchmarks.dashboard job [--isolation thread] [--rounds 5]
     python -m benchmarks.dashboard refresh [--steps 100000]
+    python -m benchmarks.dashboard tabs [--tabs 4] [--rounds 5]
 
 `job` runs the same config in turn by `python -m vitprof run` and by pressing Run in a dashboard with a live page
 attached, torch on one thread, and prints the ratio of median and of mean step time for each round.
 `refresh` lets a page watch a run of that many steps which gains ten a second, and prints the server's CPU time and the
 bytes sent for each refresh. Its steps are made up; only the cost of showing them is measured.
+`tabs` runs a job on a simulated device with no page open and with some, in turn, and prints its speed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +31,12 @@ import psutil
 
 from benchmarks.session import Session
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 250, "threads": 1, "device": "simulated:10,0"}
+"""Bound by its loader, so that whatever takes CPU from it shows."""
 JOB = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
 
 
@@ -114,6 +118,41 @@ def compare_job(isolation: str, rounds: int) -> None:
             )
 
 
+def compare_tabs(tabs: int, rounds: int) -> None:
+    """A job started by one page, which closes, is then watched by `tabs` pages or by none."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["VITPROF_HOME"] = home
+        env = {**os.environ}
+        by_command_line(env, WATCHED | {"steps": 10, "warmup_steps": 0})  # makes the data set
+        speeds: dict[int, list[float]] = {0: [], tabs: []}
+        with dashboard(env) as (url, _):
+            store = RunStore()
+            query = "&".join(f"{name}={value}" for name, value in (WATCHED | {"evaluate": "false"}).items())
+            for index in range(rounds):
+                for count in (0, tabs) if index % 2 == 0 else (tabs, 0):
+                    known = {run.id for run in store.runs()}
+                    with Session(url, query) as page:
+                        page.press("Run")
+                        while not (new := [run for run in store.runs() if run.id not in known]):
+                            time.sleep(0.1)
+                    with ExitStack() as open_pages:
+                        for _ in range(count):
+                            open_pages.enter_context(Session(url, f"run={new[0].id}"))
+                        while (run := store.run(new[0].id)).live:
+                            time.sleep(0.5)
+                    if run.status != "done" or run.summary is None:
+                        raise SystemExit(f"the dashboard's run failed: {run.error}")
+                    speeds[count].append(run.summary.samples_per_s / run.config.batch_size)
+                said = ", ".join(f"{n} tabs {found[-1]:.2f} steps/s" for n, found in speeds.items())
+                print(f"round {index + 1}: {said}", flush=True)
+            store.close()
+        ratios = [some / none for some, none in zip(speeds[tabs], speeds[0], strict=True)]
+        print(
+            f"steps/s with {tabs} tabs / with none: x{np.median(ratios):.3f} "
+            f"(n = {rounds} rounds, {min(ratios):.3f} to {max(ratios):.3f})"
+        )
+
+
 def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
     """(n, len(STEP_COLUMNS)): 5 ms steps with 1 ms of data wait and some noise."""
     rng = np.random.default_rng(first)
@@ -139,6 +178,15 @@ def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
     return np.stack([columns[name] for name in STEP_COLUMNS], axis=1)
 
 
+def made_up_telemetry(first: int, n: int, origin: float) -> list[list[float]]:
+    """`n` samples, two a second, of columns that are all there and all noise."""
+    rng = np.random.default_rng(first)
+    columns = {name: rng.uniform(1, 100, n) * (1e8 if "bytes" in name else 1) for name in TELEMETRY_COLUMNS}
+    columns["t_s"] = origin + np.arange(first, first + n) * 0.5
+    rows: list[list[float]] = np.stack([columns[name] for name in TELEMETRY_COLUMNS], axis=1).tolist()
+    return rows
+
+
 def measure_refresh(steps: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["VITPROF_HOME"] = home
@@ -150,23 +198,34 @@ def measure_refresh(steps: int, seconds: float) -> None:
             for first in range(0, steps, 10_000):
                 rows = made_up_steps(first, min(10_000, steps - first), origin)
                 store.append_steps(run_id, rows.tolist())
+            samples = max(1, steps // 10)
+            store.append_telemetry(run_id, 0, made_up_telemetry(0, samples, origin))
             with Session(url, f"run={run_id}") as page:
                 page.finished.wait(30)
                 time.sleep(3)
 
-                def figures() -> tuple[float, int, int]:
+                def cpu_s() -> float:
                     times = server.cpu_times()
-                    return times.user + times.system, page.refreshes, page.bytes_received
+                    return float(times.user + times.system)
 
-                before, end, done = figures(), time.monotonic() + seconds, steps
+                costs: list[float] = []  # CPU for each refresh, in stretches of ten: the system counts in 10 ms
+                page.sizes.clear()
+                end, done = time.monotonic() + seconds, steps
                 while time.monotonic() < end:
-                    time.sleep(0.5)
-                    store.append_steps(run_id, made_up_steps(done, 5, origin).tolist())
-                    done += 5
-                after = figures()
+                    spent, refreshed = cpu_s(), len(page.sizes)
+                    for _ in range(10):
+                        time.sleep(0.5)
+                        store.append_steps(run_id, made_up_steps(done, 5, origin).tolist())
+                        store.append_telemetry(run_id, samples, made_up_telemetry(samples, 1, origin))
+                        done, samples = done + 5, samples + 1
+                    costs.append((cpu_s() - spent) / max(len(page.sizes) - refreshed, 1))
+                sizes = np.array(page.sizes) / 1e3
             store.close()
-    cpu, n, sent = (b - a for a, b in zip(before, after, strict=True))
-    print(f"{steps:,} steps: {cpu / n * 1e3:.1f} ms of server CPU and {sent / n / 1e3:.1f} kB a refresh (n = {n})")
+    print(
+        f"{steps:,} steps: {np.median(costs) * 1e3:.1f} ms of server CPU a refresh "
+        f"({min(costs) * 1e3:.1f} to {max(costs) * 1e3:.1f} in {len(costs)} stretches), "
+        f"{np.median(sizes):.1f} kB (most {sizes.max():.1f}, n = {len(sizes)})"
+    )
 
 
 def main() -> None:
@@ -178,9 +237,14 @@ def main() -> None:
     refresh = what.add_parser("refresh")
     refresh.add_argument("--steps", type=int, nargs="+", default=[100, 10_000, 100_000])
     refresh.add_argument("--seconds", type=float, default=20.0)
+    tabs = what.add_parser("tabs")
+    tabs.add_argument("--tabs", type=int, default=4)
+    tabs.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     if given.what == "job":
         compare_job(given.isolation, given.rounds)
+    elif given.what == "tabs":
+        compare_tabs(given.tabs, given.rounds)
     else:
         for steps in given.steps:
             measure_refresh(steps, given.seconds)

@@ -29,7 +29,9 @@ class Session:
         self._page_hash = ""
         self._closing = threading.Event()
         self.refreshes = 0
-        self.bytes_received = 0
+        self.sizes: list[int] = []
+        """Bytes received in each run of the script or of a fragment, in turn."""
+        self._size = 0
         self.finished = threading.Event()
         """Set whenever the server has finished a script run."""
         self._send()
@@ -67,7 +69,7 @@ class Session:
                 continue
             except ConnectionClosed:
                 return
-            self.bytes_received += len(data)
+            self._size += len(data)
             message = ForwardMsg()
             message.ParseFromString(data if isinstance(data, bytes) else data.encode())
             self._take(message)
@@ -99,6 +101,8 @@ class Session:
                 if element.WhichOneof("type") == "button":
                     self._buttons[element.button.label] = element.button.id
             case "script_finished":
+                self.sizes.append(self._size)
+                self._size = 0
                 self.finished.set()
 
     @property

@@ -6,12 +6,15 @@ from vitprof.config import RunConfig
 from vitprof.store import StoredRun
 from vitprof.ui import live, resources
 from vitprof.ui.account import draw_account, draw_recording_cost
+from vitprof.ui.address import show_run
 from vitprof.ui.device_time import draw_device_time
+from vitprof.ui.finishes import watch
 from vitprof.ui.headroom import draw_headroom
 from vitprof.ui.loading import draw_loading, draw_signatures
 from vitprof.ui.predictions import draw_predictions
 from vitprof.ui.runs import chosen_run, draw_empty, draw_queue, draw_title
 from vitprof.ui.settings import settings_form
+from vitprof.ui.take_home import draw_take_home
 from vitprof.ui.texts import guarded
 from vitprof.ui.verdict import draw_verdict
 
@@ -29,6 +32,7 @@ def page() -> None:
         draw_empty()
         return
     draw_title(run)
+    watch(run)
     if run.live:
         st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id)
     else:
@@ -37,7 +41,7 @@ def page() -> None:
 
 @guarded
 def submit(config: RunConfig) -> None:
-    st.query_params["run"] = str(resources.manager().submit(config))
+    show_run(resources.manager().submit(config))
 
 
 def draw_ended(run: StoredRun) -> None:
@@ -59,6 +63,7 @@ def draw_ended(run: StoredRun) -> None:
     draw_signatures(run)
     draw_headroom(run)
     draw_predictions(run)
+    draw_take_home(run)
     draw_recording_cost(run)
     st.fragment(live.draw_every_step)(run)
     draw_account(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -52,6 +53,10 @@ def _unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+PROBE = re.compile(r"/(compare|history|selftest|strategies|tournament)/_stcore/(health|host-config)$")
+"""Streamlit's browser part looks for its server below a page's own path first, and logs a 404 for each look."""
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> None:
     """In place of the check around every test: Chromium starts helpers as it likes; `serve` looks after its server."""
@@ -76,20 +81,33 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page in a context of its own. `page.problems` collects what went wrong; anything in it fails the test."""
+    """A page in a context of its own. `page.problems` collects what went wrong, there and on pages
+    that are given to `page.watch`; anything in it fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(60_000)
     problems: list[str] = []
     page.problems = problems
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: problems.append(f"uncaught: {error}"))
-    page.on("response", lambda reply: problems.append(f"{reply.status} {reply.url}") if reply.status >= 400 else None)
-    page.on("requestfailed", lambda request: problems.append(f"{request.failure} {request.url}"))
+    page.watch = lambda other: _watch(other, problems)
+    page.watch(page)
     yield page
-    left = list(problems)  # closing aborts what is under way: that is no failure
+    left = list(problems)
     context.close()
     assert not left, "\n".join(left)
+
+
+def _watch(page: Any, problems: list[str]) -> None:
+    """Collect what goes wrong on `page`: errors on its console, replies of the server, requests that fail."""
+
+    def add(what: str, url: str) -> None:
+        if not PROBE.search(url):
+            problems.append(what)
+
+    page.on("console", lambda m: add(m.text, m.location.get("url", "")) if m.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(f"uncaught: {error}"))
+    page.on("response", lambda reply: add(f"{reply.status} {reply.url}", reply.url) if reply.status >= 400 else None)
+    # what a reload or the end breaks off has not failed
+    page.on("requestfailed", lambda r: None if r.failure == "net::ERR_ABORTED" else add(f"{r.failure} {r.url}", r.url))
 
 
 @pytest.fixture(scope="session")

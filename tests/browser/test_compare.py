@@ -38,15 +38,6 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def open_compare(page: Any, dashboard: str, query: str) -> None:
     page.goto(f"{dashboard}compare?{query}")
     page.get_by_text("Compare runs").wait_for()
-    forgive_the_probe(page)
-
-
-def forgive_the_probe(page: Any) -> None:
-    """Streamlit's browser part looks for its server below a page's own path first, and logs a 404 for each look."""
-    probes = [text for text in page.problems if re.match("404 .*/compare/_stcore/(health|host-config)$", text)]
-    for text in probes:
-        page.problems.remove(text)
-        page.problems.remove("Failed to load resource: the server responded with a status of 404 (Not Found)")
 
 
 def show(page: Any, control: str, words: str) -> None:
@@ -80,7 +71,6 @@ def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     page.wait_for_url(re.compile("baseline=2"))
     page.reload()
     plot.wait_for()
-    forgive_the_probe(page)
     page.wait_for_function("document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3")
     baseline = page.locator(".st-key-compare-baseline").get_by_role("combobox")
     assert (baseline.get_attribute("value") or baseline.inner_text()).startswith("2: ")

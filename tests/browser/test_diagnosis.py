@@ -33,7 +33,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"{dashboard}?{SETTINGS}")
-    page.locator(".st-key-run-button button").click()
+    page.locator(".st-key-run-button button:visible").click()
     page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
     page.locator(".st-key-verdict").get_by_text(re.compile("bound:|Inconclusive:")).wait_for()
     page.wait_for_function(ON_SCREEN)  # when what the live page showed above it is gone
@@ -52,7 +52,7 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.reload()
     working.wait_for()
     assert page.get_by_role("button", name="Measure headroom").count() == 0, "it cannot be started twice"
-    page.locator(".st-key-stop-headroom button").click()
+    page.locator(".st-key-stop-headroom button:visible").click()
     page.get_by_role("button", name="Measure headroom again").wait_for()
 
     page.set_viewport_size({"width": 390, "height": 844})

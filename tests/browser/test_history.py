@@ -30,7 +30,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def open_history(page: Any, dashboard: str) -> None:
-    """By the page's link: the server has no file at /history, so Streamlit itself logs a 404 where that is opened."""
+    """By the page's link, as a person would."""
     page.goto(dashboard)
     page.get_by_role("link", name="History").click()
     page.locator("[class*=st-key-history-table] canvas").first.wait_for()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -28,23 +29,30 @@ class Browser:
 
     def receive(self, update: ChartUpdate) -> int:
         raw = payload(update, key="k", height=100, view=None)
-        sent = json.loads(raw)
+        sent = opened(raw)
         if self.held and self.held[1] == sent["revision"]:
             return len(raw)
-        if sent["figure"]:
+        if sent.get("figure"):
             self.traces = [{k: decode(v) for k, v in trace.items()} for trace in sent["figure"]["data"]]
             self.layout = sent["figure"]["layout"]
-        elif self.held == (sent["run"], sent["base"]):
-            for trace, new in zip(self.traces, sent["traces"], strict=True):
+        elif self.held == (sent["run"], sent.get("base")):
+            for trace, new in zip(self.traces, sent.get("traces", ()), strict=True):
                 keep = new.pop("keep")
                 for name, values in new.items():
                     trace[name] = trace[name][:keep] + decode(values)
-            self.layout = sent["layout"] or self.layout
+            self.layout = sent.get("layout", self.layout)
         else:
             self.resync = sent["revision"]
             return len(raw)
         self.held = (sent["run"], sent["revision"])
         return len(raw)
+
+
+def opened(raw: bytes) -> Any:
+    """An update as the browser reads it, without the key in front."""
+    key, _, body = raw.partition(b"\n")
+    assert key
+    return json.loads(zlib.decompress(body) if body[:1] == b"\x78" else body)
 
 
 def decode(value: Any) -> Any:
@@ -97,10 +105,21 @@ def test_sends_only_new_points_and_the_one_that_changed() -> None:
     assert update.layout is None
     assert update.traces[0]["keep"] == 3999
     appended = browser.receive(update)
-    assert full > 4000 * 12
+    assert 4000 * 2 < full < 4000 * 12, "compressed"
     assert appended < 500
     np.testing.assert_array_equal(browser.traces[0]["x"], x[:4010])
-    np.testing.assert_allclose(browser.traces[0]["y"], y[:4010], rtol=1e-6)
+    np.testing.assert_allclose(browser.traces[0]["y"], y[:4010], rtol=2**-12)
+
+
+def test_a_large_update_is_compressed_and_y_is_right_to_1_in_4000() -> None:
+    feed, browser = ChartFeed(), Browser()
+    y = np.random.default_rng(0).lognormal(0, 5, 2000)
+    y[:3] = np.nan, np.inf, np.finfo("f4").max
+    x = np.arange(2000) + 0.1
+    size = browser.receive(feed.update(line(x, y), run="r"))
+    assert size < 2000 * 8
+    np.testing.assert_array_equal(browser.traces[0]["x"], x)
+    np.testing.assert_allclose(browser.traces[0]["y"], y, rtol=2**-12)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +195,7 @@ def test_values_of_every_kind_cross_the_wire(values: Any, expected: list[Any]) -
 
 def test_nothing_that_json_cannot_say_is_left() -> None:
     odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
-    sent = json.loads(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
+    sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
     assert sent["figure"]["layout"]["range"] == [None, 3, None]
     assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
 
@@ -196,11 +215,12 @@ def page() -> None:
 def test_mounts(_runtime: int) -> None:
     app = AppTest.from_function(page).run()
     assert not app.exception
-    sent = [json.loads(element.proto.bytes) for element in app.get("bidi_component")]
-    assert [(one["key"], one["height"], one["alt"]) for one in sent] == [("one", 123, "an <alt>")]
-    assert sent[0]["figure"]
+    (raw,) = [element.proto.bytes for element in app.get("bidi_component")]
+    sent = opened(raw)
+    assert (raw.partition(b"\n")[0], sent["height"], sent["alt"]) == (b"one", 123, "an <alt>")
+    assert sent["figure"]
     assert not app.run().exception
-    assert [json.loads(element.proto.bytes)["figure"] for element in app.get("bidi_component")] == [None]
+    assert ["figure" in opened(element.proto.bytes) for element in app.get("bidi_component")] == [False]
 
 
 @pytest.mark.parametrize(

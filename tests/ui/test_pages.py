@@ -122,19 +122,6 @@ def test_compare_without_runs(store: RunStore) -> None:
     assert "No finished runs yet" in at.info[0].value
 
 
-def test_compare_shows_a_row_for_each_chosen_run(store: RunStore) -> None:
-    names = ["=cmd()", "<b>bold</b>"]
-    ids = [add_run(store, name=name) for name in names]
-    at = app("compare")
-    assert sorted(at.multiselect[0].value) == ids
-    frame = at.dataframe[0].value
-    assert sorted(frame["Run"]) == sorted(f"{i}: {n}" for i, n in zip(ids, names, strict=True))
-    assert set(frame["Speed-up"]) == {"1.00x"}
-    assert len(at.get("plotly_chart")) == 4
-    at.multiselect[0].set_value([]).run()
-    assert "Choose at least one run" in at.info[0].value
-
-
 def test_the_queue_of_other_runs_is_shown_with_their_names_as_text(store: RunStore) -> None:
     shown = add_run(store)
     waiting = store.create_run(RunConfig(name="**other**"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +32,15 @@ def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     st.cache_resource.clear()
 
 
-def page(**query: str) -> AppTest:
+def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
     at = AppTest.from_file(str(APP), default_timeout=60)
     for name, value in query.items():
         at.query_params[name] = value
     at.run()
-    at.switch_page("pages/strategies.py").run()
+    at.switch_page("pages/strategies.py")
+    for name in opened:
+        at.session_state[f"strategy-{name}"] = True
+    at.run()
     assert not at.exception
     return at
 

@@ -34,6 +34,9 @@ MAX_GROUPS = 650
 """Groups in a live chart, two points each at most; the gap chart has fewer. No trace passes 2,000 points."""
 OVERVIEW_GROUPS = 160
 """Groups in the idle-gap chart of a whole run: few enough for each gap to be some pixels wide."""
+LOSS_GROUPS, GPU_GROUPS, CPU_GROUPS = 600, 200, 240
+"""Groups in the other charts of a whole run: enough for half a page's width. When the groups of a chart double, it is
+sent whole; with numbers of their own no two charts do so in one refresh, which stays under 20 kB."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) ->
         busy_text += [f"{label}<br>device idle {formats.seconds(idle_s)}, busy {formats.seconds(busy_s)}"] * 3
         waited = f"data wait {formats.seconds(wait_s)}, of which exposed {formats.seconds(exposed_s)}"
         wait_text += [f"{label}<br>{waited}"] * 4
-        other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}"] * 2
+        other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}" if other_s else ""] * 2
     n = len(labels)
     return [
         Points(busy, np.tile([0.0, 1.0, 0.0], n), busy_text),
@@ -176,10 +179,10 @@ GAPS = LiveChart(
     layout={
         "xaxis": axis("time since the run began (s)", anchor="y2"),
         "yaxis": axis(
-            "device", domain=[0.46, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
+            "device", domain=[0.5, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
         ),
         "yaxis2": axis(
-            "loop", domain=[0, 0.38], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
+            "loop", domain=[0, 0.36], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
         ),
         "hovermode": "closest",
     },
@@ -216,6 +219,7 @@ LOSSES = LiveChart(
     traces=(_line("loss", LOSS, ""),),
     layout={"xaxis": axis("step"), "yaxis": axis("loss"), "showlegend": False},
     build=_loss_points,
+    overview_groups=LOSS_GROUPS,
 )
 
 GPU = LiveChart(
@@ -240,6 +244,7 @@ GPU = LiveChart(
         ("gpu_mem_used_bytes", 2.0**-30),
         ("job_rss_bytes", 2.0**-30),
     ),
+    overview_groups=GPU_GROUPS,
 )
 
 CPU = LiveChart(
@@ -256,6 +261,7 @@ CPU = LiveChart(
     ),
     layout=_beside_memory(axis("CPU (% of one core)", rangemode="tozero")),
     build=_telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
+    overview_groups=CPU_GROUPS,
 )
 
 

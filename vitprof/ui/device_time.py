@@ -9,6 +9,7 @@ from vitprof.analysis.timeline import timeline
 from vitprof.store import StoredRun
 from vitprof.ui.findings import Idle, all_columns, idle_of
 from vitprof.ui.live import is_simulated_run
+from vitprof.ui.plots import WITH_ZOOM, plot
 from vitprof.ui.texts import guarded
 
 WINDOW = 30
@@ -16,8 +17,6 @@ WINDOW = 30
 BEFORE = 3
 """Steps drawn in front of the largest gap."""
 BAR_HEIGHT, LINE_HEIGHT, HEAT_HEIGHT = 160, 240, 110
-PLAIN = {"displaylogo": False, "displayModeBar": False}
-WITH_ZOOM = {"displaylogo": False}
 
 
 @guarded
@@ -36,23 +35,24 @@ def draw_device_time(run: StoredRun) -> None:
     if found is None:
         st.caption("No steady step tells when the device computed, so its time cannot be added up.")
         return
-    st.plotly_chart(
+    said = _in_words(found)
+    plot(
         charts.device_time(found.gaps, found.intervals),
         height=BAR_HEIGHT,
         key="device-time",
-        config=PLAIN,
+        alt=f"The device's time by what it was spent on, as one bar. {said}",
     )
-    st.caption(_in_words(found))
+    st.caption(said)
     st.fragment(_draw_window)(run, found)
     st.markdown(
         "**Idle share over the run**",
         help="The whole run in 500 pieces of the same length, from the first step to the last. Blank: evaluation.",
     )
-    st.plotly_chart(
+    plot(
         charts.idle_heat(found.edges_s, found.share, origin_s=run.t_origin_s or 0.0),
         height=HEAT_HEIGHT,
         key="idle-heat",
-        config=PLAIN,
+        alt="Share of the time that the device was idle, over the run, as a row of colours",
     )
 
 
@@ -87,12 +87,12 @@ def _draw_window(run: StoredRun, found: Idle) -> None:
     first = st.session_state[key]
     if last:
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-            for words, icon, to in (
-                ("Earlier", ":material/chevron_left:", first - WINDOW),
-                ("Largest gap", ":material/search:", around),
-                ("Later", ":material/chevron_right:", first + WINDOW),
+            for words, icon, to, text in (
+                ("Earlier", ":material/chevron_left:", first - WINDOW, f"The {WINDOW} steps before these."),
+                ("Largest gap", ":material/search:", around, "Where the device idled longest at once."),
+                ("Later", ":material/chevron_right:", first + WINDOW, f"The {WINDOW} steps after these."),
             ):
-                st.button(words, icon=icon, key=f"window-{words}", on_click=move, args=(to,))
+                st.button(words, icon=icon, key=f"window-{words}", on_click=move, args=(to,), help=text)
             st.slider(
                 "First step",
                 0,
@@ -102,12 +102,13 @@ def _draw_window(run: StoredRun, found: Idle) -> None:
                 width="stretch",
             )
         first = st.session_state[key]
-    st.plotly_chart(
+    plot(
         charts.timeline_chart(
             timeline(steps, run.phases, first, first + WINDOW),
             origin_s=run.t_origin_s or 0.0,
         ),
         height=LINE_HEIGHT,
         key="timeline",
+        alt=f"What loop, copy and device did, step by step, for {WINDOW} steps from step {first:,} on",
         config=WITH_ZOOM,
     )

@@ -12,6 +12,7 @@ from vitprof.ui import resources
 
 POLL_S = 1.0
 """How often a page looks at a group that is at work."""
+STOP_HELP = "Ends it after the step it is at. What was measured until then is kept."
 
 
 @st.cache_resource(show_spinner=False)
@@ -52,5 +53,5 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
         owned = any(resources.manager().owns(run.id) for run in runs)
-        if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:"):
+        if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:", help=STOP_HELP):
             stop_group(runs)

@@ -15,11 +15,14 @@ from vitprof.jobs import headroom as jobs
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import headroom_of
+from vitprof.ui.finishes import watch_group
 from vitprof.ui.group import POLL_S, draw_progress, live_runs, start_once
+from vitprof.ui.plots import plot
 from vitprof.ui.texts import escaped, guarded, rough_time
 from vitprof.ui.widgets import label
 
 HEIGHT = 320
+MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Another run can be watched meanwhile."
 STARTUP_S = 4.0
 """What starting a job takes where the run does not tell."""
 
@@ -54,7 +57,8 @@ def _draw(run: StoredRun, working: bool) -> None:
     if not left:
         again = "Measure headroom again" if found is not None else "Measure headroom"
         with st.container(horizontal=True, vertical_alignment="center"):
-            if st.button(again, key="measure-headroom", icon=":material/stairs:"):
+            if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
+                watch_group(jobs.group_of(run), f"Headroom of run {run.id}")
                 start_once(jobs.group_of(run), lambda: jobs.submit_headroom(resources.manager(), run))
                 st.rerun(scope="app")
             st.caption(
@@ -75,12 +79,7 @@ def _takes_s(run: StoredRun) -> float:
 
 def _show(found: Headroom, batch_size: int) -> None:
     st.markdown(escaped(in_words(found, batch_size)))
-    st.plotly_chart(
-        waterfall(found, batch_size),
-        height=HEIGHT,
-        key="waterfall",
-        config={"displaylogo": False, "displayModeBar": False},
-    )
+    plot(waterfall(found, batch_size), height=HEIGHT, key="waterfall", alt=in_words(found, batch_size))
     st.dataframe(_table(found, batch_size), hide_index=True, width="stretch", height="content", key="anchors")
     for note in found.notes:
         st.caption(f":material/info: {escaped(note)}")

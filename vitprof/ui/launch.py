@@ -43,7 +43,13 @@ def run_button(
     else:
         usable, remark = config, seen.reason
     pressed = st.button(
-        "Run", type="primary", width="stretch", key="run-button", disabled=usable is None, icon=":material/play_arrow:"
+        "Run",
+        type="primary",
+        width="stretch",
+        key="run-button",
+        disabled=usable is None,
+        icon=":material/play_arrow:",
+        help="Starts a run with these settings, or queues it behind the one that has the device.",
     )
     if rejected:
         st.warning(escaped(rejected))

@@ -5,6 +5,7 @@
 const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
 const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
+const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
 const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS };
 const AXIS = /^[xy]axis\d*/;
@@ -14,9 +15,10 @@ const parked = new Map(); // key -> chart whose element is gone, perhaps for a m
 export default function mount(component, plotlyUrl) {
   const root = component.parentElement;
   if (!root.isConnected) return () => {};
-  const update = JSON.parse(new TextDecoder().decode(component.data));
-  if (!charts.has(root)) charts.set(root, parked.get(update.key) ?? new LiveChart(update.key, plotlyUrl));
-  charts.get(root).receive(update, component);
+  const end = component.data.indexOf(10); // a line feed
+  const key = new TextDecoder().decode(component.data.subarray(0, end));
+  if (!charts.has(root)) charts.set(root, parked.get(key) ?? new LiveChart(key, plotlyUrl));
+  charts.get(root).open(component.data.subarray(end + 1), component);
   return () => {
     // Also called for a refresh that was overtaken by the next one: then the element is still in the page.
     if (root.isConnected) return;
@@ -80,14 +82,28 @@ class LiveChart {
     this.gd.remove();
   }
 
+  open(bytes, component) {
+    // A large update is a zlib stream, which only opens asynchronously: what follows it waits, so that none overtakes.
+    this.attach(component.parentElement);
+    if (bytes[0] !== ZLIB && !this.inbox) return this.receive(JSON.parse(new TextDecoder().decode(bytes)), component);
+    const opened = (this.inbox ?? Promise.resolve()).then(async () => {
+      const update = await unpacked(bytes);
+      if (this.inbox === opened) this.inbox = null;
+      if (component.parentElement.isConnected) this.receive(update, component);
+    });
+    this.inbox = opened;
+  }
+
+  attach(parent) {
+    if (this.gd.parentElement === parent) return;
+    clearTimeout(this.parkTimer);
+    parked.delete(this.key);
+    parent.append(this.gd);
+  }
+
   receive(update, component) {
     this.component = component; // always the newest: its setStateValue knows the fragment as it is now
-    if (this.gd.parentElement !== component.parentElement) {
-      clearTimeout(this.parkTimer);
-      parked.delete(this.key);
-      component.parentElement.append(this.gd);
-    }
-    this.gd.setAttribute("aria-label", update.alt);
+    if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
     this.height = update.height;
     this.gd.style.height = `${this.height}px`;
     if (this.held?.revision !== update.revision) {
@@ -124,7 +140,7 @@ class LiveChart {
     return this.uids.get(name);
   }
 
-  append({ run, revision, traces, layout }) {
+  append({ run, revision, traces = [], layout }) {
     this.held = { run, revision };
     traces.forEach(({ keep, ...columns }, index) => {
       for (const [name, values] of Object.entries(columns)) {
@@ -218,6 +234,11 @@ class LiveChart {
     this.reported = JSON.stringify(view);
     this.component.setStateValue("view", view);
   }
+}
+
+async function unpacked(bytes) {
+  if (bytes[0] !== ZLIB) return JSON.parse(new TextDecoder().decode(bytes));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }
 
 function decode(value) {

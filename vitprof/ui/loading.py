@@ -9,8 +9,8 @@ import streamlit as st
 from vitprof import charts, formats
 from vitprof.analysis.loading import Loading
 from vitprof.store import StoredRun
-from vitprof.ui.device_time import PLAIN
 from vitprof.ui.findings import loading_of, verdict_of
+from vitprof.ui.plots import plot
 from vitprof.ui.texts import escaped, guarded
 
 HEIGHT = 250
@@ -46,8 +46,9 @@ def draw_loading(run: StoredRun) -> None:
         return
     figure = charts.loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
-    st.plotly_chart(figure, height=HEIGHT, key="loading-bar", config=PLAIN)
-    st.caption(_in_words(found))
+    said = _in_words(found)
+    plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by part. {said}")
+    st.caption(said)
 
 
 def _in_words(found: Loading) -> str:

@@ -11,11 +11,13 @@ from vitprof.jobs import prediction as jobs
 from vitprof.predictions import StoredPrediction, latest_of_each
 from vitprof.store import StoredRun
 from vitprof.ui import resources
+from vitprof.ui.finishes import watch_group
 from vitprof.ui.group import POLL_S, draw_progress, live_runs, start_once
 from vitprof.ui.headroom import STARTUP_S
 from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped, guarded, rough_time
 
+PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
 NOT_RUN = "predicted, not run"
 
 
@@ -65,7 +67,8 @@ def _draw(run: StoredRun, working: bool) -> None:
                     _verify(p)
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if found else "Predict other strategies"
-        if st.button(words, key="predict", icon=":material/insights:", disabled=not others):
+        if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
+            watch_group(jobs.group_of(run.id), f"Predictions for run {run.id}")
             start_once(jobs.group_of(run.id), lambda: jobs.submit_micro_runs(resources.manager(), run.id))
             st.rerun(scope="app")
         takes = rough_time(len(others) * (jobs.MICRO_S + STARTUP_S))
@@ -82,6 +85,7 @@ def _say(run: StoredRun) -> str:
 
 
 def _verify(p: StoredPrediction) -> None:
+    watch_group(jobs.group_of(p.profile_run_id), f"Check of the prediction for {p.config.strategy}")
     start_once(jobs.group_of(p.profile_run_id), lambda: jobs.submit_check(resources.manager(), p.id))
     st.rerun(scope="app")
 

@@ -8,23 +8,24 @@ from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun
 from vitprof.ui import resources
-from vitprof.ui.group import stop_group
+from vitprof.ui.address import forget_run, named_run, show_run
+from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.live import is_simulated_run
 from vitprof.ui.texts import escaped
 
 
 def chosen_run() -> StoredRun | None:
-    """The run that the URL names, else the one that is going on, else none.
+    """The run that the address names, else the one that this session looked at last, else the one that is going on.
 
-    In the URL, so that a reload or a link shows the same run.
+    In the address, so that a reload or a link shows the same run.
     """
-    named = st.query_params.get("run")
+    named = named_run()
     if named is not None:
         try:
             return resources.store().run(int(named))
         except (ValueError, StoreError):
             st.warning(f"There is no run {escaped(named)} any more.")
-            del st.query_params["run"]
+            forget_run()
     for running in resources.store().runs(["running"]):
         if parent := behind(running):
             return parent
@@ -55,7 +56,11 @@ def draw_title(run: StoredRun) -> None:
                 help="The device is imitated: it takes the time that a real one would take and computes nothing. "
                 "Loading is real.",
             )
-        if jobs.owns(run.id) and run.live and st.button("Stop", key="stop-button", icon=":material/stop:"):
+        if (
+            jobs.owns(run.id)
+            and run.live
+            and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
+        ):
             jobs.stop(run.id)
 
 
@@ -81,11 +86,11 @@ def draw_queue(shown: StoredRun | None) -> None:
                 text = f"{kind} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
             left.markdown(text)
-            if middle.button("Show", key=f"show-{first.id}", width="stretch"):
-                st.query_params["run"] = str(target.id)
+            if middle.button("Show", key=f"show-{first.id}", width="stretch", help="Show this run on this page."):
+                show_run(target.id)
                 st.rerun()
             owned = any(resources.manager().owns(run.id) for run in runs)
-            if owned and right.button("Stop", key=f"stop-{first.id}", width="stretch"):
+            if owned and right.button("Stop", key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
                 stop_group(runs)
 
 
@@ -95,7 +100,8 @@ def draw_empty() -> None:
     st.markdown(
         "vitprof trains a small Vision Transformer for a short while under a loading strategy of your choice and shows "
         "where the time of every batch goes. Gaps in the chart are time in which the device had nothing to do.\n\n"
-        "1. Press **Run** in the sidebar: `per-sample` is how most tutorials load data.\n"
+        "1. Press **Run** in the sidebar (on a narrow screen behind » at the top): `per-sample` is how most tutorials "
+        "load data.\n"
         "2. Choose the strategy `memory` and press **Run** again.\n"
         "3. Open **Compare** to see what changed, and take it home as CSV."
     )

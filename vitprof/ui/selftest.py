@@ -121,7 +121,12 @@ def _draw(was_running: bool) -> None:
         )
         cases, rounds = CHOICES[chosen or next(iter(CHOICES))]
         if st.button(
-            "Run the self-test", type="primary", icon=":material/fact_check:", key="selftest-button", disabled=busy
+            "Run the self-test",
+            type="primary",
+            icon=":material/fact_check:",
+            key="selftest-button",
+            disabled=busy,
+            help="Runs the cases one after another, and says for each whether the verdict was right.",
         ):
             tests.start(cases, rounds)
             st.rerun(scope="app")
@@ -152,7 +157,13 @@ def _draw_progress(tests: SelftestWork) -> None:
     done = now.done / now.total if now is not None and now.total else 0.0
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min(done, 1.0), text=escaped(text), width="stretch")
-        st.button("Stop", key="selftest-stop", icon=":material/stop:", on_click=tests.stop)
+        st.button(
+            "Stop",
+            key="selftest-stop",
+            icon=":material/stop:",
+            on_click=tests.stop,
+            help="Ends it after the job it is at. What was found until then is shown.",
+        )
 
 
 def _draw_report(report: SelftestReport) -> None:

@@ -14,6 +14,7 @@ from vitprof.errors import ConfigError
 from vitprof.parts import ALL, DECODERS, why_not
 from vitprof.resolve import resolve
 from vitprof.strategies import STRATEGIES, Strategy
+from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine, run_button
 from vitprof.ui.resources import gpus
 from vitprof.ui.widgets import (
@@ -87,6 +88,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("More"):
         _more()
     config = _config(values, plan, info)
+    say_settings()
     with slot:
         return run_button(config, plan, info, rejected)
 

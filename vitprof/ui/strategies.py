@@ -25,6 +25,7 @@ ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
 """What a setting without a default stands for; the others are automatic."""
 MIB = 2**20
+TO_PROFILE = "strategy taken to Profile"
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,17 @@ def draw_details(shown: list[Row], info: DatasetInfo) -> None:
     """Each strategy, to be opened."""
     st.html(diagrams.STYLE)
     for row in shown:
-        plan = row.strategy
-        mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
-        with st.expander(f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}"):
+        _draw_closed_or_open(row, info)
+
+
+@st.fragment
+def _draw_closed_or_open(row: Row, info: DatasetInfo) -> None:
+    """A fragment, so that opening one draws that one; a closed one is a line and no more."""
+    plan = row.strategy
+    mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
+    details = st.expander(f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun")
+    if details.open:
+        with details:
             _draw(row, info)
 
 
@@ -164,7 +173,8 @@ def _draw(row: Row, info: DatasetInfo) -> None:
         help="Sets the sidebar of Profile to this strategy and data set. Nothing starts yet.",
     ):
         use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
-        st.switch_page("pages/profile.py")
+        st.session_state[TO_PROFILE] = True
+        st.rerun(scope="app")  # a fragment cannot change the page
 
 
 def _say_whether_it_runs(row: Row) -> None:
@@ -208,6 +218,8 @@ def _value(name: str, default: Any) -> str:
 
 def page() -> None:
     """The whole page."""
+    if st.session_state.pop(TO_PROFILE, False):
+        st.switch_page("pages/profile.py")
     st.subheader("Strategies", anchor=False)
     try:
         info, only = filters()

@@ -1,0 +1,77 @@
+"""A word when what a person watched has ended: once, with the verdict or the reason."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+from ui.dashboard import add_run
+from vitprof.store import RunStore
+from vitprof.ui import finishes
+
+
+def script() -> None:
+    """Any page: what app.py does on each of its runs, and a run being looked at."""
+    import streamlit as st
+
+    from vitprof.ui import finishes, resources
+
+    finishes.announce()
+    for run_id in st.session_state.get("shown", ()):
+        finishes.watch(resources.store().run(run_id))
+
+
+def page(*shown: int, **state: object) -> AppTest:
+    at = AppTest.from_function(script, default_timeout=60)
+    at.session_state["shown"] = shown
+    for name, value in state.items():
+        at.session_state[getattr(finishes, name)] = value
+    return again(at)
+
+
+def again(at: AppTest) -> AppTest:
+    at.run()
+    assert not at.exception
+    return at
+
+
+def words(at: AppTest) -> list[str]:
+    return [word.value.replace("\\", "") for word in at.toast]
+
+
+def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> None:
+    before, run_id = add_run(store), add_run(store, status="running", name="*mine*")
+    at = page(before, run_id)
+    assert not words(at), "one that had ended when it was opened is no news"
+    verdict = {"kind": "input-bound", "sentence": "Input-bound: it waits 9% of the time; try more"}
+    store.update_run(run_id, status="done", verdict=verdict)
+    assert words(again(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
+    assert not words(again(at))
+
+
+def test_a_failure_says_why(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="queued", name="a")
+    at = page(run_id)
+    store.update_run(run_id, status="failed", error="disk full; free some")
+    assert words(again(at)) == ["**a** failed: disk full; free some"]
+
+
+def test_a_watched_run_that_is_gone_is_passed_over(store: RunStore) -> None:
+    at = page(RUNS={99})
+    assert not words(at)
+    assert at.session_state[finishes.RUNS] == set()
+
+
+def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
+    ids = [add_run(store, n=0, status="queued", group_key="headroom:7") for _ in range(2)]
+    at = page(GROUPS={"headroom:7": "Headroom of run 7"})
+    store.update_run(ids[0], status="done")
+    assert not words(again(at))
+    store.update_run(ids[1], status="failed")
+    assert words(again(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
+    assert not words(again(at))
+
+
+def test_more_than_a_few_are_counted(store: RunStore) -> None:
+    at = page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)})
+    assert len(words(at)) == finishes.MOST + 1
+    assert words(at)[-1] == "2 more have ended."

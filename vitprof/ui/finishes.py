@@ -1,0 +1,82 @@
+"""A word when what a person started or watched has finished, once, on whichever page they are by then.
+
+Looked at on every run of app.py; no page asks on purpose.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof.errors import VitprofError
+from vitprof.store import StoredRun
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped, guarded
+
+RUNS, GROUPS = "runs watched", "groups watched"
+ICONS = {
+    "done": ":material/check_circle:",
+    "stopped": ":material/stop_circle:",
+    "failed": ":material/error:",
+    "interrupted": ":material/error:",
+}
+MOST = 3
+"""Words at once; with more to say only the number of the others is said."""
+
+
+def watch(run: StoredRun) -> None:
+    """Say a word when `run` ends, if it has not."""
+    if run.live:
+        st.session_state.setdefault(RUNS, set()).add(run.id)
+
+
+def watch_group(group: str, words: str) -> None:
+    """Say a word when the last of the runs of `group` ends; `words` say what it is, such as "Headroom of run 3"."""
+    st.session_state.setdefault(GROUPS, {})[group] = words
+
+
+@guarded
+def announce() -> None:
+    """Say what has ended since. A run that was deleted meanwhile is passed over."""
+    words = [*_ended_runs(), *_ended_groups()]
+    for text, icon in words[:MOST]:
+        st.toast(text, icon=icon, duration="long")
+    if len(words) > MOST:
+        st.toast(f"{len(words) - MOST} more have ended.")
+
+
+def _ended_runs() -> list[tuple[str, str]]:
+    watched: set[int] = st.session_state.get(RUNS, set())
+    said = []
+    for run_id in sorted(watched):
+        try:
+            run = resources.store().run(run_id)
+        except VitprofError:
+            watched.discard(run_id)
+            continue
+        if not run.live:
+            watched.discard(run_id)
+            said.append((in_words(run), ICONS.get(run.status, ICONS["failed"])))
+    return said
+
+
+def _ended_groups() -> list[tuple[str, str]]:
+    watched: dict[str, str] = st.session_state.get(GROUPS, {})
+    said = []
+    for group, words in list(watched.items()):
+        runs = resources.store().runs(group_key=group)
+        if any(run.live for run in runs):
+            continue
+        del watched[group]
+        bad = sum(run.status != "done" for run in runs)
+        if runs:
+            ended = "done" if not bad else f"ended, {bad} of {len(runs)} runs without a result"
+            said.append((f"{escaped(words)}: {ended}.", ICONS["failed" if bad else "done"]))
+    return said
+
+
+def in_words(run: StoredRun) -> str:
+    """How a run ended: the first part of its verdict, or why there is none. Markdown."""
+    why = run.error
+    if run.status == "done":
+        why = str((run.verdict or {}).get("sentence", "")).partition(";")[0]
+    return f"**{escaped(run.name)}** {run.status}{f': {escaped(why)}' if why else ''}"
