@@ -26,7 +26,7 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.export.tournament import TOURNAMENT_HEADER
-from vitprof.jobs import tournament as jobs
+from vitprof.jobs.standing import TournamentView
 from vitprof.jobs.tuning import Tried, Tuning
 from vitprof.store import RunStore, tournaments
 from vitprof.tournaments import tournament
@@ -37,7 +37,7 @@ QUICK = ["tournament", "--strategies", "memory,dali", "--batch-sizes", "16,32", 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setattr("vitprof.jobs.tournament.POLL_S", 0.005)
     monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
     before = signal.getsignal(signal.SIGTERM)
     yield
@@ -95,7 +95,7 @@ class TestTournament:
 
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         once = iter([signal.SIGINT])
-        look = jobs.TournamentView.look
+        look = TournamentView.look
 
         def interrupting(self: Any) -> Any:
             now = look(self)
@@ -103,7 +103,7 @@ class TestTournament:
                 os.kill(os.getpid(), number)
             return now
 
-        monkeypatch.setattr(jobs.TournamentView, "look", interrupting)
+        monkeypatch.setattr(TournamentView, "look", interrupting)
         status, out, err = call(*QUICK[:-1], "30")
         assert status == 130
         assert "(paused)" in out

@@ -38,6 +38,7 @@ _CHROMIUM_ARGS = [
     "--no-first-run",
 ]
 
+Picture = Callable[..., None]
 Serve = Callable[..., AbstractContextManager[str]]
 
 
@@ -108,6 +109,27 @@ def _watch(page: Any, problems: list[str]) -> None:
     page.on("response", lambda reply: add(f"{reply.status} {reply.url}", reply.url) if reply.status >= 400 else None)
     # what a reload or the end breaks off has not failed
     page.on("requestfailed", lambda r: None if r.failure == "net::ERR_ABORTED" else add(f"{r.failure} {r.url}", r.url))
+
+
+@pytest.fixture(scope="session")
+def picture() -> Picture:
+    """`picture(page, name)` saves NAME.png and NAME-dark.png in the directory that `VITPROF_SCREENSHOTS` names, if any.
+
+    The pictures in README are made so: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser`.
+    """
+    directory = os.environ.get("VITPROF_SCREENSHOTS")
+
+    def take(page: Any, name: str, height: int = 900) -> None:
+        if directory is None:
+            return
+        page.set_viewport_size({"width": 1280, "height": height})
+        for scheme, suffix in (("dark", "-dark"), ("light", "")):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_timeout(1500)  # toasts that go, Plotly's own transitions
+            page.screenshot(path=str(REPOSITORY / directory / f"{name}{suffix}.png"))
+        page.set_viewport_size({"width": 1280, "height": 900})
+
+    return take
 
 
 @pytest.fixture(scope="session")

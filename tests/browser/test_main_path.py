@@ -1,25 +1,27 @@
 """The product's main path in a real browser: run per-sample, run memory, watch, compare, take the CSV home.
 
-The screenshots in README come from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser/test_main_path.py`.
+Pictures for README are taken on the way, see the fixture `picture`.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ui.dashboard import add_run
+
+from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEPS = 250
 SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simulated:8,0"
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
 RUN_LIMIT_MS = 120_000
-SCREENSHOTS = os.environ.get("VITPROF_SCREENSHOTS")
 
 IDLE = "[data-testid=stMetric]:has-text('Device idle') [data-testid=stMetricValue]"
 
@@ -28,16 +30,14 @@ NO_OTHERS = """() => [...document.querySelectorAll('[data-testid=stMetric]')]
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(REPOSITORY / "app.py", env=env) as url:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, home: Path) -> Iterator[str]:
+    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url
-
-
-def picture(page: Any, name: str) -> None:
-    if SCREENSHOTS:
-        page.wait_for_timeout(600)  # Plotly's own transitions
-        page.screenshot(path=str(REPOSITORY / SCREENSHOTS / f"{name}.png"))
 
 
 def choose_strategy(page: Any, name: str) -> None:
@@ -73,7 +73,7 @@ def percent(text: str) -> float:
     return float(text.removesuffix("%")) / 100
 
 
-def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, tmp_path: Path) -> None:
+def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, picture: Any, tmp_path: Path) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     page.get_by_text("Is your GPU starved by data loading?").wait_for()
 
@@ -84,7 +84,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, tmp_
         page.get_by_text("no NVIDIA GPU here: device figures are not available").count()
         or page.get_by_text("GPU-util and memory").count()
     )
-    picture(page, "profile")
+    picture(page, "profile", 1100)
 
     choose_strategy(page, "memory")
     run_to_end(page)
@@ -96,7 +96,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, tmp_
     page.get_by_role("link", name="Compare").click()
     page.get_by_text("Compare runs").wait_for()
     page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
-    picture(page, "compare")
+    picture(page, "compare", 1100)
     with page.expect_download() as download:
         page.get_by_role("button", name="Summary as CSV").click()
     path = tmp_path / "runs.csv"
@@ -108,11 +108,17 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, tmp_
     assert float(rows["memory"]["device_idle_frac"]) == pytest.approx(fed_tile, abs=0.006)
     assert {row["n_steps"] for row in rows.values()} == {str(STEPS)}
 
+    page.get_by_role("link", name="History").click()
+    page.get_by_text("1 to 2 of 2 runs").wait_for()
+    page.locator("[class*=st-key-history-table] canvas").first.wait_for()
+    picture(page, "history", 620)
 
-def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, page: Any) -> None:
-    page.goto(f"{dashboard}?strategy=memory&steps=600&batch_size=1&evaluate=false&threads=1")
-    page.locator(".st-key-run-button button:visible").click()
-    page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
+
+def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: Path, page: Any) -> None:
+    with closing(RunStore(f"sqlite:///{home / 'runs.sqlite'}")) as store:
+        run_id = add_run(store, n=2500)
+    page.goto(f"{dashboard}?run={run_id}")
+    page.get_by_text(re.compile(r"^done in ")).wait_for()
     text = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.text"
     page.wait_for_function(f"{text}?.[0]?.includes('drawn as one')")
     assert page.evaluate(f"{text}.length") <= 2000

@@ -25,12 +25,13 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield url
 
 
-def test_its_own_address_works_on_a_server_that_has_shown_nothing_yet(dashboard: str, page: Any) -> None:
+def test_its_own_address_works_on_a_server_that_has_shown_nothing_yet(dashboard: str, page: Any, picture: Any) -> None:
     """First in this file: Streamlit then knows nothing of app.py's navigation."""
     page.goto(f"{dashboard}strategies?dataset=photos")
     page.get_by_role("link", name="Compare").wait_for()
     page.get_by_text("strategies can load photos on this machine").wait_for()
     assert page.url.partition("?")[0].endswith("/strategies")
+    picture(page, "strategies")
 
 
 def test_pictures_fit_wide_and_narrow_pages_in_the_pages_own_colour(dashboard: str, page: Any) -> None:

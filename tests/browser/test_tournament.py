@@ -5,7 +5,6 @@ The screenshot comes from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
 RUN_LIMIT_MS = 120_000
-SCREENSHOTS = os.environ.get("VITPROF_SCREENSHOTS")
 TABLE = "[data-testid=stDataFrame] canvas table"
 
 
@@ -27,17 +25,11 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield url
 
 
-def picture(page: Any, name: str) -> None:
-    if SCREENSHOTS:
-        page.wait_for_timeout(600)  # Plotly's own transitions
-        page.screenshot(path=str(REPOSITORY / SCREENSHOTS / f"{name}.png"), full_page=True)
-
-
 def field(page: Any, name: str) -> Any:
     return page.locator(f".st-key-tournament-{name} input").first
 
 
-def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any) -> None:
+def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, picture: Any) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read
     page.get_by_role("link", name="Tournament").click()
@@ -70,7 +62,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any) -> 
     rows = page.locator(f"{TABLE} td[aria-colindex='1']")
     rows.first.wait_for(state="attached")
     assert set(rows.all_text_contents()) == {"memory, batch 64", "per-sample, batch 64"}
-    picture(page, "tournament")
+    picture(page, "tournament", 1100)
 
     page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
     page.wait_for_url(re.compile("show=break-even"))

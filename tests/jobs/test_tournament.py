@@ -14,8 +14,10 @@ from engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # no
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
 from vitprof.jobs import tournament as jobs
+from vitprof.jobs.desk import TournamentDesk
 from vitprof.jobs.manager import JobManager
-from vitprof.jobs.tournament import TournamentDesk, TournamentRunner, TournamentView
+from vitprof.jobs.standing import TournamentView
+from vitprof.jobs.tournament import TournamentRunner
 from vitprof.store import RunStore
 from vitprof.tournaments import TournamentSpec, create_tournament, set_status, tournament
 
@@ -98,8 +100,8 @@ class TestToTheEnd:
         assert view.board(view.look()) is board  # nothing has changed
         assert board.baseline == B
         assert {row.key for row in board.rows if row.rank} == {B, other}
-        assert jobs.entries(store, number)[0].key == B
-        assert jobs.progress(store, number).done == 4
+        assert TournamentView(store, number).look().entries[0].key == B
+        assert TournamentView(store, number).look().progress.done == 4
 
     def test_a_failed_trial_stays_with_its_reason(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made(manager.store)
@@ -295,7 +297,7 @@ class TestInterrupted:
         desk.stop(number)
         assert tournament(manager.store, number).status == "stopped"
         set_status(manager.store, number, "paused")
-        assert jobs.progress(manager.store, number).done == 0
+        assert TournamentView(manager.store, number).look().progress.done == 0
 
 
 def _on(device: str) -> Any:

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from ui.dashboard import app, said
 from ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
-from vitprof.jobs.tournament import TournamentDesk
+from vitprof.jobs.desk import TournamentDesk
 from vitprof.store import RunQuery, RunStore
 from vitprof.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.tournament import state as tournament_state

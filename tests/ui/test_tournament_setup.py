@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from ui.dashboard import APP, LIMIT_S, add_run, app, said
 from ui.tournaments import in_address
 from vitprof.config import RunConfig
-from vitprof.jobs.tournament import TournamentDesk
+from vitprof.jobs.desk import TournamentDesk
 from vitprof.store import RunStore
 from vitprof.tournaments import TournamentSpec, plan, tournament
 from vitprof.ui.tournament.estimate import estimate, in_words

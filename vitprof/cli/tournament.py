@@ -58,7 +58,8 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
     from vitprof.export.writing import write_text
     from vitprof.jobs.manager import JobManager
-    from vitprof.jobs.tournament import TournamentRunner, TournamentView
+    from vitprof.jobs.standing import TournamentView
+    from vitprof.jobs.tournament import TournamentRunner
 
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)

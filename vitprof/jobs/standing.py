@@ -180,16 +180,6 @@ def blocks_of(store: RunStore, run_id: int) -> NDArray[np.float64]:
     return block_rates(store.steps(run_id, names=BLOCK_COLUMNS))
 
 
-def entries(store: RunStore, tournament_id: int) -> tuple[Entry, ...]:
-    """The trials of a tournament with what their runs gave."""
-    return TournamentView(store, tournament_id).look().entries
-
-
-def progress(store: RunStore, tournament_id: int) -> Progress:
-    """How far a tournament is."""
-    return TournamentView(store, tournament_id).look().progress
-
-
 def _status(
     trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, _Run], found: StoredTournament
 ) -> tuple[Status, str]:

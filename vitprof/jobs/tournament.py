@@ -23,7 +23,7 @@ from vitprof.config import PARTS, RunConfig
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.jobs.headroom import why_no_cold
 from vitprof.jobs.manager import JobManager
-from vitprof.jobs.standing import Progress, Standing, TournamentView, blocks_of, entries, progress
+from vitprof.jobs.standing import Standing, TournamentView, blocks_of
 from vitprof.store import StoredRun
 from vitprof.strategies import strategy
 from vitprof.tournaments import (
@@ -37,17 +37,6 @@ from vitprof.tournaments import (
     set_status,
     tournament,
 )
-
-__all__ = [
-    "Progress",
-    "Standing",
-    "TournamentDesk",
-    "TournamentRunner",
-    "TournamentView",
-    "entries",
-    "progress",
-    "why_not_here",
-]
 
 POLL_S = 0.1
 LOOK_S = 1.0
@@ -244,46 +233,3 @@ class TournamentRunner:
 def _blocks(entry: Entry) -> NDArray[np.float64]:
     """samples/s of all blocks that a trial's finished runs gave."""
     return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])
-
-
-class TournamentDesk:
-    """The tournaments that this program runs. One for each process, beside its job manager; shut down before it."""
-
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
-        self._lock = threading.Lock()
-        self._runners: dict[int, TournamentRunner] = {}
-
-    def runner(self, tournament_id: int) -> TournamentRunner | None:
-        """The runner of a tournament that is at work here."""
-        found = self._runners.get(tournament_id)
-        return found if found is not None and found.alive else None
-
-    def run(self, tournament_id: int) -> TournamentRunner:
-        """Begin a tournament, go on with it, or take back its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
-        with self._lock:
-            found = self.runner(tournament_id)
-            if found is not None:
-                if found.resume():
-                    return found
-                found.join()  # it is about to end
-            self._runners[tournament_id] = TournamentRunner(self._manager, tournament_id)
-            return self._runners[tournament_id]
-
-    def pause(self, tournament_id: int) -> None:
-        """Finish the running trial and begin no more."""
-        if (found := self.runner(tournament_id)) is not None:
-            found.pause()
-
-    def stop(self, tournament_id: int) -> None:
-        """Stop the running trial and run no more. One that nobody runs is marked stopped."""
-        if (found := self.runner(tournament_id)) is not None:
-            found.stop()
-        elif not tournament(self._manager.store, tournament_id).held:
-            set_status(self._manager.store, tournament_id, "stopped")
-
-    def shutdown(self) -> None:
-        """End every thread; tournaments that are not through can be resumed. Safe to call twice."""
-        with self._lock:
-            for found in self._runners.values():
-                found.shutdown()

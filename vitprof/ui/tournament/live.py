@@ -8,7 +8,7 @@ import os
 import streamlit as st
 
 from vitprof.errors import StoreError
-from vitprof.jobs.tournament import Progress, Standing
+from vitprof.jobs.standing import Progress, Standing
 from vitprof.tournaments import StoredTournament
 from vitprof.ui import resources
 from vitprof.ui.live import STAGES

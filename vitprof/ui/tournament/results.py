@@ -11,7 +11,7 @@ import streamlit as st
 from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import Leaderboard, break_even, in_words, recommend
 from vitprof.export.tournament import tournament_csv, tournament_object
-from vitprof.jobs.tournament import Standing
+from vitprof.jobs.standing import Standing
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.sections import draw_sections

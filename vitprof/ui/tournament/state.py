@@ -12,7 +12,8 @@ import streamlit as st
 
 from vitprof.analysis.tournament import Entry, in_words
 from vitprof.errors import JobError, StoreError, VitprofError
-from vitprof.jobs.tournament import Standing, TournamentDesk, TournamentView
+from vitprof.jobs.desk import TournamentDesk
+from vitprof.jobs.standing import Standing, TournamentView
 from vitprof.tournaments import (
     PlannedTrial,
     StoredTournament,
