@@ -5,7 +5,9 @@ from __future__ import annotations
 from streamlit.testing.v1 import AppTest
 
 from ui.dashboard import add_run
+from vitprof.config import RunConfig
 from vitprof.store import RunStore
+from vitprof.tournaments import TournamentSpec, claim, create_tournament, set_status
 from vitprof.ui import finishes
 
 
@@ -68,6 +70,18 @@ def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> No
     assert not words(again(at))
     store.update_run(ids[1], status="failed")
     assert words(again(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
+    assert not words(again(at))
+
+
+def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunStore) -> None:
+    spec = TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
+    gone, number = create_tournament(store, spec), create_tournament(store, spec)
+    claim(store, number)
+    at = page(TOURNAMENTS={gone + 7, number})
+    assert not words(at)
+    assert at.session_state[finishes.TOURNAMENTS] == {number}
+    set_status(store, number, "done", owner=None)
+    assert words(again(at)) == [f"Tournament {number} is done."]
     assert not words(again(at))
 
 

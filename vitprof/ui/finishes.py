@@ -9,10 +9,11 @@ import streamlit as st
 
 from vitprof.errors import VitprofError
 from vitprof.store import StoredRun
+from vitprof.tournaments import tournament
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded
 
-RUNS, GROUPS = "runs watched", "groups watched"
+RUNS, GROUPS, TOURNAMENTS = "runs watched", "groups watched", "tournaments watched"
 ICONS = {
     "done": ":material/check_circle:",
     "stopped": ":material/stop_circle:",
@@ -34,10 +35,15 @@ def watch_group(group: str, words: str) -> None:
     st.session_state.setdefault(GROUPS, {})[group] = words
 
 
+def watch_tournament(tournament_id: int) -> None:
+    """Say a word when nobody works on this tournament any more."""
+    st.session_state.setdefault(TOURNAMENTS, set()).add(tournament_id)
+
+
 @guarded
 def announce() -> None:
     """Say what has ended since. A run that was deleted meanwhile is passed over."""
-    words = [*_ended_runs(), *_ended_groups()]
+    words = [*_ended_runs(), *_ended_groups(), *_ended_tournaments()]
     for text, icon in words[:MOST]:
         st.toast(text, icon=icon, duration="long")
     if len(words) > MOST:
@@ -71,6 +77,23 @@ def _ended_groups() -> list[tuple[str, str]]:
         if runs:
             ended = "done" if not bad else f"ended, {bad} of {len(runs)} runs without a result"
             said.append((f"{escaped(words)}: {ended}.", ICONS["failed" if bad else "done"]))
+    return said
+
+
+def _ended_tournaments() -> list[tuple[str, str]]:
+    watched: set[int] = st.session_state.get(TOURNAMENTS, set())
+    said = []
+    for tournament_id in sorted(watched):
+        try:
+            found = tournament(resources.store(), tournament_id)
+        except VitprofError:
+            watched.discard(tournament_id)
+            continue
+        if not found.held:
+            watched.discard(tournament_id)
+            ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(found.status, found.status)
+            icon = ":material/emoji_events:" if found.status == "done" else ":material/pause:"
+            said.append((f"Tournament {tournament_id} {ended}.", icon))
     return said
 
 

@@ -11,27 +11,23 @@ from vitprof.errors import StoreError
 from vitprof.jobs.standing import Progress, Standing
 from vitprof.tournaments import StoredTournament
 from vitprof.ui import resources
+from vitprof.ui.finishes import watch_tournament
 from vitprof.ui.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
 from vitprof.ui.tournament.state import act, desk, resume, signature, view
 from vitprof.ui.tournament.state import words as in_words
 
 REFRESH_S = 2.0
-WATCHED = "tournaments watched"
 
 
 def draw_state(now: Standing) -> None:
     """Progress while it is at work, redrawn by itself; else how it ended, with the way on."""
     t = now.tournament
-    watched: set[int] = st.session_state.setdefault(WATCHED, set())
     if t.held:
-        watched.add(t.id)
+        watch_tournament(t.id)
         st.fragment(_draw_progress, run_every=REFRESH_S)(t.id, signature(now))
         _draw_buttons(t)
         return
-    if t.id in watched:
-        watched.discard(t.id)
-        _toast(t)
     if t.status == "done":
         if t.note:
             st.warning(escaped(f"Ended early: {t.note}."))
@@ -120,9 +116,3 @@ def _draw_buttons(t: StoredTournament) -> None:
 def _stop(tournament_id: int) -> None:
     st.toast("Stopping: the run that goes on is ended.", icon=":material/stop:")
     act(lambda: desk().stop(tournament_id))
-
-
-def _toast(t: StoredTournament) -> None:
-    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(t.status, t.status)
-    icon = ":material/emoji_events:" if t.status == "done" else ":material/pause:"
-    st.toast(f"Tournament {t.id} {ended}.", icon=icon)
