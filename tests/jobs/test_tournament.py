@@ -182,6 +182,28 @@ class TestEarlyStop:
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
         assert len(statuses(manager.store, number)) == 4
 
+    def test_one_that_gets_no_data_does_not_hold_the_others_up(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(jobs, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(jobs, "PATIENCE", 0.0)
+        base = dataclasses.replace(BASE, slow_latency_ms=20.0)
+        number = made(
+            manager.store,
+            base=base,
+            strategies=("memory", "slow-drive"),
+            workers=(0,),
+            batch_sizes=(32,),
+            early_stop=True,
+        )
+        ran(manager, number)
+        now = TournamentView(manager.store, number).look()
+        assert [e.status for e in now.entries] == ["done", "cut"]
+        assert now.entries[1].reason == "no step after 50.0 ms; run it alone, without early stop"
+        assert len(statuses(manager.store, number)) == 3, "it is not run again"
+        assert now.tournament.status == "done"
+
     def test_not_run_again(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:2,0", 26, batch_sizes=(320, 16), early_stop=True)
         ran(manager, number)

@@ -41,6 +41,10 @@ from vitprof.tournaments import (
 POLL_S = 0.1
 LOOK_S = 1.0
 """How often a running trial is asked whether it can still win."""
+PATIENCE_S, PATIENCE = 60.0, 5.0
+"""How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
+tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
+second, and would hold all others up."""
 
 
 def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
@@ -189,10 +193,13 @@ class TournamentRunner:
 
     def _run(self, now: Standing, trial: PlannedTrial, number: int) -> None:
         """One run of a trial, to its end or until it is cut short."""
-        best = self._to_beat(now, trial)
+        may_be_cut = self._spec.early_stop and trial.key != self._baseline
+        best = self._to_beat(now, trial) if may_be_cut else None
+        patience_s = self._patience_s(now)
         earlier = _blocks(next(e for e in now.entries if e.key == trial.key))
         if best is not None and cannot_win(earlier, best.low):
-            self._note_cut(trial, f"not run again after round {number - 1}", earlier, best)
+            self._cut[trial.key] = _cannot_win(f"not run again after round {number - 1}", earlier, best)
+            set_status(self._store, self.id, self._status(), cut=self._cut)
             return
         run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
         looked = time.monotonic()
@@ -201,33 +208,49 @@ class TournamentRunner:
                 self._manager.stop(run_id)
                 self._manager.wait(run_id)
                 return
-            self._watch(self._store.run(run_id))
-            if best is not None and trial.key not in self._cut and time.monotonic() - looked >= LOOK_S:
-                looked = time.monotonic()
+            run = self._store.run(run_id)
+            self._watch(run)
+            if not may_be_cut or trial.key in self._cut or time.monotonic() - looked < LOOK_S:
+                continue
+            looked = time.monotonic()
+            n = len(self._store.steps(run_id, names=("step",))["step"])
+            if not n and _since_prepared(run) > patience_s:
+                self._cut[trial.key] = f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
+            elif n and best is not None:
                 blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
                 if cannot_win(blocks, best.low):
-                    n = len(self._store.steps(run_id, names=("step",))["step"])
-                    self._note_cut(trial, f"cut short after {n:,} steps", blocks, best)
-                    self._manager.stop(run_id)
+                    self._cut[trial.key] = _cannot_win(f"cut short after {n:,} steps", blocks, best)
+            if trial.key in self._cut:
+                set_status(self._store, self.id, self._status(), cut=self._cut)
+                self._manager.stop(run_id)
 
     def _to_beat(self, now: Standing, trial: PlannedTrial) -> Row | None:
-        """The best trial so far; None where `trial` is to be run to its end whatever it gives."""
-        if not self._spec.early_stop or trial.key == self._baseline:
-            return None
+        """The best trial so far, if there is one besides `trial`."""
         board = self._view.board(now)
         best = next((row for row in board.rows if row.entry.key == board.best), None)
         return best if best is not None and best.entry.key != trial.key and math.isfinite(best.low) else None
 
-    def _note_cut(self, trial: PlannedTrial, how: str, blocks: NDArray[np.float64], best: Row) -> None:
-        so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
-        self._cut[trial.key] = (
-            f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
-            f"{formats.number(best.low)}"
-        )
-        set_status(self._store, self.id, self._status(), cut=self._cut)
+    def _patience_s(self, now: Standing) -> float:
+        """See `PATIENCE_S`."""
+        took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+        return max(PATIENCE_S, PATIENCE * float(np.median(took))) if took else PATIENCE_S
 
     def _status(self) -> TournamentStatus:
         return "paused" if self._pausing.is_set() else "running"
+
+
+def _cannot_win(how: str, blocks: NDArray[np.float64], best: Row) -> str:
+    so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
+    return (
+        f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
+        f"{formats.number(best.low)}"
+    )
+
+
+def _since_prepared(run: StoredRun) -> float:
+    """Seconds since the run's data were ready; below 0 while they are not."""
+    ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
+    return time.perf_counter() - ready[-1] if ready else -math.inf
 
 
 def _blocks(entry: Entry) -> NDArray[np.float64]:
