@@ -33,7 +33,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so; programs that tests start would ignore Ctrl-C with it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("vitprof", deadline=None)  # no test asserts on a duration
+# No test asserts on a duration; and the same examples each time, unless asked to look for others.
+settings.register_profile("vitprof", deadline=None, derandomize="VITPROF_FUZZ" not in os.environ)
 settings.load_profile("vitprof")
 
 

@@ -10,6 +10,7 @@ import pytest
 from vitprof.config import RunConfig
 from vitprof.export import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
+from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS
 from vitprof.records import SCHEMA_VERSION, TELEMETRY_COLUMNS, RunSummary, StepRecord, TelemetrySample, columns
 
@@ -30,6 +31,8 @@ def first(row: str) -> str:
 def test_every_column_is_there_in_its_order() -> None:
     assert [first(row) for row in section("One row for each run: `csv`, `parquet`")] == list(SUMMARY_HEADER)
     assert [first(row) for row in section("One row for each step: `steps-csv`, `steps-parquet`")] == list(STEPS_HEADER)
+    trials = section("One row for each setting of a tournament: `tournament --csv`")
+    assert [first(row) for row in trials] == list(TOURNAMENT_HEADER)
     assert [first(row) for row in section("JSON")] == ["seq", *TELEMETRY_COLUMNS]
 
 

@@ -4,7 +4,7 @@ from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, Articl
 from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
 from vitprof.analysis.tournament.early import cannot_win
-from vitprof.analysis.tournament.entries import OUT, Entry, Outcome, Status, in_words, trial_key
+from vitprof.analysis.tournament.entries import OUT, Entry, Outcome, Status, in_words, key_in_words, trial_key
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
 from vitprof.analysis.tournament.leaderboard import Leaderboard, Row, leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
@@ -31,6 +31,7 @@ __all__ = [
     "cannot_win",
     "cost",
     "in_words",
+    "key_in_words",
     "leaderboard",
     "pareto",
     "recommend",

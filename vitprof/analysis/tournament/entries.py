@@ -62,11 +62,25 @@ def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: s
 
 def in_words(entry: Entry, *, batch: bool = True) -> str:
     """The setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if asked."""
-    parts = [entry.strategy]
-    if batch:
-        parts.append(f"batch {entry.batch_size:,}")
-    if entry.workers is not None:
-        parts.append("1 worker" if entry.workers == 1 else f"{entry.workers} workers")
-    if entry.page_cache != "as-is":
-        parts.append(f"{entry.page_cache} cache")
+    return _in_words(entry.strategy, entry.batch_size if batch else None, entry.workers, entry.page_cache)
+
+
+def key_in_words(key: str) -> str:
+    """The setting that a trial's key stands for, as `in_words` has it; the key itself if it is none."""
+    strategy, *rest = key.split("/")
+    try:
+        batch, workers, cache = rest
+        return _in_words(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache)
+    except ValueError:
+        return key
+
+
+def _in_words(strategy: str, batch_size: int | None, workers: int | None, page_cache: str) -> str:
+    parts = [strategy]
+    if batch_size is not None:
+        parts.append(f"batch {batch_size:,}")
+    if workers is not None:
+        parts.append("1 worker" if workers == 1 else f"{workers} workers")
+    if page_cache != "as-is":
+        parts.append(f"{page_cache} cache")
     return ", ".join(parts)

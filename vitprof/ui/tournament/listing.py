@@ -6,11 +6,12 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.accelerators import is_simulated
+from vitprof.analysis.tournament import key_in_words
 from vitprof.store import RunQuery
 from vitprof.tournaments import StoredTournament, delete_tournament, list_tournaments, read_role
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.state import act, key_in_words, open_one
+from vitprof.ui.tournament.state import act, open_one
 
 SHOWN = 10
 MORE = "tournaments shown"

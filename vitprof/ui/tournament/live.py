@@ -7,6 +7,7 @@ import os
 
 import streamlit as st
 
+from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
 from vitprof.jobs.standing import Progress, Standing
 from vitprof.tournaments import StoredTournament
@@ -15,7 +16,6 @@ from vitprof.ui.finishes import watch_tournament
 from vitprof.ui.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
 from vitprof.ui.tournament.state import act, desk, resume, signature, view
-from vitprof.ui.tournament.state import words as in_words
 
 REFRESH_S = 2.0
 
@@ -64,8 +64,7 @@ def _text(now: Standing) -> str:
     p = now.progress
     said = f"{p.done} of {p.total} runs done"
     if p.current_run_id is not None:
-        trial = next((t for t in now.planned if t.key == p.current_key), None)
-        said += f"; now {in_words(trial) if trial else p.current_key}, round {p.current_round}: {_stage(p)}"
+        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}: {_stage(p)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
         said += f"; about {rough_time(p.seconds_left)} left"
     return said

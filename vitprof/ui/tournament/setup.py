@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from vitprof.analysis.tournament import key_in_words
 from vitprof.availability import why_unavailable
 from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.errors import ConfigError
@@ -20,7 +21,7 @@ from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, in_words
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
-from vitprof.ui.tournament.state import act, at_work, open_one, start, words
+from vitprof.ui.tournament.state import act, at_work, open_one, start
 from vitprof.ui.widgets import label, settings
 
 
@@ -69,7 +70,7 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
     """What depends on the trials, or is rarely needed: baseline, time for all of it, name."""
     chosen = choices()
-    names = {trial.key: words(trial) for trial in able}
+    names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
@@ -116,7 +117,9 @@ def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], ab
     refused = [trial for trial in planned if trial.refused]
     if refused:
         with st.expander(f"{len(refused)} of {len(planned)} trials cannot run here: why"):
-            st.markdown("\n".join(f"- **{escaped(words(trial))}**: {escaped(trial.refused)}" for trial in refused))
+            st.markdown(
+                "\n".join(f"- **{escaped(key_in_words(trial.key))}**: {escaped(trial.refused)}" for trial in refused)
+            )
 
 
 def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:

@@ -10,12 +10,10 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.analysis.tournament import Entry, in_words
 from vitprof.errors import JobError, StoreError, VitprofError
 from vitprof.jobs.desk import TournamentDesk
 from vitprof.jobs.standing import Standing, TournamentView
 from vitprof.tournaments import (
-    PlannedTrial,
     StoredTournament,
     TournamentSpec,
     create_tournament,
@@ -30,7 +28,6 @@ VIEWS_KEPT = 8
 CHOSEN, BASELINE, SHOW = "tournament", "baseline", "show"
 """Names in the page's address: which tournament, the setting to compare with, the section."""
 GOING_ON = ("waiting", "running")
-NAN = float("nan")
 
 
 @st.cache_resource(show_spinner=False)
@@ -121,22 +118,6 @@ def keep(name: str, key: str, default: str) -> str:
     elif name in st.query_params:
         del st.query_params[name]
     return value
-
-
-def words(trial: PlannedTrial) -> str:
-    """A trial as a person reads it."""
-    return key_in_words(trial.key)
-
-
-def key_in_words(key: str) -> str:
-    """The setting that a trial's key stands for, as a person reads it; the key itself if it is none."""
-    strategy, *rest = key.split("/")
-    try:
-        batch, workers, cache = rest
-        count = None if workers == "w-" else int(workers[1:])
-        return in_words(Entry(key, strategy, int(batch[1:]), count, cache, (), "waiting", "", NAN, NAN, NAN))
-    except ValueError:
-        return key
 
 
 def signature(now: Standing) -> tuple[object, ...]:
