@@ -42,6 +42,8 @@ def main() -> None:
     entry.enter()
     page.run()
     finishes.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
+    if page.url_path:  # Profile, which has none, draws itself again when a run ends
+        finishes.keep_looking()
 
 
 if __name__ == "__main__":

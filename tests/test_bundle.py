@@ -223,6 +223,17 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
     assert anchors == [43, 44]
 
 
+def test_what_is_made_for_a_run_that_is_here_is_left_out(store: RunStore, other: RunStore) -> None:
+    run_id = add_run(other, n=5)
+    import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
+    anchor = add_run(other, n=5, group_key=f"{HEADROOM}{run_id}", role="A")
+    add_run(other, n=5, group_key=f"{HEADROOM}{anchor}", role="A")
+    came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id, anchor])))
+    assert not came.new
+    assert came.sentence == ("1 run was here already: run 1; 2 measured for runs that are here already were left out")
+    assert counts(store)[0] == 1
+
+
 def test_what_belongs_to_a_run_that_is_not_there_stands_alone(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=5)
     check = add_run(other, n=5, group_key=f"{PREDICTION}{run_id}", role=CHECK)
@@ -441,6 +452,7 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
         ],
         *[("config", v) for v in ({"strategy": []}, {"seed": 1.5}, {"steps": 1, "epochs": 1}, {"name": "x" * 201})],
         *[("environment", v) for v in (None, [], {"a": []}, {"cpu_count": "many"}, {"memory_bytes": True})],
+        *[("environment", {"device_name": v}) for v in (True, 5)],
         *[
             ("facts", v)
             for v in (None, {"n_train": "x"}, {"a": {}}, {"imported": {}}, dict.fromkeys(map(str, range(201))))
@@ -502,6 +514,23 @@ def test_steps_that_no_run_has(target: RunStore, sent: bytes, change: Any) -> No
 )
 def test_telemetry_that_no_run_has(target: RunStore, sent: bytes, change: Any) -> None:
     refused(target, with_columns(sent, change, "telemetry"), "telemetry-1.f64")
+
+
+@pytest.mark.parametrize("kind", ["steps", "telemetry"])
+def test_rows_that_are_small_in_the_file_and_large_here(target: RunStore, sent: bytes, kind: str) -> None:
+    data = changed(sent, lambda v: v.update({f"n_{kind}": 16_000_000}))
+    refused(target, data, "more steps and telemetry than the")
+
+
+def test_a_rank_for_each_step_takes_no_longer(store: RunStore, sent: bytes) -> None:
+    n = 200_000  # one pass for each would take minutes
+
+    def many(series: dict[str, np.ndarray]) -> None:
+        series.update({name: np.resize(values, n) for name, values in series.items()})
+        series.update(step=np.arange(n), rank=np.arange(n), t_start_s=np.zeros(n), compute_s=np.ones(n))
+        series["t_start_s"][-1] = np.nan
+
+    refused(store, with_columns(sent, many), "not in the order of time")
 
 
 def test_columns_of_an_older_vitprof_may_be_missing(store: RunStore, sent: bytes) -> None:

@@ -25,13 +25,14 @@ from vitprof import cli
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
+from vitprof.errors import VitprofError
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.jobs.standing import TournamentView
 from vitprof.jobs.tuning import Tried, Tuning
 from vitprof.store import RunStore, tournaments
 from vitprof.tournaments import tournament
 
-HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "14"]
+HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
 QUICK = ["tournament", "--strategies", "memory,dali", "--batch-sizes", "16,32", "--repeats", "2", *HERE]
 
 
@@ -110,9 +111,27 @@ class TestTournament:
         assert err.splitlines()[-1] == (
             "vitprof: tournament 1 is paused; python -m vitprof tournament --resume 1 goes on"
         )
+        assert "paused by Ctrl-C" in err
         status, out, err = call("tournament", "--resume", "1")
         assert (status, err) == (0, "")
         assert "(done)" in out
+
+    def test_too_few_steps_are_told_and_a_csv_that_fails_hides_nothing(
+        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = ["tournament", "--strategies", "memory", "--batch-sizes", "16", "--repeats", "1", *HERE[:-1]]
+
+        def full(path: Path, text: str) -> None:
+            raise VitprofError(f"{path} cannot be written: the disk is full")
+
+        monkeypatch.setattr("vitprof.export.writing.write_text", full)
+        status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
+        assert status == 1
+        assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out
+        assert "the disk is full; nothing is lost: python -m vitprof tournament --resume 1 --csv FILE writes it" in err
+        status, out, err = call(*asked, "4")
+        assert status == 1
+        assert "no steady step: the first 5 are warm-up; give more steps" in out
 
     def test_all_that_can_run_here(self) -> None:
         from vitprof.cli.tournament_options import _strategies
@@ -136,6 +155,8 @@ class TestTournament:
             (["--strategies", "memory", "--baseline", "it"], "--baseline it: there is no such trial"),
             (["--strategies", "memory", "--page-caches", "hot"], "--page-caches hot: choose of as-is, warm, cold"),
             (["--resume", "1", "--threads", "3"], "--threads 3: a tournament that is resumed keeps its settings"),
+            (["--resume", "1", "--repeats", "3"], "--repeats 3: a tournament that is resumed keeps its settings"),
+            (["--resume", "1", "--early-stop"], "--early-stop: a tournament that is resumed keeps its settings"),
             (["--auto", "--strategies", "memory,cache"], "--strategies memory,cache: --auto tunes one strategy"),
             (["--auto", "--strategies", "memory", "--steps", "5"], "--steps 5: --auto gives its runs their budgets"),
             (["--auto", "--strategies", "memory", "--baseline", "x"], "--baseline x: it does not go with --auto"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -167,6 +168,19 @@ class TestStored:
         with pytest.raises(StoreError, match=f"no tournament {number}"):
             tournaments.tournament(store, number)
 
+    def test_two_who_change_the_state_at_once(self, store: RunStore) -> None:
+        number = tournaments.create_tournament(store, made())
+
+        def change(name: str) -> None:
+            for k in range(20):
+                tournaments.set_status(store, number, "running", **{f"{name}-{k}": k})
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(change, ("refused", "cut")))
+        with store.transaction() as db:
+            state = db.execute(sa.select(store_table.c.state)).scalar_one()
+        assert len(state) == 40
+
     def test_one_program_at_a_time(self, store: RunStore) -> None:
         number = tournaments.create_tournament(store, made())
         assert tournaments.claim(store, number).status == "running"
@@ -187,6 +201,23 @@ class TestStored:
         tournaments.set_status(store, number, "running", owner=gone)
         found = tournaments.tournament(store, number)
         assert (found.status, found.held, found.note) == ("paused", False, "the program that ran it ended")
+        assert tournaments.claim(store, number).status == "running"
+
+    def test_of_another_machine_it_can_be_taken_over_by_a_person(self, store: RunStore) -> None:
+        number = tournaments.create_tournament(store, made())
+        tournaments.claim(store, number)
+        with pytest.raises(JobError, match="at work here"):
+            tournaments.release(store, number)
+        tournaments.set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
+        run_id = store.create_run(BASE, group_key=f"tournament:{number}", role="memory/b32/w-/as-is#1")
+        store.update_run(run_id, status="running", owner_host="box-1")
+        for act, error in ((tournaments.claim, JobError), (tournaments.delete_tournament, StoreError)):
+            with pytest.raises(error, match=r"another machine \(box-1"):
+                act(store, number)
+        tournaments.release(store, number)
+        found = tournaments.tournament(store, number)
+        assert (found.status, found.held, found.note) == ("paused", False, "taken over from box-1")
+        assert store.run(run_id).status == "interrupted"
         assert tournaments.claim(store, number).status == "running"
 
     def test_of_another_version(self, store: RunStore) -> None:

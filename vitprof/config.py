@@ -99,7 +99,8 @@ class RunConfig:
     )
     cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset", None)
     slow_drive: str | None = knob_doc(
-        "what the throttled drive imitates: network (30 MB/s, 207 ms a file) or mechanical (150 MB/s, 12 ms)",
+        "what the throttled drive imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
+        "12 ms)",
         None,
     )
     slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given", None)

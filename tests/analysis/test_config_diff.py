@@ -44,6 +44,17 @@ def test_what_the_strategy_takes_by_itself_is_a_default_and_what_was_set_is_not(
     assert [c.default for c in budget["steps"]] == [False, False]
 
 
+def test_what_one_side_does_not_take_is_no_difference_unless_somebody_set_it() -> None:
+    workers, asked = config(strategy="workers"), config(strategy="memory", shuffle="none")
+    assert "shuffle" not in {d.field for d in config_differences([workers, config(strategy="memory")])}
+    for configs in ([workers, asked], [asked, workers]):
+        found = {d.field: d.cells for d in config_differences(configs)}
+        assert not any(cell.differs for cell in found["shuffle"])
+    slow, slower = config(strategy="slow-drive"), config(strategy="slow-drive", slow_mb_s=5)
+    (found_drive,) = config_differences([slow, slower])
+    assert [c.differs for c in found_drive.cells] == [False, True], "None is a value of its own: the preset's"
+
+
 def test_a_strategy_that_this_version_does_not_know_has_no_defaults() -> None:
     gone = dataclasses.replace(config(), strategy="of-another-version")
     (found,) = config_differences([config(), gone])

@@ -84,7 +84,8 @@ def test_each_part_of_a_gap_goes_to_what_the_device_waited_for() -> None:
     assert gaps.data_wait_ns.tolist() == [10 * MS, 18 * MS, 12 * MS, 6 * MS]
     assert gaps.exposed_wait_ns.tolist() == [0, 18 * MS, 2 * MS, 0]
     assert gaps.hidden_wait_ns == (10 + 10 + 6) * MS
-    assert (gaps.hidden_h2d_ns, gaps.exposed_h2d_ns.tolist()) == ((3 + 4) * MS, [0, 4 * MS, 0, 0])
+    assert (gaps.h2d_ns - gaps.exposed_h2d_ns).sum() == (3 + 4) * MS
+    assert gaps.exposed_h2d_ns.tolist() == [0, 4 * MS, 0, 0]
     assert gaps.shares()["data_wait"] == pytest.approx(20 / 81)
     assert sum(gaps.shares().values()) == pytest.approx(1)
     assert gaps.seconds("data_wait") == 0.02

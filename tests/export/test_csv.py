@@ -59,11 +59,16 @@ def parse(text: str) -> list[dict[str, str]]:
 
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
-    last = ("error", "schema_version", "simulated")
+    last = ("error", "schema_version", "simulated", "verdict")
     assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == SUMMARY_HEADER
     assert ("run_id", "name", *STEP_COLUMNS, "simulated") == STEPS_HEADER
     assert len(set(SUMMARY_HEADER)) == len(SUMMARY_HEADER)
     assert summary_csv([]) == ",".join(SUMMARY_HEADER) + "\r\n"
+
+
+def test_the_verdict_is_the_last_column() -> None:
+    rows = parse(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict={"kind": "input-bound"})]))
+    assert [row["verdict"] for row in rows] == ["", "input-bound"]
 
 
 def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:

@@ -276,6 +276,22 @@ class TestTrouble:
         )
         assert "disk full while preparing /home/memmap" in capsys.readouterr().err
 
+    def test_an_end_that_could_not_be_recorded_is_recorded_later(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def locked(self: RunStore, run_id: int, **values: Any) -> None:
+            raise StoreError("the run store failed: locked")
+
+        monkeypatch.setattr("vitprof.jobs.manager.RETRY_S", 0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStore, "update_run", locked)
+            (run_id,) = queued(jobs, "a")
+            assert jobs.wait(run_id, 60)
+            assert jobs.store.run(run_id).live
+        wait_until(lambda: not jobs.unrecorded, "the store to take it")
+        run = jobs.store.run(run_id)
+        assert (run.status, run.error) == ("failed", "the run store failed: locked")
+
     def test_a_job_that_does_not_end_after_its_last_message(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
 
 from vitprof.config import RunConfig
-from vitprof.errors import ConfigError, JobError
+from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.jobs import tournament as jobs
 from vitprof.jobs.desk import TournamentDesk
 from vitprof.jobs.manager import JobManager
@@ -48,6 +48,13 @@ def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **valu
     base = dataclasses.replace(BASE, device=device, steps=steps)
     known = {"base": base, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2, "early_stop": False}
     return create_tournament(store, TournamentSpec(**(known | values)))
+
+
+def made_uneven(store: RunStore, steps: int) -> int:
+    """Of one batch size: the second setting waits 0.3 ms and more for each file, the first for nothing."""
+    base = dataclasses.replace(BASE, device="simulated:2,0", steps=steps, slow_latency_ms=0.3)
+    strategies = ("memory", "slow-drive")
+    return made(store, base=base, strategies=strategies, workers=(0,), batch_sizes=(32,), early_stop=True)
 
 
 def ran(manager: JobManager, number: int) -> TournamentRunner:
@@ -117,6 +124,31 @@ class TestToTheEnd:
         assert (now.progress.done, now.progress.total) == (4, 4)
         assert now.tournament.status == "done"
 
+    def test_a_store_that_fails_while_a_run_is_watched(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The run is stopped, and the tournament let go as soon as the store takes it."""
+        store = manager.store
+        number = made(store, device=SLOW, steps=1000)
+        failures = iter([StoreError("locked")] * 2)
+
+        def fails_twice(*args: Any, **kwargs: Any) -> None:
+            for error in failures:
+                raise error
+            set_status(*args, **kwargs)
+
+        def locked(run: Any) -> None:
+            monkeypatch.setattr(jobs, "set_status", fails_twice)
+            raise StoreError("the run store failed: locked")
+
+        monkeypatch.setattr(jobs, "RETRY_S", 0.001)
+        runner = TournamentRunner(manager, number, watch=locked)
+        assert runner.join(60)
+        assert runner.error == "the run store failed: locked"
+        assert [status for _, status in statuses(store, number)] == ["stopped"]
+        now = tournament(store, number)
+        assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
+
     def test_none_can_be_run_here(self, manager: JobManager) -> None:
         number = made(manager.store)
         assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
@@ -152,32 +184,55 @@ def _failing_for(batch_size: int) -> Any:
     return opened
 
 
+def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
+    number = made(store, strategies=("memory", "pt-whole", "hdf5-chunked", "staged"), batch_sizes=(32,), workers=(0,))
+    entries = {e.strategy: e for e in TournamentView(store, number).look().entries}
+    assert {name: e.shuffle for name, e in entries.items()} == {
+        "memory": "full",
+        "pt-whole": "none",
+        "hdf5-chunked": "block",
+        "staged": "full",
+    }
+    assert [name for name, e in entries.items() if e.throttled] == ["staged"]
+
+
 class TestEarlyStop:
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
-        number = made(manager.store, "simulated:20,0", 400, batch_sizes=(320, 16), repeats=2, early_stop=True)
-        fast = "memory/b320/w-/as-is"
-        monkeypatch.setattr(
-            jobs.JobManager, "submit", _shorter(jobs.JobManager.submit, {320: 24})
-        )  # the fast one need not take as long
+        number = made_uneven(manager.store, 120)
+        fast, slow = "memory/b32/w-/as-is", "slow-drive/b32/w0/as-is"
         runner = ran(manager, number)
         assert runner.error == ""
-        assert statuses(manager.store, number) == [(f"{fast}#1", "done"), (f"{A}#1", "stopped"), (f"{fast}#2", "done")]
+        assert statuses(manager.store, number) == [
+            (f"{fast}#1", "done"),
+            (f"{slow}#1", "stopped"),
+            (f"{fast}#2", "done"),
+        ]
         view = TournamentView(manager.store, number)
         now = view.look()
         entry = now.entries[1]
         assert entry.status == "cut"
         assert entry.reason.startswith("cut short after ")
-        assert "and memory, batch 320 makes at least" in entry.reason
+        assert int(entry.reason.split()[3]) >= 50  # half of its budget at least, as far as it was written
+        assert "and memory, batch 32 makes at least" in entry.reason
+        assert entry.throttled
         (outcome,) = entry.outcomes
         assert outcome.status == "cut"
         assert len(outcome.blocks_per_s) == 20
-        assert view.board(now).row(A).rank == 2  # type: ignore[union-attr]
+        assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
         assert (now.progress.done, now.tournament.status) == (4, "done")
+
+    def test_not_for_what_another_batch_size_reaches(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
+        ran(manager, number)
+        assert {status for _, status in statuses(manager.store, number)} == {"done"}
 
     def test_never_the_baseline(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
-        number = made(manager.store, "simulated:2,0", 26, batch_sizes=(16, 320), early_stop=True)
+        number = made(manager.store, "simulated:2,0", 50, batch_sizes=(16, 320), early_stop=True)
         ran(manager, number)
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
         assert len(statuses(manager.store, number)) == 4
@@ -204,23 +259,17 @@ class TestEarlyStop:
         assert len(statuses(manager.store, number)) == 3, "it is not run again"
         assert now.tournament.status == "done"
 
-    def test_not_run_again(self, manager: JobManager) -> None:
-        number = made(manager.store, "simulated:2,0", 26, batch_sizes=(320, 16), early_stop=True)
+    def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        number = made_uneven(manager.store, 50)
+        slow = "slow-drive/b32/w0/as-is"
+        monkeypatch.setattr(jobs, "LOOK_S", 60.0)
         ran(manager, number)
-        assert (f"{A}#1", "done") in statuses(manager.store, number)
-        assert (f"{A}#2", "done") not in statuses(manager.store, number)
+        assert (f"{slow}#1", "done") in statuses(manager.store, number)
+        assert (f"{slow}#2", "done") not in statuses(manager.store, number)
         entry = TournamentView(manager.store, number).look().entries[1]
         assert entry.status == "cut"
         assert entry.reason.startswith("not run again after round 1: ")
-        assert "memory, batch 320 makes at least" in entry.reason
-
-
-def _shorter(submit: Any, steps: dict[int, int]) -> Any:
-    def shorter(self: JobManager, config: RunConfig, **more: Any) -> int:
-        config = dataclasses.replace(config, steps=steps.get(config.batch_size, config.steps))
-        return int(submit(self, config, **more))
-
-    return shorter
+        assert "memory, batch 32 makes at least" in entry.reason
 
 
 class TestInterrupted:
@@ -239,7 +288,7 @@ class TestInterrupted:
         assert desk.runner(number) is None
         now = TournamentView(store, number).look()
         assert (now.tournament.status, now.progress.done) == ("stopped", 0)
-        assert [e.status for e in now.entries] == ["stopped", "stopped"]
+        assert [(e.status, e.reason) for e in now.entries] == [("stopped", "stopped by a person")] * 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(JobManager, "submit", _on("simulated:1,5"))
             assert desk.run(number).join(60)

@@ -120,7 +120,7 @@ def test_staged_while_training(directory: Path) -> None:
         assert located.stage_s > 0
         storage = located.open(partial(Size, "train.npy"))
         assert storage.size() == 10_000
-        assert storage.on_copy
+        assert storage._local is not None
 
 
 class Size:

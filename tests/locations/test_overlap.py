@@ -97,14 +97,14 @@ def test_it_turns_to_the_copy_and_is_the_same(setup: Setup) -> None:
         read = storage.read  # as a loader keeps it
         indices = torch.tensor([5, 0])
         assert read(indices).tolist() == [5, 0]
-        assert not storage.on_copy
+        assert storage._local is None
         assert storage.root == setup.source
         assert (len(storage), storage.shape, storage.labels.tolist()) == (N, (1, 1, 1), list(range(N)))
         setup.complete()
         out = torch.empty(2, dtype=torch.uint8)
         assert read(indices, out=out) is out
         assert out.tolist() == [5, 0]
-        assert storage.on_copy
+        assert storage._local is not None
         assert storage.root == setup.target
         slow = storage._slow
         storage.close()
@@ -120,12 +120,12 @@ def test_a_pickled_one_finds_the_copy_by_itself(setup: Setup) -> None:
         storage = setup.storage()
         before = pickle.loads(pickle.dumps(storage))
         assert before.read(torch.tensor([3])).tolist() == [3]
-        assert not before.on_copy
+        assert before._local is None
         setup.complete()
         after = pickle.loads(pickle.dumps(storage))
         for one in (before, after):
             assert one.read(torch.tensor([3])).tolist() == [3]
-            assert one.on_copy
+            assert one._local is not None
         assert after._slow is None  # not opened for nothing
         for one in (storage, before, after):
             one.close()

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -295,6 +296,34 @@ def test_a_script_runs_on_its_own(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["script.py"]
 
 
+@pytest.mark.parametrize("settings", [{}, {"cache_mb": 0.1}], ids=["plain", "cached"])
+def test_a_file_that_cannot_be_decoded_is_named(
+    settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path
+) -> None:
+    module = loaded(script(job("threads", "photos", decoder="simplejpeg", **settings)), tmp_path / "script.py")
+    data = tmp_path / "data"
+    shutil.copytree(own_data["jpg"], data)
+    broken = data / "class-3" / "003.jpg"
+    broken.write_bytes(broken.read_bytes()[:300])
+    loader, _ = module.make_loader(data, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"class-3/003\.jpg cannot be decoded: "):
+        list(loader)
+    shutil.copy(own_data["png"] / "class-0" / "000.png", data / "class-0" / "x.PNG")
+    with pytest.raises(SystemExit, match=r"class-0/x\.PNG: not a JPEG file, .* \(1 such files\)"):
+        module.make_loader(data, torch.device("cpu"))
+
+
+def test_what_is_prepared_lies_where_it_is_wished_and_fits_its_size(own_data: dict[str, Path], tmp_path: Path) -> None:
+    module = loaded(script(job("preprocessed", "photos")), tmp_path / "script.py")
+    module.PREPARED = tmp_path / "fast"
+    made = []
+    for size in (32, 16):
+        module.SIZE = size
+        made.append(module.prepare(own_data["jpg"]))
+        assert np.load(made[-1] / "images.npy", mmap_mode="r").shape == (N, size, size, 3)
+    assert {path.parent for path in made} == {tmp_path / "fast"}
+
+
 class FakeStream:
     """A CUDA stream whose work is done when somebody waits for it."""
 
@@ -353,6 +382,17 @@ def test_the_head_says_where_it_comes_from() -> None:
     assert "run 17: strategy slow-drive" in " ".join(head.split())
     assert "imitate a slow one" in " ".join(head.split())
     assert "a ''' b /" in head
+
+
+def test_the_head_says_what_was_measured_and_on_what() -> None:
+    def told(device: str, found: str) -> str:
+        return " ".join(script(RunConfig(strategy="memory", device=device), found).split('"""')[1].split())
+
+    assert "measured on the data set digits: 9 samples/s in steady state. DATA" in told(
+        "cpu", "9 samples/s in steady state"
+    )
+    assert "9 samples/s, on a simulated device" in told("simulated:66,70", "9 samples/s")
+    assert "simulated" not in told("simulated:66,70", "")
 
 
 @pytest.mark.parametrize(

@@ -309,8 +309,11 @@ def test_a_process_that_got_the_number_of_a_dead_one_is_not_the_owner(store: Run
 def test_a_run_of_another_machine_is_left_alone(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
     store.update_run(run_id, status="running", owner_host="elsewhere", owner_started=1.0)
+    mine = store.create_run(RunConfig())
     assert store.mark_interrupted() == []
     assert store.run(run_id).status == "running"
+    assert store.mark_interrupted({run_id, mine}) == [run_id], "a person says that its machine is gone"
+    assert store.run(mine).status == "queued"
 
 
 def test_a_program_that_ends_well_while_it_is_looked_at_has_finished_its_run(

@@ -54,7 +54,9 @@ def test_a_row_for_each_chosen_run(store: RunStore) -> None:
     ids = [add_run(store, name=name) for name in names]
     at = app("compare")
     assert sorted(at.multiselect[0].value) == ids
-    assert sorted(table(at)["Run"]) == sorted(f"{i}: {n}" for i, n in zip(ids, names, strict=True))
+    assert sorted(table(at)["Run"]) == [f"{i}: per-sample" for i in ids]
+    assert sorted(table(at)["Name"]) == sorted(names)
+    assert list(table(at))[:3] == ["Run", "Samples/s", "Speed-up (x)"], "a phone has room for these"
     at.multiselect[0].set_value([]).run()
     assert "Choose at least one run" in at.info[0].value
     assert address(at, "runs") is None
@@ -74,7 +76,7 @@ def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
     near = table(compare(b, speed(store, add_run(store), 1001.4)))
     assert near["Speed-up (x)"].tolist() == [1, 1.003]
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
-    assert texts == {"Run", "Verdict", "95% range", "vs baseline", "Epoch is"}
+    assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
     assert "Not available for these runs: Data wait" in said(compare(a, b))
 
@@ -90,6 +92,14 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
     assert table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1] == "baseline"
     assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == ["faster", "baseline"]
     assert not compare(fast).selectbox
+
+
+def test_what_is_not_available_says_so(store: RunStore) -> None:
+    known, unknown = speed(store, add_run(store), 100.0), add_run(store)
+    at = compare(known, unknown)
+    assert at.dataframe[0].proto.placeholder == "n/a"
+    assert table(at)["Epoch is"].tolist() == ["extrapolated", "n/a"]
+    assert "95% range" not in table(compare(unknown, add_run(store)))
 
 
 # which runs
@@ -232,6 +242,8 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert drawn(at, "compare-shares")
     assert f"Loader only, so without any time of a device: run {loaded}." in said(at)
     assert not drawn(compare(loaded), "compare-idle")
+    short = add_run(store, n=1)
+    assert f"tell when the device computed: run {short}." in said(compare(trained, short))
     control(at, "compare-unit").set_value("share").run()
     assert address(at, "unit") == "share"
 
@@ -269,7 +281,8 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     at = compare(with_it, without, show="headroom")
     assert drawn(at, f"compare-waterfall-{with_it}")
     assert not drawn(at, f"compare-waterfall-{without}")
-    assert f"Headroom is not measured for run {without}" in said(at)
+    assert f"Headroom is not measured for run {without}. Open it in Profile" in said(at)
+    assert "Open them in Profile" in said(compare(without, add_run(store), show="headroom"))
 
 
 def test_settings_that_differ(store: RunStore) -> None:
@@ -279,6 +292,7 @@ def test_settings_that_differ(store: RunStore) -> None:
     rows = dict(zip(frame["Setting"], frame.iloc[:, 1:3].to_numpy().tolist(), strict=True))
     assert rows["Batch size"] == ["64", "96"]
     assert rows["Strategy"] == ["per-sample (default)", "memory"]
+    assert "Order" not in rows, "per-sample has no such setting"
     assert "Seed" not in rows
     assert list(frame)[2].endswith("(baseline)")
     assert "all the same" in said(compare(a, add_run(store, batch_size=64), show="settings"))

@@ -89,3 +89,24 @@ def test_more_than_a_few_are_counted(store: RunStore) -> None:
     at = page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)})
     assert len(words(at)) == finishes.MOST + 1
     assert words(at)[-1] == "2 more have ended."
+
+
+def test_there_is_news_until_it_was_said(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="running", name="a")
+    at = page(run_id)
+
+    def news() -> None:
+        import streamlit as st
+
+        from vitprof.ui import finishes
+
+        st.session_state["news"] = finishes._news()
+
+    look = AppTest.from_function(news, default_timeout=60)
+    look.session_state[finishes.RUNS] = {run_id}
+    assert again(look).session_state["news"] is False
+    store.update_run(run_id, status="done")
+    assert again(look).session_state["news"] is True
+    assert len(words(again(at))) == 1
+    look.session_state[finishes.RUNS] = at.session_state[finishes.RUNS]
+    assert again(look).session_state["news"] is False

@@ -148,6 +148,7 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert address(at) == {"sort": "slowest", "strategies": "memory"}
     at.text_input(key="history-q").set_value(f"#{fast}").run()
     assert listed(at) == [fast]
+    assert "runs" not in address(app("history", runs="1,2")), "left behind by the browser's Back from Compare"
     again = app("history", sort="slowest", strategies="memory", q=f"#{fast}")
     assert listed(again) == [fast]
     assert again.selectbox(key="history-sort").value == "slowest"
@@ -287,6 +288,12 @@ def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
     assert store.tags(run_id) == ("old",)
     assert [t.value for t in at.toast] == [f"Run {run_id} saved"]
     at = dialog("edit_one", [run_id])
+    at.text_input(key=f"history-name-{run_id}").set_value("another name")
+    at.multiselect(key=f"history-tags-{run_id}").set_value(["old", "a,b"])
+    at.button(key="history-save").click().run()
+    assert "without a comma" in said(at)
+    assert (store.run(run_id).name, store.tags(run_id)) == ("a better name", ("old",)), "refused: nothing is saved"
+    at = dialog("edit_one", [run_id])
     at.text_input(key=f"history-name-{run_id}").set_value("  ")
     at.button(key="history-save").click().run()
     assert "name: a run needs one" in said(at)
@@ -303,6 +310,17 @@ def test_tags_of_several_runs(store: RunStore) -> None:
     field.set_value(["a"])
     at.button(key="history-save-many").click().run()
     assert [store.tags(run_id) for run_id in ids] == [("a",), ("a",), ("all",)]
+
+
+def test_a_run_of_a_machine_that_is_gone_can_be_given_up(store: RunStore, tick: Tick) -> None:
+    run_id = add_run(store, status="running")
+    store.update_run(run_id, owner_host="box-1")
+    tick(run_id)
+    at = app("history")
+    assert "box-1, process" in said(at)
+    at.button(key="history-given-up").click().run()
+    assert store.run(run_id).status == "interrupted"
+    assert "1 run marked as interrupted" in [t.value for t in at.toast]
 
 
 def test_delete_asks_first(store: RunStore) -> None:

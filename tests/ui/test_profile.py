@@ -232,3 +232,23 @@ def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
     add_run(store, wait_s=0.0001, group_key=f"{HEADROOM}{run_id}", role="A")
     add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{run_id}", role="C")
     assert "anchor C is still to come" in said(app(run=str(run_id)))
+
+
+def test_a_tournament_is_one_line_of_the_queue_and_no_run_of_a_stranger(store: RunStore) -> None:
+    add_run(store, name="not asked for")  # run 1, as tournament 1 has its number
+    role = "memory/b64/w-/as-is#2"
+    trial = add_run(store, n=0, status="running", group_key="tournament:1", role=role)
+    at = app()
+    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"]
+    assert "Tournament 1: memory, batch 64 (running, cpu)" in said(at)
+    assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
+    at = app(run=str(trial))
+    assert "Trial of tournament 1: memory, batch 64" in said(at)
+
+
+def test_a_name_is_not_markdown(store: RunStore) -> None:
+    name = "![x](http://127.0.0.1:9/a.png) [b](http://c) :material/home: :red[d] $e^2$ &amp;"
+    at = app(run=str(add_run(store, name=name)))
+    title = at.subheader[0].value
+    assert all("\\" + c in title for c in "![]()$&:")
+    assert not any(f":{word}" in title.replace("\\", "") for word in ("material", "material_"))

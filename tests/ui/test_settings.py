@@ -188,4 +188,31 @@ def test_what_is_prepared_is_said_before_and_after(vitprof_home: Path) -> None:
 
 def test_what_came_with_the_address_is_shown_as_it_is() -> None:
     shown = form(device="simulated:x").warning[0].value
-    assert "simulated\\:x\\:" in shown, "else a colon on each side makes an emoji of it"
+    assert "simulated\\:\u2060x\\:" in shown, "else a colon on each side makes an emoji of it"
+
+
+def script_of_a_run() -> None:
+    import streamlit as st
+
+    from vitprof.ui.settings import settings_form, use_config
+
+    if "put" in st.session_state:
+        use_config(st.session_state.pop("put"))
+    st.session_state["made"], _ = settings_form()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        RunConfig(strategy="memory", batch_size=64),
+        RunConfig(strategy="workers", workers=0, lr=0.01),
+        RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
+    ],
+    ids=lambda config: config.strategy,
+)
+def test_of_a_run_only_what_was_chosen_is_taken(asked: RunConfig) -> None:
+    at = AppTest.from_function(script_of_a_run, default_timeout=60)
+    at.session_state["put"] = resolve(asked)
+    at.run()
+    assert not at.exception
+    assert made(at) == asked

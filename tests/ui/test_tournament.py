@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import app, said
+from ui.dashboard import LIMIT_S, app, said
 from ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
 from vitprof.jobs.desk import TournamentDesk
@@ -208,16 +208,27 @@ def test_of_another_program_it_only_shows_how_far_it_is(runner: Runner) -> None:
     assert not [b for b in at.button if b.label in ("Pause", "Stop", "Resume")]
 
 
+def _draw_question(number: int) -> None:
+    from vitprof.ui.tournament.listing import ask_to_delete
+
+    ask_to_delete(number)
+
+
 def test_the_list_opens_and_deletes(store: RunStore) -> None:
     old, new = add_tournament(store, WAITS, name="old one"), add_tournament(store, {}, name="*new* one")
     at = app("tournament")
     assert said(at).index(f"{new}: *new* one") < said(at).index(f"{old}: old one")
     assert "fastest run: memory, batch 128, 21,300 samples/s (simulated)" in said(at)
     assert "no figures yet" in said(at)
+    at.button(key=f"tournament-ask-{old}").click().run()
+    assert f"{old}: old one" in said(at)
+    at = AppTest.from_function(_draw_question, default_timeout=LIMIT_S, kwargs={"number": old}).run()
     at.button(key=f"tournament-delete-{old}").click().run()
     assert not at.exception
+    assert at.session_state["tournament-done"] == f"Tournament {old} and its 4 runs deleted"
     assert [t.id for t in list_tournaments(store)] == [new]
     assert not store.count_runs(RunQuery(helpers=True))
+    at = app("tournament")
     at.button(key=f"tournament-open-{new}").click().run()
     assert in_address(at, "tournament") == str(new)
     at.button(key="tournament-back").click().run()
@@ -232,3 +243,14 @@ def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
     assert "\n" not in line.value
     with pytest.raises(StoreError):
         tournament(store, 7)
+
+
+def test_one_of_another_machine_can_be_taken_over(store: RunStore) -> None:
+    number = add_tournament(store, WAITS)
+    set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
+    at = shown(number)
+    assert "another machine (box-1" in said(at)
+    at.button(key="tournament-take-over").click().run()
+    assert not at.exception
+    assert tournament(store, number).resumable
+    assert at.button(key="tournament-resume")

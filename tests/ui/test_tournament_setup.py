@@ -62,6 +62,47 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("store")
+def test_a_reload_shows_the_same_form() -> None:
+    at = page()
+    assert not {"strategies", "batch_sizes", "trial"} & set(at.query_params)
+    at.multiselect(key="tournament-strategies").set_value(["memory", "workers"]).run()
+    at.multiselect(key="tournament-workers").set_value([0, 2]).run()
+    at.multiselect(key="tournament-batch_sizes").set_value([64, 256]).run()
+    at.selectbox(key="tournament-budget").set_value("steps").run()
+    at.number_input(key="tournament-steps").set_value(30).run()
+    at.number_input(key="tournament-repeats").set_value(3).run()
+    at.selectbox(key="tournament-device").set_value("cpu").run()
+    names = ("strategies", "batch_sizes", "worker_counts", "trial", "repeats", "device")
+    query = {name: in_address(at, name) for name in names}
+    assert query == {
+        "strategies": "memory,workers",
+        "batch_sizes": "64,256",
+        "worker_counts": "0,2",
+        "trial": "30-steps",
+        "repeats": "3",
+        "device": "cpu",
+    }
+    again = app("tournament", **query)
+    assert again.multiselect(key="tournament-strategies").value == ["memory", "workers"]
+    assert again.multiselect(key="tournament-batch_sizes").value == [64, 256]
+    assert again.multiselect(key="tournament-workers").value == [0, 2]
+    assert again.number_input(key="tournament-steps").value == 30
+    assert again.number_input(key="tournament-repeats").value == 3
+    assert again.selectbox(key="tournament-device").value == "cpu"
+    assert {name: in_address(again, name) for name in names} == query
+
+
+@pytest.mark.usefixtures("store")
+def test_an_address_that_names_what_cannot_be_is_told() -> None:
+    at = page(strategies="memory,nope", trial="x-steps", repeats="0", limit="-1", early_stop="perhaps")
+    assert at.multiselect(key="tournament-strategies").value == ["memory"]
+    told = at.warning[0].value.replace("\\", "")
+    for words in ("nope cannot be", "x-steps cannot be", "Repeats: 0", "Limit: -1", "perhaps"):
+        assert words in told
+    assert "trial" not in at.query_params
+
+
+@pytest.mark.usefixtures("store")
 def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
     at = page()
     at.session_state["tournament-batch_sizes"] = [128, "100", "100"]

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from ui.dashboard import add_run, app, said
+from ui.tournaments import spec
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
@@ -17,8 +18,10 @@ from vitprof.errors import JobError
 from vitprof.jobs.autotune import TuneProgress
 from vitprof.jobs.tuning import Tried, Tuning
 from vitprof.store import RunStore
-from vitprof.ui.tournament import tuning as tournament_tune
-from vitprof.ui.tournament.tuning import work
+from vitprof.tournaments import claim, create_tournament, list_tournaments
+from vitprof.ui.tournament import state
+from vitprof.ui.tournament import work as tournament_tune
+from vitprof.ui.tournament.work import work
 
 OWN, BEST = Candidate(2, 2, 128), Candidate(4, 2, 512)
 
@@ -83,6 +86,29 @@ def test_stop_shows_the_best_so_far() -> None:
     work()._thread.join()
     at.run()
     assert "reaches 2,000 samples/s" in said(at)
+
+
+@pytest.mark.usefixtures("asked")
+def test_no_tournament_starts_beside_it(store: RunStore) -> None:
+    page().button(key="tune-start").click().run()
+    at = app("tournament", device="simulated:5,0")
+    assert at.button(key="tournament-start").disabled
+    assert "A strategy is being tuned" in said(at)
+    with pytest.raises(JobError, match="being tuned"):
+        state.start(spec(), "")
+    assert not list_tournaments(store)
+
+
+@pytest.mark.usefixtures("asked")
+def test_it_does_not_start_beside_a_tournament(store: RunStore) -> None:
+    made = create_tournament(store, spec())
+    claim(store, made)
+    at = page()
+    assert at.button(key="tune-start").disabled
+    assert f"Tournament {made} is at work" in said(at)
+    with pytest.raises(JobError, match="at work"):
+        state.start_tuning(RunConfig(), 30.0, False)
+    assert not work().running
 
 
 @pytest.mark.usefixtures("asked")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.config import CONFIG_COLUMNS, GROUPS, RunConfig
+from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig
 from vitprof.errors import VitprofError
+from vitprof.parts import Combination
 from vitprof.resolve import resolve
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
@@ -26,7 +27,7 @@ class Cell:
     default: bool
     """Leaving it out gives the same value: the strategy's, the model's or vitprof's own. False for None."""
     differs: bool
-    """Not the baseline's value."""
+    """Another value than the baseline's; False where one of the two does not take the setting."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,36 @@ class Difference:
 
 
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
-    """The settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs."""
+    """The settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
+
+    A setting that only some of them take, and all of those with the same value by default, says no more than their
+    strategies or data sets do and is left out.
+    """
     found = []
     for name in ORDER:
         values = [getattr(config, name) for config in configs]
         if all(value == values[0] for value in values):
             continue
-        cells = (
-            Cell(value, _is_default(config, name), value != values[baseline])
-            for config, value in zip(configs, values, strict=True)
-        )
-        found.append(Difference(name, tuple(cells)))
+        takes = [_takes(config, name) for config in configs]
+        cells = [
+            Cell(value, _is_default(config, name), value != values[baseline] and taken and takes[baseline])
+            for config, value, taken in zip(configs, values, takes, strict=True)
+        ]
+        told = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
+        if all(takes) or any(not cell.default or cell.value != told[0].value for cell in told):
+            found.append(Difference(name, tuple(cells)))
     return tuple(found)
+
+
+def _takes(config: RunConfig, name: str) -> bool:
+    """Whether the setting means anything in the run; one that does may be None, as the bandwidth of a slow drive."""
+    if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
+        return True
+    try:
+        knobs = Combination(**{kind: getattr(config, kind) for kind in PARTS}).knobs()
+    except KeyError:  # a part that this version does not know
+        return False
+    return name in knobs and knobs[name] is None
 
 
 def _is_default(config: RunConfig, name: str) -> bool:

@@ -104,11 +104,6 @@ class Gaps:
         """Data wait while the device was busy: it cost nothing."""
         return int((self.data_wait_ns - self.exposed_wait_ns).sum())
 
-    @property
-    def hidden_h2d_ns(self) -> int:
-        """Copies while the device computed: they cost nothing."""
-        return int((self.h2d_ns - self.exposed_h2d_ns).sum())
-
     def by_step(self, cause: str) -> Floats:
         """Seconds of each step's gap that are due to `cause`, (n,)."""
         return np.asarray(self.causes_ns[:, COLUMN[cause]] / 1e9)

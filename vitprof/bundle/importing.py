@@ -12,19 +12,18 @@ import sqlalchemy as sa
 
 from vitprof.analysis.verdict import judge
 from vitprof.availability import can_run
-from vitprof.bundle.archive import Archive, BundleError, from_json
+from vitprof.bundle.archive import MAX_UNPACKED_BYTES, Archive, BundleError, from_json
 from vitprof.bundle.run_values import IMPORTED, BundledRun, from_values
 from vitprof.bundle.series import steps_of, telemetry_of
 from vitprof.errors import VitprofError, one_line
+from vitprof.formats import size
 from vitprof.jobs.recording import spark
-from vitprof.records import LIVE_STATUSES, Phase
+from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore, Series, runs
+from vitprof.store.run_store import MADE_FOR_A_RUN
 
-MADE_FOR_A_RUN = ("headroom", "prediction")
-"""Groups whose number is that of a run; those of tournaments are not carried, and their trials become runs of their
-own."""
 MOST_BESIDE_A_JOB = 200_000
-"""Steps whose storing takes about a second of CPU."""
+"""Rows, of steps and telemetry, whose storing takes about a second of CPU."""
 AT_ONCE = 500
 """Values of an IN clause; old SQLite takes 999."""
 
@@ -46,6 +45,8 @@ class Imported:
     """What came of an import."""
 
     runs: tuple[ImportedRun, ...]
+    left_out: int = 0
+    """Runs that were made for one that is here already: they would change what is told of it."""
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
@@ -63,8 +64,15 @@ class Imported:
         if helpers:
             said.append(f"{helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}")
         if already:
-            said.append(f"{_count(already)} {'was' if len(already) == 1 else 'were'} here already: {_numbers(already)}")
+            said.append(f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}")
+        if self.left_out:
+            whose = "a run that is" if self.left_out == 1 else "runs that are"
+            said.append(f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out")
         return "; ".join(said) or "everything in the file was here already"
+
+
+def _were(n: int) -> str:
+    return "was" if n == 1 else "were"
 
 
 def _count(found: Sequence[ImportedRun]) -> str:
@@ -107,7 +115,7 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 def _check_patience(store: RunStore, found: Sequence[_Sound]) -> None:
     """A job that records itself waits 10 s for its turn to write, then it is given up. Raises `BundleError`."""
-    if sum(run.about.n_steps for run in found) > MOST_BESIDE_A_JOB:
+    if sum(run.about.n_steps + run.about.n_telemetry for run in found) > MOST_BESIDE_A_JOB:
         live = store.runs(LIVE_STATUSES, limit=1)
         if live:
             raise BundleError(
@@ -133,9 +141,14 @@ def _opened(source: Path | BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
 
 def _read(archive: Archive) -> list[_Sound]:
     """Every run, checked. Raises `BundleError`."""
-    found = []
+    found: list[_Sound] = []
+    n_bytes = 0
     for n in range(1, archive.n_runs + 1):
         about = from_values(from_json(archive.read(f"run-{n}.json"), f"run-{n}.json"), f"run-{n}.json")
+        # As it will be here, with the columns that the file does not have: each row is stored in full.
+        n_bytes += 8 * (about.n_steps * len(STEP_COLUMNS) + about.n_telemetry * len(TELEMETRY_COLUMNS))
+        if n_bytes > MAX_UNPACKED_BYTES:
+            raise BundleError(f"it has more steps and telemetry than the {size(MAX_UNPACKED_BYTES)} that are allowed")
         steps = steps_of(about, archive.read(f"steps-{n}.f64"), f"steps-{n}.f64")
         telemetry = telemetry_of(about, archive.read(f"telemetry-{n}.f64"), f"telemetry-{n}.f64")
         found.append(_Sound(about, steps, telemetry, about.values | _findings(about, steps, telemetry, f"run-{n}")))
@@ -176,16 +189,22 @@ def _here(db: sa.Connection, found: Sequence[_Sound]) -> dict[tuple[object, ...]
 def _store(store: RunStore, db: sa.Connection, found: Sequence[_Sound]) -> Imported:
     """Runs that others were made for come first, so that the others can refer to their new numbers."""
     here = _here(db, found)
-    waiting = list(found)
+    waiting, done = list(found), set[int]()
     new_ids: dict[int, int] = {}
     results: dict[int, ImportedRun] = {}
     in_bundle = {run.about.run_id for run in found}
+    as_it_was: set[int] = set()
+    left_out = 0
     while waiting:
-        ready = [run for run in waiting if _parent(run) not in in_bundle or _parent(run) in new_ids]
+        ready = [run for run in waiting if _parent(run) not in in_bundle or _parent(run) in done]
         for run in ready or waiting:  # in a circle, nobody is made for anybody
             about, known = run.about, here.get(_identity(run))
             parent = new_ids.get(_parent(run))
             kind = about.group_key.partition(":")[0]
+            if known is None and _parent(run) in as_it_was:  # nothing in a file changes a run that is here
+                as_it_was.add(about.run_id)
+                left_out += 1
+                continue
             if known is None:
                 group = {"group_key": f"{kind}:{parent}", "role": about.role} if parent else {}
                 run_id = store.insert_run(
@@ -193,12 +212,13 @@ def _store(store: RunStore, db: sa.Connection, found: Sequence[_Sound]) -> Impor
                 )
             else:
                 run_id = known
+                as_it_was.add(about.run_id)
             new_ids[about.run_id] = run_id
             name = about.values["name"]
             results[about.run_id] = ImportedRun(run_id, name, already=known is not None, helper=parent is not None)
-        done = set(new_ids)
+        done = set(new_ids) | as_it_was
         waiting = [run for run in waiting if run.about.run_id not in done]
-    return Imported(tuple(results[run.about.run_id] for run in found))
+    return Imported(tuple(results[r.about.run_id] for r in found if r.about.run_id in results), left_out)
 
 
 def _parent(run: _Sound) -> int:

@@ -26,6 +26,8 @@ MAX_TIME_S = 1e9
 """A monotonic clock counts from the start of its machine, and 1e9 s are 31 years. In nanoseconds it fits int64."""
 UNITS = re.compile(r"n_.*|.*_(s|ms|bytes|frac|pct|count|samples|threads|loss|accuracy|w|mhz|c|hz)")
 """Names of facts that are numbers, by their unit."""
+TEXTS = ("vitprof", "python", "torch", "torchvision", "platform", "hostname", "device", "device_name", "gpu_uuid")
+"""Facts that are texts."""
 FIELDS: tuple[str, ...] = (
     "run_id",
     "origin",
@@ -223,8 +225,10 @@ def _is_moment(value: object) -> bool:
 
 
 def _is_facts(value: object) -> bool:
-    """A flat mapping; what has a unit in its name is a number, or not known."""
+    """A flat mapping; what has a unit in its name is a number, or not known, and names are texts."""
     if not isinstance(value, dict) or len(value) > MAX_FACTS or IMPORTED in value:
+        return False
+    if not all(value.get(name) is None or isinstance(value[name], str) for name in TEXTS):
         return False
     return all(
         item is None or is_number(item) if UNITS.fullmatch(name) else not isinstance(item, (list, dict))

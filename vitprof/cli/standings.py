@@ -109,6 +109,7 @@ def _cells(row: Row, board: Leaderboard) -> list[str]:
     remarks = [
         "baseline" if row.key == board.baseline else "tie with the baseline" if row.tie else "",
         "tie with the best" if row.ties_with_best else "",
+        "too few steps" if row.too_few is not None else "not known: too few runs" if row.untold else "",
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
     ]
     util = formats.percent(row.gpu_util_pct / 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any, cast
 
 import typer
@@ -17,17 +18,17 @@ from vitprof.cli.stopping import stop_asked
 from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
 from vitprof.cli.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec, texts, whole
 from vitprof.config import BUDGETS, RunConfig
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore
-from vitprof.tournaments import create_tournament, list_tournaments
+from vitprof.tournaments import create_tournament, list_tournaments, release
 from vitprof.tournaments import tournament as stored
 
 POLL_S = 0.2
 AUTO_S = 60.0
 
 
-def run_tournament(**given: Any) -> None:
+def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
     Ctrl-C pauses: --resume ID goes on, also after the machine was switched off. With --auto: find workers, prefetch
@@ -35,12 +36,17 @@ def run_tournament(**given: Any) -> None:
     """
     asked = {p.name: given.pop(p.name) for p in OPTIONS}
     check_csv(asked["csv"])
+    if asked["take_over"] and asked["resume"] is None:
+        raise ConfigError("take_over", True, "it goes with --resume ID")
     if asked["show_list"]:
         _list(asked["as_json"])
     elif asked["auto"]:
         _tune(asked, given)
     elif asked["resume"] is not None:
-        no_other_settings(asked, given)
+        no_other_settings(asked | given, ctx)
+        if asked["take_over"]:
+            with contextlib.closing(RunStore()) as store:
+                release(store, asked["resume"])
         _run(asked, asked["resume"])
     else:
         wanted = spec(asked, given)
@@ -56,7 +62,6 @@ cast(Any, run_tournament).__signature__ = SIGNATURE
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
     """Run a tournament as far as Ctrl-C lets it, and show it."""
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
-    from vitprof.export.writing import write_text
     from vitprof.jobs.manager import JobManager
     from vitprof.jobs.standing import TournamentView
     from vitprof.jobs.tournament import TournamentRunner
@@ -79,15 +84,13 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
                                     now.progress.seconds_left,
                                 )
                     finally:
-                        runner.shutdown()
+                        runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
                     error, stopped = runner.error, stop()
             finally:
                 manager.shutdown()
         now = view.look()
         board = view.board(now)
     pays, best = break_even(board), recommend(board)
-    if asked["csv"] is not None:
-        write_text(asked["csv"], tournament_csv(now.tournament, board, pays, best))
     if asked["as_json"]:
         print_json(tournament_object(now.tournament, board, pays, best))
     elif asked["markdown"]:
@@ -95,12 +98,24 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
     else:
         show_board(now, board, pays, best)
     again = f"python -m vitprof tournament --resume {tournament_id} goes on"
+    if asked["csv"] is not None:  # after the result was shown: a full disk takes nothing of it away
+        _write_csv(asked["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
     if stopped and now.tournament.status != "done":
         complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
     if error:
         complain(f"tournament {tournament_id} could not go on: {error}; {again}", EXIT_FAILED)
     if board.best is None:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _write_csv(path: Path, text: str, tournament_id: int) -> None:
+    from vitprof.export.writing import write_text
+
+    try:
+        write_text(path, text)
+    except VitprofError as problem:
+        again = f"python -m vitprof tournament --resume {tournament_id} --csv FILE writes it"
+        complain(f"{one_line(problem)}; nothing is lost: {again}", EXIT_FAILED)
 
 
 def _list(as_json: bool) -> None:

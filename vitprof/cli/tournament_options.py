@@ -75,6 +75,7 @@ OPTIONS = (
     ),
     _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK),
     _number("resume", "--resume", int, None, "go on with a tournament; of one that is through, show it again"),
+    _own("take_over", "--take-over", bool, False, "with --resume: of a machine or container that is gone", WORK),
     _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK),
     _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT),
     _own("as_json", "--json", bool, False, "print one JSON object and nothing else", OUTPUT),
@@ -88,15 +89,16 @@ def _shared(name: str, panel: str) -> inspect.Parameter:
     return made.replace(default=False) if name == "evaluate" else made
 
 
-SIGNATURE = inspect.Signature([*OPTIONS, *(_shared(name, panel) for name, panel in SHARED.items())])
+CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for name, panel in SHARED.items())])
 
 
-def no_other_settings(asked: dict[str, Any], given: dict[str, Any]) -> None:
-    """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given."""
-    told = ("resume", "csv", "as_json", "markdown")
-    defaults = {p.name: p.default for p in SIGNATURE.parameters.values()}
-    for name, value in (asked | given).items():
-        if name not in told and value != defaults[name]:
+def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
+    """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
+    told = ("resume", "take_over", "csv", "as_json", "markdown")
+    for name, value in given.items():
+        source = ctx.get_parameter_source(name)
+        if name not in told and source is not None and source.name != "DEFAULT":
             raise ConfigError(name, value, "a tournament that is resumed keeps its settings; leave it out")
 
 

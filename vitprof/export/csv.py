@@ -26,6 +26,7 @@ SUMMARY_HEADER = (
     "error",
     "schema_version",
     "simulated",
+    "verdict",
 )
 STEPS_HEADER = (*RUN_COLUMNS[:2], *(c.name for c in columns(StepRecord)), "simulated")
 
@@ -65,18 +66,19 @@ def figures(run: StoredRun) -> dict[str, float | int | None]:
 
 def summary_row(run: StoredRun) -> list[object]:
     """The values of a run in the order of `SUMMARY_HEADER`."""
-    summary = figures(run)
+    summary, device_name = figures(run), run.environment.get("device_name")
     return [
         run.id,
         run.name,
         run.status,
         run.created_utc,
         *(getattr(run.config, name) for name in CONFIG_COLUMNS),
-        run.environment.get("device_name"),
+        None if device_name is None else str(device_name),
         *(summary[name] for name in SUMMARY_COLUMNS),
         run.error,
         SCHEMA_VERSION,
         is_simulated(run.config.device),
+        (run.verdict or {}).get("kind"),
     ]
 
 

@@ -89,7 +89,9 @@ def _values(
 
 
 def _figure(row: Row, name: str) -> Any:
-    # without a figure there is no tie either
+    # without a figure there is no tie either, nor with too few runs or steps for one
+    if (name == "tie" and row.untold) or (name == "ties_with_best" and row.standing == "not known"):
+        return None
     return getattr(row, name) if row.n_runs or name in ("n_runs", "n_steps") else None
 
 

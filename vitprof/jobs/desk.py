@@ -43,7 +43,7 @@ class TournamentDesk:
         if (found := self.runner(tournament_id)) is not None:
             found.stop()
         elif not tournament(self._manager.store, tournament_id).held:
-            set_status(self._manager.store, tournament_id, "stopped")
+            set_status(self._manager.store, tournament_id, "stopped", note="")
 
     def shutdown(self) -> None:
         """End every thread; tournaments that are not through can be resumed. Safe to call twice."""

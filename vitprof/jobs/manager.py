@@ -22,6 +22,8 @@ from vitprof.telemetry import list_gpus
 
 STOP = None
 """What ends a worker thread's queue."""
+RETRY_S = 5.0
+"""Time between two tries to write down the end of a run that the store could not take."""
 
 
 def queue_of(name: str) -> str:
@@ -53,7 +55,7 @@ class JobManager:
         self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
         self.unrecorded: dict[int, str] = {}
-        """What ended a run that the store could not take any more."""
+        """What ended a run that the store could not take; until it can."""
         self._ended: dict[int, threading.Event] = {}
         self._closed = False
         settle_interrupted(store)
@@ -64,6 +66,7 @@ class JobManager:
         Runs that belong together share a `group_key` and have a `role` in it.
         """
         config = resolve(config)
+        self._record_the_unrecorded()
         device = queue_of(config.device)
         with self._lock:
             if self._closed:
@@ -120,9 +123,10 @@ class JobManager:
                 jobs.put(STOP)
         for thread in self._threads:
             thread.join()
+        self._record_the_unrecorded()
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
-        while (run_id := jobs.get()) is not STOP:
+        while (run_id := self._next(jobs)) is not STOP:
             if not self._claim(run_id):
                 continue
             try:
@@ -133,6 +137,24 @@ class JobManager:
                 self._give_up(run_id, error)
             finally:
                 self._ended[run_id].set()
+
+    def _next(self, jobs: queue.Queue[int | None]) -> int | None:
+        """What comes next in the queue, or `STOP`. Meanwhile the store may be there again."""
+        while self.unrecorded:
+            try:
+                return jobs.get(timeout=RETRY_S)
+            except queue.Empty:
+                self._record_the_unrecorded()
+        return jobs.get()
+
+    def _record_the_unrecorded(self) -> None:
+        """Write down the ends of runs that the store could not take, or they would say "running" for good."""
+        for run_id, why in list(self.unrecorded.items()):
+            try:
+                self.store.update_run(run_id, status="failed", stage="", error=why)
+            except StoreError:
+                return
+            self.unrecorded.pop(run_id, None)
 
     def _give_up(self, run_id: int, error: Exception) -> None:
         """The last try to leave a word: the store itself may be what failed."""

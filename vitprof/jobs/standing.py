@@ -7,12 +7,13 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from vitprof.analysis.tournament import Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
+from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
 from vitprof.catalog import dataset_info
 from vitprof.config import PARTS, RunConfig
 from vitprof.errors import ConfigError, StoreError
@@ -25,6 +26,8 @@ from vitprof.tournaments import PlannedTrial, StoredTournament, baseline_of, pla
 
 BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
 """What blocks of steps are made of."""
+BY_A_PERSON = "stopped by a person"
+"""Why a trial has no more runs where the tournament has no other reason."""
 EMPTY: NDArray[np.float64] = np.empty(0)
 
 
@@ -149,6 +152,7 @@ class TournamentView:
             outcomes=outcomes,
             status=status,
             reason=reason,
+            **_reading(trial.config),
             **costs,
         )
 
@@ -194,12 +198,28 @@ def _status(
         return "running", ""
     done = sum(o.status == "done" for o in outcomes)
     over = found.status in ("stopped", "done")
+    ended = found.note or BY_A_PERSON
     if done >= found.spec.repeats or (done and over):
-        return "done", "" if done >= found.spec.repeats else f"{done} of {found.spec.repeats} rounds; {found.note}"
-    return ("stopped", found.note) if over else ("waiting", "")
+        said = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
+        if not any(len(o.blocks_per_s) for o in outcomes):
+            said.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give more steps")
+        return "done", "; ".join(said)
+    return ("stopped", ended) if over else ("waiting", "")
 
 
-def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, float]:
+def _reading(config: RunConfig) -> dict[str, Any]:
+    """In which order a setting reads, and whether from the imitated slow drive."""
+    try:
+        info = dataset_info(config.dataset, config.n_images)
+        made = strategy(config.strategy)
+        parts = made.combination(info, {kind: getattr(config, kind) for kind in PARTS})
+    except ConfigError:
+        return {}
+    own = {**parts.knobs(), **made.defaults, **made.fixed}.get("shuffle") or "full"
+    return {"shuffle": config.shuffle or own, "throttled": parts.location in THROTTLED}
+
+
+def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
     """What a setting takes besides time in each epoch. What was not measured is NaN."""
     unknown = {"prepare_s": math.nan, "disk_bytes": math.nan, "ram_bytes": math.nan}
     if summary is None:

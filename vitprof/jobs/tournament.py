@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.tournament import Entry, Row, cannot_win, in_words
+from vitprof.analysis.tournament import EARLIEST, Entry, Row, cannot_win, in_words
 from vitprof.availability import Machine, availability, look_around
 from vitprof.catalog import dataset_info
 from vitprof.config import PARTS, RunConfig
@@ -39,6 +39,8 @@ from vitprof.tournaments import (
 )
 
 POLL_S = 0.1
+STORE_GRACE_S, RETRY_S = 30.0, 0.5
+"""How long the store may fail before the tournament's end is given up, and the time between two tries."""
 LOOK_S = 1.0
 """How often a running trial is asked whether it can still win."""
 PATIENCE_S, PATIENCE = 60.0, 5.0
@@ -74,6 +76,7 @@ class TournamentRunner:
         self._manager, self._store, self._watch = manager, manager.store, watch
         self._lock = threading.Lock()  # held where it is decided whether the thread goes on
         self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
+        self._why_left = ""
         self._over = False
         if why_not is None:
             machine = look_around()
@@ -120,8 +123,9 @@ class TournamentRunner:
         """Stop the running trial and run no more. It may be resumed."""
         self._stopping.set()
 
-    def shutdown(self) -> None:
-        """Leave the tournament paused and end the thread: the program ends. Safe to call twice."""
+    def shutdown(self, why: str = "the program that ran it ended") -> None:
+        """Leave the tournament paused, with `why`, and end the thread: the program ends. Safe to call twice."""
+        self._why_left = self._why_left or why
         self._leaving.set()
         self._thread.join()
 
@@ -143,10 +147,16 @@ class TournamentRunner:
             self.error = note = one_line(error)
         with self._lock:
             self._over = True
-            try:
-                set_status(self._store, self.id, status, owner=None, note=note)
-            except VitprofError as error:
-                self.error = self.error or one_line(error)
+            until = time.monotonic() + STORE_GRACE_S
+            while True:
+                try:
+                    set_status(self._store, self.id, status, owner=None, note=note)
+                    break
+                except VitprofError as error:  # this program would seem to be at work on it for as long as it lives
+                    if time.monotonic() >= until:
+                        self.error = self.error or one_line(error)
+                        break
+                time.sleep(RETRY_S)
 
     def _run_all(self) -> tuple[TournamentStatus, str]:
         """Run what is left; the status to end with, and why."""
@@ -176,7 +186,7 @@ class TournamentRunner:
         if self._stopping.is_set():
             return "stopped", ""
         if self._leaving.is_set():
-            return "paused", "the program that ran it ended"
+            return "paused", self._why_left
         if self._pausing.is_set():
             return "paused", ""
         limit = self._spec.seconds
@@ -197,38 +207,50 @@ class TournamentRunner:
         best = self._to_beat(now, trial) if may_be_cut else None
         patience_s = self._patience_s(now)
         earlier = _blocks(next(e for e in now.entries if e.key == trial.key))
-        if best is not None and cannot_win(earlier, best.low):
+        if best is not None and cannot_win(earlier, best.within_low):
             self._cut[trial.key] = _cannot_win(f"not run again after round {number - 1}", earlier, best)
             set_status(self._store, self.id, self._status(), cut=self._cut)
             return
         run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
         looked = time.monotonic()
-        while not self._manager.wait(run_id, POLL_S):
-            if self._stopping.is_set() or self._leaving.is_set():
-                self._manager.stop(run_id)
-                self._manager.wait(run_id)
-                return
-            run = self._store.run(run_id)
-            self._watch(run)
-            if not may_be_cut or trial.key in self._cut or time.monotonic() - looked < LOOK_S:
-                continue
-            looked = time.monotonic()
-            n = len(self._store.steps(run_id, names=("step",))["step"])
-            if not n and _since_prepared(run) > patience_s:
-                self._cut[trial.key] = f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
-            elif n and best is not None:
-                blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
-                if cannot_win(blocks, best.low):
-                    self._cut[trial.key] = _cannot_win(f"cut short after {n:,} steps", blocks, best)
-            if trial.key in self._cut:
-                set_status(self._store, self.id, self._status(), cut=self._cut)
-                self._manager.stop(run_id)
+        try:
+            while not self._manager.wait(run_id, POLL_S):
+                if self._stopping.is_set() or self._leaving.is_set():
+                    self._manager.stop(run_id)
+                    self._manager.wait(run_id)
+                    return
+                run = self._store.run(run_id)
+                self._watch(run)
+                if not may_be_cut or trial.key in self._cut or time.monotonic() - looked < LOOK_S:
+                    continue
+                looked = time.monotonic()
+                n = len(self._store.steps(run_id, names=("step",))["step"])
+                if not n and _since_prepared(run) > patience_s:
+                    self._cut[trial.key] = (
+                        f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
+                    )
+                elif n and best is not None and run.stage == "training" and (run.progress or 0.0) >= EARLIEST:
+                    blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
+                    if cannot_win(blocks, best.within_low):
+                        self._cut[trial.key] = _cannot_win(f"cut short after {n:,} steps", blocks, best)
+                if trial.key in self._cut:
+                    set_status(self._store, self.id, self._status(), cut=self._cut)
+                    self._manager.stop(run_id)
+        except BaseException:  # such as of the store: nobody would look after the run
+            self._manager.stop(run_id)
+            self._manager.wait(run_id)
+            raise
 
     def _to_beat(self, now: Standing, trial: PlannedTrial) -> Row | None:
-        """The best trial so far, if there is one besides `trial`."""
-        board = self._view.board(now)
-        best = next((row for row in board.rows if row.entry.key == board.best), None)
-        return best if best is not None and best.entry.key != trial.key and math.isfinite(best.low) else None
+        """The best trial so far with this one's batch size and page cache, if there is one besides `trial`.
+
+        Another batch size is another question: what loads best at this one is worth its full time.
+        """
+        mine = next(e for e in now.entries if e.key == trial.key)
+        alike = (mine.batch_size, mine.page_cache)
+        rows = (r for r in self._view.board(now).rows if r.rank is not None)
+        best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
+        return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
 
     def _patience_s(self, now: Standing) -> float:
         """See `PATIENCE_S`."""
@@ -243,7 +265,7 @@ def _cannot_win(how: str, blocks: NDArray[np.float64], best: Row) -> str:
     so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
     return (
         f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
-        f"{formats.number(best.low)}"
+        f"{formats.number(best.within_low)}"
     )
 
 

@@ -126,11 +126,6 @@ class OverlappedStorage:
             if storage is not None:
                 storage.close()
 
-    @property
-    def on_copy(self) -> bool:
-        """Whether this process reads from the copy by now."""
-        return self._local is not None
-
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._current(), name)(*args, **kwargs)
 

@@ -24,6 +24,7 @@ CLASSES: dict[str, str] = {
 def add_storage(draft: Draft) -> None:
     """The user's data, made into what the strategy reads."""
     config, storage = draft.config, draft.config.storage or ""
+    draft.blanks["ONLY_JPEG"] = ONLY_JPEG if config.decoder == "simplejpeg" else ""
     if draft.form == "encoded":
         draft.names.append("source_folder")
     elif storage != "imagefolder":
@@ -37,9 +38,10 @@ def add_storage(draft: Draft) -> None:
     if draft.form == "encoded":
         _add_decoder(draft, config.decoder or "", random=config.augment == "cpu" and draft.info.kind == "jpeg")
     if prepared:
-        draft.names.append(f"prepare_{prepared}")
+        draft.names += ["prepared", f"prepare_{prepared}"]
         draft.path = "prepare(data)"
-        draft.blanks["OR_SIZE"] = " or SIZE" if draft.folder and draft.form != "encoded" else ""
+        # What has another SIZE is another file.
+        draft.blanks["OF_SIZE"] = ".{SIZE}" if draft.folder and draft.form != "encoded" else ""
     _add_location(draft)
     if draft.form == "samples":
         _add_samples(draft)
@@ -57,6 +59,8 @@ def add_storage(draft: Draft) -> None:
         draft.storage = f"Cached({draft.storage})"
     if draft.form == "encoded":
         draft.names.append("decoded")
+        paths = "self.files.files.paths" if config.cache_mb else "self.files.paths"
+        draft.blanks["WHICH"] = f"{paths}[index]" if storage == "files" else 'f"image {index}"'
         draft.storage = f"Decoded({draft.storage})"
     if config.augment == "cpu" and (draft.form == "pixels" or draft.info.kind == "idx"):
         draft.names.append("augmented")
@@ -167,6 +171,12 @@ def _add_dali_source(draft: Draft) -> None:
     draft.blanks["DALI_IMAGES"] = DALI_RANDOM if crop else DALI_CENTRE
 
 
+ONLY_JPEG = """others = [p for p, _ in folder.samples if not p.lower().endswith((".jpg", ".jpeg"))]
+if others:
+    raise SystemExit(
+        f"{others[0]}: not a JPEG file, and simplejpeg decodes no others; "
+        f"convert or move it ({len(others)} such files)"
+    )"""
 DALI_RANDOM = """images = fn.decoders.image_random_crop(
     encoded,
     device=device,

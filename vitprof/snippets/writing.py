@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
+from vitprof.accelerators import is_simulated
 from vitprof.catalog import dataset_info
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError
@@ -26,8 +27,8 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
 
     It stands on its own: PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a
     stand-in for the user's model, `python script.py --demo` does so on a little random data. `found` is what was
-    measured, in a sentence, and `run_id` the run it was measured in; both are said in the head. Raises `ConfigError`
-    for a config that cannot run, or that there is no script for.
+    measured, such as "1,234 samples/s in steady state", and `run_id` the run it was measured in; both are said in the
+    head. Raises `ConfigError` for a config that cannot run, or that there is no script for.
     """
     config = resolve(config)
     _refuse(config)
@@ -91,6 +92,7 @@ def _constants(draft: Draft, body: str) -> str:
         ("PREFETCH", str(config.prefetch_factor), "batches kept ready" + _by_each(config)),
         ("CACHE_MB", f"{config.cache_mb or 0:g}", "memory for part of the set"),
         ("BLOCK", str(BLOCK), "neighbours that stay together when the order is shuffled"),
+        ("PREPARED", "None", "a folder on a fast local disk; None: what is made lies beside DATA"),
         (
             "LOCAL",
             'Path(tempfile.gettempdir(), f"staged-{os.getuid()}")',
@@ -112,10 +114,12 @@ def _head(draft: Draft, found: str, run_id: int | None) -> str:
     transfer = TRANSFERS[config.transfer or ""].title
     copies = {"ram-disk": "copied to a RAM disk", "staged": "copied to the local disk first"}
     where = copies.get(config.location or "", "")
-    measured = f": {found.strip().rstrip('.')}" if found.strip() else ""
+    on = f"the data set {config.dataset}"
+    measured = f"measured on {on}: {found.strip().rstrip('.')}" if found.strip() else f"with settings for {on}"
+    if found.strip() and is_simulated(config.device):
+        measured += f", on a simulated device ({config.device}): no real one was there"
     told = [
-        f"{made}: strategy {plan.name} ({', '.join(filter(None, (storage, where, loader, transfer)))}), "
-        f"found on the data set {config.dataset}{measured}."
+        f"{made}: strategy {plan.name} ({', '.join(filter(None, (storage, where, loader, transfer)))}), {measured}."
     ]
     if config.location == "slow-drive":
         told.append("vitprof held the drive back to imitate a slow one; this script reads DATA wherever it lies.")

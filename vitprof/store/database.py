@@ -72,9 +72,7 @@ class Database:
             raise
 
     def _create_tables(self) -> None:
-        with self.transaction() as db:
-            if db.dialect.name == "sqlite":
-                db.exec_driver_sql("BEGIN IMMEDIATE")  # two programs may open a new store at the same moment
+        with self.writing() as db:  # two programs may open a new store at the same moment
             found = None
             if sa.inspect(db).has_table(versions.name):
                 found = db.execute(sa.select(versions.c.version)).scalar()
@@ -98,6 +96,15 @@ class Database:
                 yield connection
         except sa.exc.DBAPIError as error:
             raise StoreError(f"the run store {self.url} failed: {error.orig}") from error
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that has its turn to write from the start: in SQLite nobody changes what it reads, elsewhere
+        that takes `with_for_update`. Raises `StoreError`."""
+        with self.transaction() as db:
+            if db.dialect.name == "sqlite":
+                db.exec_driver_sql("BEGIN IMMEDIATE")
+            yield db
 
     def close(self) -> None:
         self._engine.dispose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -119,36 +119,44 @@ class RunStore(Listing, SeriesStore):
 
     def rename(self, run_id: int, name: str) -> None:
         """Give a run another name, 1 to 200 characters. Raises `StoreError`."""
-        name = _text("name", name, MAX_NAME)
-        if not name:
-            raise StoreError("name: a run needs one; give 1 to 200 characters")
-        self._change(run_id, name=name)
+        self.edit(run_id, name=name)
 
     def annotate(self, run_id: int, note: str) -> None:
         """Set the run's note, "" for none. Raises `StoreError`."""
-        self._change(run_id, note=_text("note", note, MAX_NOTE))
+        self.edit(run_id, note=note)
 
-    def _change(self, run_id: int, **values: Any) -> None:
+    def tag(self, run_id: int, tags: Iterable[str]) -> None:
+        """Replace the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
+        self.edit(run_id, tags=tags)
+
+    def edit(
+        self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
+    ) -> None:
+        """Set what is given: all of it, or nothing. Raises `StoreError`, see `rename`, `annotate` and `tag`."""
+        values: dict[str, str] = {}
+        if name is not None:
+            values["name"] = _text("name", name, MAX_NAME)
+            if not values["name"]:
+                raise StoreError("name: a run needs one; give 1 to 200 characters")
+        if note is not None:
+            values["note"] = _text("note", note, MAX_NOTE)
+        kept = None if tags is None else {_text("tag", t, MAX_TAG) for t in tags}
+        if kept is not None and any(not t or "," in t for t in kept):
+            raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
         with self.transaction() as db:
-            if not db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values)).rowcount:
+            if db.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
                 raise StoreError(f"there is no run {run_id} any more")
+            if values:
+                db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
+            if kept is not None:
+                db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
+                _set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
         """The run's tags, sorted."""
         query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
-
-    def tag(self, run_id: int, tags: Iterable[str]) -> None:
-        """Replace the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
-        kept = {_text("tag", t, MAX_TAG) for t in tags}
-        if any(not t or "," in t for t in kept):
-            raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
-        with self.transaction() as db:
-            if db.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
-                raise StoreError(f"there is no run {run_id} any more")
-            db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
-            _set_tags(db, run_id, kept)
 
     # the end of a run
 
@@ -181,10 +189,14 @@ class RunStore(Listing, SeriesStore):
                     db.execute(sa.delete(runs).where(runs.c.id == each))
                 db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
 
-    def mark_interrupted(self) -> list[int]:
-        """Mark live runs of this machine whose owner process is gone as "interrupted"; their ids."""
-        live = self.runs(LIVE_STATUSES)
-        gone = [run for run in live if not is_alive(run.owner_host, run.owner_pid, run.owner_started)]
+    def mark_interrupted(self, given_up: Collection[int] = ()) -> list[int]:
+        """Mark live runs of this machine whose owner process is gone as "interrupted"; their ids.
+
+        Of another machine's runs that cannot be told: of these only `given_up`, of which a person says so.
+        """
+        live, here = self.runs(LIVE_STATUSES), this_program()[0]
+        told = {run.id for run in live if run.id in given_up and run.owner_host != here}
+        gone = [r for r in live if r.id in told or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]
         marked = []
         error = "the program that ran it ended without finishing the run"
         with self.transaction() as db:

@@ -15,6 +15,7 @@ from vitprof.tournaments.stored import (
     create_tournament,
     delete_tournament,
     list_tournaments,
+    release,
     set_status,
     tournament,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "list_tournaments",
     "plan",
     "read_role",
+    "release",
     "role_of",
     "schedule",
     "set_status",

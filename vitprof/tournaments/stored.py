@@ -10,6 +10,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
+from vitprof.records import LIVE_STATUSES
 from vitprof.store import MAX_ID, MAX_NAME, RunStore, runs, tournaments
 from vitprof.store.owner import is_alive, this_program
 from vitprof.tournaments.planning import plan
@@ -40,6 +41,8 @@ class StoredTournament:
     """Whether a program that is alive works on it. Of another machine's that cannot be told: then yes."""
     holder_pid: int | None = None
     """That program's process."""
+    holder_host: str = ""
+    """The machine, or the container, that it was begun on, where that is another one; "" where it is this one."""
 
     @property
     def group_key(self) -> str:
@@ -93,20 +96,28 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
     """Set the status, and what else `state` changes. One that was deleted meanwhile stays deleted."""
-    with store.transaction() as db:
-        kept = db.execute(sa.select(tournaments.c.state).where(tournaments.c.id == tournament_id)).scalar()
+    with store.writing() as db:  # two threads, such as a runner and a page, may each change a part of the state
+        kept = db.execute(_state_of(tournament_id)).scalar()
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
         db.execute(changed.values(status=status, state={**(kept or {}), **state}))
+
+
+def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
+    return sa.select(tournaments.c.state).where(tournaments.c.id == tournament_id).with_for_update()
 
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     """Take a tournament for this process and set it running. Raises `JobError` where another program works on it."""
     now = tournament(store, tournament_id)
+    if now.held and now.holder_host:
+        raise JobError(
+            f"tournament {tournament_id} is at work on another machine ({now.holder_host}, process {now.holder_pid}); "
+            "stop it there, or take it over if that machine is gone (--take-over, or the button on its page)"
+        )
     if now.held:
         raise JobError(f"tournament {tournament_id} is at work already (process {now.holder_pid}); stop it there first")
-    with store.transaction() as db:
-        state = db.execute(sa.select(tournaments.c.state).where(tournaments.c.id == tournament_id)).scalar() or {}
-        state = dict(state)
+    with store.writing() as db:
+        state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
         before = state.get("owner") or {}
         pid = tournaments.c.state["owner"]["pid"].as_integer()
         owner = dict(zip(("host", "pid", "started"), this_program(), strict=True))
@@ -121,10 +132,32 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     return tournament(store, tournament_id)
 
 
+def release(store: RunStore, tournament_id: int) -> None:
+    """Take a tournament, with its runs, from the machine that began it: a person says that it is gone.
+
+    Whether a program of another machine is alive cannot be told, and a container has another name each time it is
+    started. Raises `JobError` where the program is one of this machine and alive.
+    """
+    now = tournament(store, tournament_id)
+    if not now.held:
+        return
+    if not now.holder_host:
+        raise JobError(f"tournament {tournament_id} is at work here (process {now.holder_pid}); stop it there first")
+    gone = {"status": "interrupted", "stage": "", "error": f"taken over from {now.holder_host}"}
+    with store.transaction() as db:
+        mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
+        db.execute(sa.update(runs).where(*mine, runs.c.status.in_(LIVE_STATUSES)).values(**gone))
+    set_status(store, tournament_id, "paused", owner=None, note=f"taken over from {now.holder_host}")
+
+
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Delete a tournament with its runs. Raises `StoreError` where it is at work."""
-    if tournament(store, tournament_id).held:
-        raise StoreError(f"tournament {tournament_id} is at work; stop it first")
+    now = tournament(store, tournament_id)
+    if now.held:
+        where = f" on another machine ({now.holder_host})" if now.holder_host else ""
+        raise StoreError(
+            f"tournament {tournament_id} is at work{where}; stop it{' or take it over' if where else ''} first"
+        )
     store.mark_interrupted()
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(runs.c.group_key == f"{GROUP}{tournament_id}")).scalars())
@@ -159,4 +192,5 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
         note=note,
         held=held,
         holder_pid=owner.get("pid") if held else None,
+        holder_host=owner["host"] if held and owner["host"] != this_program()[0] else "",
     )

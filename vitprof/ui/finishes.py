@@ -1,6 +1,6 @@
 """A word when what a person started or watched has finished, once, on whichever page they are by then.
 
-Looked at on every run of app.py; no page asks on purpose.
+Looked at on every run of app.py, and by a small fragment where the page does not draw itself again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ ICONS = {
     "failed": ":material/error:",
     "interrupted": ":material/error:",
 }
+LOOK_S = 3.0
+"""How often a page that stands still looks whether something has ended."""
+ASKING = "a dialog is open"
+"""Set where a dialog is opened: drawing the page again would close it, and lose what was typed."""
 MOST = 3
 """Words at once; with more to say only the number of the others is said."""
 
@@ -48,6 +52,38 @@ def announce() -> None:
         st.toast(text, icon=icon, duration="long")
     if len(words) > MOST:
         st.toast(f"{len(words) - MOST} more have ended.")
+
+
+def keep_looking() -> None:
+    """While something is watched: look every few seconds, and draw the page once more when it has ended.
+
+    With a dialog open only the word is said. Call it after `announce`, on pages that do not draw themselves again.
+    """
+    asking = st.session_state.pop(ASKING, False)
+    if any(st.session_state.get(kind) for kind in (RUNS, GROUPS, TOURNAMENTS)):
+        st.fragment(_look, run_every=LOOK_S)(asking)
+
+
+def _look(asking: bool) -> None:
+    if asking:
+        announce()
+    elif _news():
+        st.rerun(scope="app")
+
+
+def _news() -> bool:
+    """Whether `announce` would say or forget something."""
+    runs: set[int] = st.session_state.get(RUNS, set())
+    groups: dict[str, str] = st.session_state.get(GROUPS, {})
+    held: set[int] = st.session_state.get(TOURNAMENTS, set())
+    try:
+        return (
+            any(not resources.store().run(run_id).live for run_id in runs)
+            or any(not any(run.live for run in resources.store().runs(group_key=group)) for group in groups)
+            or any(not tournament(resources.store(), number).held for number in held)
+        )
+    except VitprofError:  # deleted meanwhile
+        return True
 
 
 def _ended_runs() -> list[tuple[str, str]]:

@@ -12,9 +12,12 @@ import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.accelerators import is_simulated
+from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import LiveChart
 from vitprof.store import Series, StoredRun
+from vitprof.store.run_store import MADE_FOR_A_RUN
 from vitprof.telemetry import NO_GPU_MESSAGE
+from vitprof.tournaments import GROUP, read_role
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
 from vitprof.ui.points import PointCache
@@ -91,7 +94,7 @@ def draw_state(run: StoredRun, now: float) -> None:
     if run.status == "queued":
         st.progress(0.0, text="queued: another run has the device")
     elif run.status == "running":
-        text = STAGES.get(run.stage, run.stage) + (f": {run.message}" if run.message else "")
+        text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
         fraction = run.progress or 0.0
         if run.stage == "training" and run.training_since_s is not None and fraction > 0:
             left = (now - run.training_since_s) * (1 - fraction) / fraction
@@ -118,9 +121,18 @@ def draw_set_up(run: StoredRun) -> None:
     )
     what = f"{config.dataset}, ViT {config.model}, {config.precision} on {escaped(str(device))}, {isolation}"
     if run.group_key:
-        kind, _, parent = run.group_key.partition(":")
-        what += f". Made for the {kind} of run {parent}: {run.role}"
+        what += f". {_made_for(run)}"
     st.caption(what)
+
+
+def _made_for(run: StoredRun) -> str:
+    """What a run of a group was made for. Markdown."""
+    kind, _, number = run.group_key.partition(":")
+    if kind in MADE_FOR_A_RUN:
+        return f"Made for the {kind} of run {escaped(number)}: {escaped(run.role)}"
+    if run.group_key.startswith(GROUP):
+        return f"Trial of tournament {escaped(number)}: {escaped(key_in_words(read_role(run.role)[0]))}"
+    return f"Made to tune {escaped(run.config.strategy)}: {escaped(run.role.rpartition('#')[0] or run.role)}"
 
 
 def draw_headline(run: StoredRun, totals: Totals) -> None:

@@ -49,7 +49,7 @@ def _draw(run: StoredRun, working: bool) -> None:
         draw_progress(left, total, _say, key="predictions")
     if found:
         st.dataframe(_table(found, run), hide_index=True, width="stretch", height="content", key="predictions")
-        st.caption(f":material/target: {jobs.calibration_for(resources.store(), run).sentence}")
+        st.caption(f":material/target: {escaped(jobs.calibration_for(resources.store(), run).sentence)}")
     for line in jobs.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
     if left:

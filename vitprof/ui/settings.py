@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from typing import Any
 
 import streamlit as st
@@ -35,6 +37,8 @@ MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """What a strategy stands or falls with; the other knobs are a click away."""
 READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", *PARTS)
 """Widgets that decide what stands above them: what they were set to is known before they are drawn."""
+FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
+"""What a job gets from its data set and its model where nothing else is chosen, besides parts and knobs."""
 SHOWN_AS = "shown as"
 
 
@@ -45,16 +49,30 @@ def use(strategy: str, dataset: str, n_images: int | None) -> None:
 
 
 def use_config(config: RunConfig) -> None:
-    """Put a whole job, as a run was or would be, into this session's settings. Call it before they are drawn."""
+    """Put a whole job, as a run was or would be, into this session's settings. Call it before they are drawn.
+
+    What the job would have by itself is left to itself, so that it changes along with strategy, data set and model.
+    """
     values = settings()
-    given = config.to_dict()
+    given = _chosen(config).to_dict()
     budget = next(name for name in BUDGETS if given[name] is not None)
     values.update({name: value for name, value in given.items() if name not in BUDGETS})
     values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
-    own = STRATEGIES[config.strategy].combination(dataset_info(config.dataset, config.n_images))
-    values.update({kind: None for kind in PARTS if given[kind] == getattr(own, kind)})
     for name in (*FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
         st.session_state.pop(f"set-{name}", None)
+
+
+def _chosen(config: RunConfig) -> RunConfig:
+    """`config` without what `resolve` puts in by itself."""
+    try:
+        whole = resolve(config)
+    except ConfigError:  # the form says what is wrong
+        return config
+    for name in (*PARTS, *KNOBS, *FILLED_IN):
+        with contextlib.suppress(ConfigError):
+            without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
+            config = without if resolve(without) == whole else config
+    return config
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import ParamSpec
 
@@ -12,10 +13,16 @@ from vitprof.errors import VitprofError
 
 P = ParamSpec("P")
 
+SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
+"""The colon that begins `:smile:`, `:streamlit:` or `:material/home:`. Streamlit looks for these in the text that
+Markdown has made, where a backslash no longer protects them; a word joiner, which has no width, does."""
+WORD_JOINER = "\u2060"
+
 
 def escaped(text: str) -> str:
-    """`text` in Markdown without becoming Markdown."""
-    return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~" else c for c in text)
+    """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon or emoji."""
+    text = SHORTCODE.sub(":" + WORD_JOINER, text)
+    return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~&" else c for c in text)
 
 
 def rough_time(seconds: float) -> str:

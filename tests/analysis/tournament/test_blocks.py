@@ -18,8 +18,18 @@ def test_blocks_make_up_all_steady_steps() -> None:
     seconds = rng.uniform(0.5, 1.5, 207)
     rates = block_rates(steps(seconds, np.full(207, 8.0)))
     assert len(rates) == 20
-    assert rates[0] == pytest.approx(10 * 8 / seconds[2:12].sum())
-    assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum(), rel=0.01)
+    assert rates[0] == pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4))
+    assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum())
+
+
+def test_their_mean_is_samples_over_time_with_few_steps_and_uneven_batches() -> None:
+    seconds = np.full(29, 0.1)
+    seconds[[6, 13, 28]] = 2.0  # stalls
+    samples = np.full(29, 8.0)
+    samples[[10, 28]] = 3.0  # the last batch of an epoch
+    rates = block_rates(steps(seconds, samples))
+    assert len(rates) == 20
+    assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
 
 
 def test_few_steps_and_steps_without_a_time() -> None:

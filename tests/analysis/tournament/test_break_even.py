@@ -24,8 +24,8 @@ def of(
 @given(st.floats(200, 5000), st.floats(0, 500), st.floats(0, 500))
 def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepare: float) -> None:
     made = [
-        entry("base", 1000, prepare_s=base_prepare, noise=0, runs=1),
-        entry("a", per_s, noise=0, prepare_s=extra, runs=1),
+        entry("base", 1000, prepare_s=base_prepare, noise=0, runs=2),
+        entry("a", per_s, noise=0, prepare_s=extra, runs=2),
     ]
     board = leaderboard(made, baseline=made[0].key, n_train=6000)
     (found,) = break_even(board)
@@ -79,6 +79,12 @@ def test_a_tie_pays_for_nothing() -> None:
     assert found.high == math.inf
     assert "ties in speed" in of(1000).sentence
     assert "saves 50.0 s" in of(1000, base_prepare=50.0).sentence
+
+
+def test_of_one_run_it_is_not_known() -> None:
+    made = [entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0)]
+    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=6000))
+    assert found.sentence.startswith("not known: too few runs")
 
 
 def test_without_a_baselines_epoch_there_is_none() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament import cannot_win
+from vitprof.analysis.tournament import EARLIEST, block_rates, cannot_win
 
 
 def looks(rates: np.ndarray, best_low: float) -> bool:
@@ -47,3 +47,23 @@ def test_without_a_best_nothing_is_cut(best_low: float) -> None:
     assert not cannot_win(np.full(40, 10.0), best_low)
     assert not cannot_win(np.empty(0), best_low)
     assert not cannot_win(np.full(4, 10.0), 1000.0, n_min=2)
+
+
+def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0) -> bool:
+    """Whether a run as fast as the best's lower bound is cut at any look; its steps are blocked anew at each."""
+    n, rng = 400, np.random.default_rng(seed)
+    shocks = rng.normal(0, noise * math.sqrt(1 - alike**2), n)
+    walk = [rng.normal(0, noise)]
+    for shock in shocks[1:]:
+        walk.append(alike * walk[-1] + shock)
+    seconds = 1e-2 * np.exp(np.array(walk) + drift * np.linspace(1, -1, n))
+    steps = {"step_s": seconds, "samples": np.full(n, 64.0), "epoch": np.zeros(n), "warmup": np.zeros(n)}
+    best = 64 * n / seconds.sum()
+    looks_at = range(int(EARLIEST * n), n, 25)
+    return any(cannot_win(block_rates({k: v[:m] for k, v in steps.items()}), best) for m in looks_at)
+
+
+@pytest.mark.parametrize("drift", [0.1, -0.1])
+def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
+    assert sum(cut_while_running(seed, drift=drift) for seed in range(60)) <= 2
+    assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(60)) <= 2

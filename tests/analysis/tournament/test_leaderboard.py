@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tournament_entries import entry
 
-from vitprof.analysis.tournament import Entry, leaderboard
+from vitprof.analysis.tournament import Entry, in_words, key_in_words, leaderboard
 
 
 def test_two_alike_tie_and_ten_percent_do_not() -> None:
@@ -115,7 +115,7 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     )
 
 
-def test_without_an_interval_nothing_is_told_apart() -> None:
+def test_too_few_steps_give_a_figure_and_no_claims() -> None:
     few = [
         dataclasses.replace(
             e, outcomes=(dataclasses.replace(e.outcomes[0], blocks_per_s=e.outcomes[0].blocks_per_s[:3]),)
@@ -125,7 +125,23 @@ def test_without_an_interval_nothing_is_told_apart() -> None:
     row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
     assert math.isnan(row.speed_up_low)
-    assert row.tie
+    assert math.isnan(row.low)
+    assert row.rank == 1
+    assert row.too_few == 3
+    assert row.untold
+    assert not row.tie
+
+
+def test_of_a_baseline_with_too_few_steps_no_speed_up_is_claimed() -> None:
+    base = entry("base", 1000)
+    base = dataclasses.replace(
+        base, outcomes=(dataclasses.replace(base.outcomes[0], blocks_per_s=base.outcomes[0].blocks_per_s[:19]),)
+    )
+    board = leaderboard([base, entry("a", 2000)], baseline=BASE, n_train=0)
+    assert [row.too_few for row in board.rows] == [None, 19]
+    assert board.rows[0].untold
+    assert math.isfinite(board.rows[0].low)
+    assert not any(row.tie or row.ties_with_best for row in board.rows)
 
 
 def test_alike_to_the_last_digit_is_a_tie_and_a_known_difference_is_none() -> None:
@@ -176,3 +192,23 @@ def test_keys_are_checked(keys: tuple[str, ...], baseline: str) -> None:
     made: list[Entry] = [entry(key, 1) for key in keys]
     with pytest.raises(ValueError, match=r"same key|none of"):
         leaderboard(made, baseline=baseline, n_train=0)
+
+
+def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
+    board = leaderboard([entry("base", 1000, runs=1), entry("a", 2000, runs=1)], baseline=BASE, n_train=600)
+    for row in board.rows:
+        assert math.isnan(row.low)
+        assert math.isnan(row.epoch_high)
+        assert not row.tie
+        assert 0.95 < row.within_low / row.samples_per_s < 1
+    quick, base = board.rows
+    assert math.isnan(quick.speed_up_low)
+    assert quick.untold
+    assert (quick.standing, base.standing) == ("fastest", "not known")
+    assert (quick.too_few, base.ties_with_best) == (None, False)
+
+
+def test_the_slow_drive_says_that_it_is_one() -> None:
+    assert in_words(entry("staged", 1)) == "staged (throttled), batch 64"
+    assert key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
+    assert in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")

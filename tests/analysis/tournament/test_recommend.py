@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
 from tournament_entries import entry
 
 from vitprof.analysis.tournament import Entry, Recommendation, leaderboard, recommend
@@ -37,7 +39,11 @@ def test_of_those_that_tie_the_cheapest() -> None:
     assert found.key == few.key
     assert set(found.ties) == {ram.key, disk.key, many.key}
     assert "cannot be told from" in found.sentence
-    for words in ("memory (1.00 GiB against up to 8.00 GiB)", "disk (0 B against up to 5.00 GiB)", "workers (2"):
+    for words in (
+        "memory (1.05 GiB against up to 8.00 GiB)",
+        "disk (0 B against up to 5.00 GiB)",
+        "workers (2 against up to 8)",
+    ):
         assert words in found.sentence
     assert "base" not in found.sentence.partition("cannot be told")[2]
 
@@ -54,7 +60,32 @@ def test_alike_in_all_costs_the_faster_and_unknown_costs_last() -> None:
 def test_the_baseline_is_kept_where_nothing_is_faster() -> None:
     found = of(entry("base", 1000), entry("a", 500))
     assert found.sentence.startswith("Keep base, batch 64, the baseline, at ")
-    assert "nothing that was tried is faster" in found.sentence
+    assert "nothing that was tried was clearly faster" in found.sentence
+
+
+def test_the_baseline_is_kept_where_it_costs_no_more() -> None:
+    mib = 2.0**20
+    base, slim = (entry(n, 4000, seed=s, rss_peak_bytes=r * mib) for n, s, r in (("base", 0, 812), ("slim", 1, 767)))
+    found = of(base, slim)
+    assert found.key == base.key
+    assert found.sentence.startswith("Keep base, batch 64")
+    assert "memory" not in found.sentence
+    large = entry("large", 4000, seed=2, rss_peak_bytes=3000 * mib)
+    assert "saves memory (812 MiB against up to 2.93 GiB)" in of(base, slim, large).sentence
+    less = entry("less", 4000, seed=3, rss_peak_bytes=400 * mib)
+    assert of(base, less).key == less.key
+
+
+def test_too_few_steps_are_told_instead() -> None:
+    a = entry("a", 4000, runs=1)
+    a = dataclasses.replace(a, outcomes=(dataclasses.replace(a.outcomes[0], blocks_per_s=np.full(5, 4000.0)),))
+    found = of(entry("base", 1000), a)
+    assert found.key is None
+    assert found.sentence.startswith("5 steady steps of a, batch 64, the fastest so far, are too few: give trials more")
+    slow = dataclasses.replace(a, outcomes=(dataclasses.replace(a.outcomes[0], blocks_per_s=np.full(5, 100.0)),))
+    found = of(entry("base", 1000), slow)
+    assert found.key == "base/b64/w-/as-is"
+    assert "Too few steady steps to compare a, batch 64" in found.sentence
 
 
 def test_what_a_reader_has_to_know() -> None:
@@ -64,6 +95,62 @@ def test_what_a_reader_has_to_know() -> None:
     assert "With one run of a setting" in found.sentence
     lost = of(entry("base", 1000, runs=0), entry("a", 4000))
     assert "no figures to compare with" in lost.sentence
+
+
+def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
+    cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
+    slow = entry("b", 900, page_cache="cold")
+    board = leaderboard([cold, warm, slow], baseline=cold.key, n_train=0)
+    assert board.best == cold.key
+    assert [row.standing for row in board.rows] == ["fastest", "fastest", "slower"]
+    found = of(cold, warm, slow)
+    assert found.key == cold.key
+    assert found.ties == ()
+    assert "Only settings with the page cache cold were weighed" in found.sentence
+    assert "weighed" not in of(cold, slow).sentence
+
+
+def test_the_order_of_samples_is_told() -> None:
+    base = entry("base", 1000)
+    whole = dataclasses.replace(entry("whole", 4000), shuffle="none")
+    found = of(base, whole)
+    assert found.key == whole.key
+    assert "It does not shuffle, which can cost accuracy; the fastest that shuffles all is base" in found.sentence
+    costly = entry("costly", 4000, rss_peak_bytes=9 * GIB)
+    assert "shuffle" not in of(base, costly).sentence
+    found = of(base, whole, costly)
+    assert found.key == costly.key
+    assert found.ties == (whole.key,)
+    assert "As fast, but whole, batch 64 does not shuffle all samples" in found.sentence
+    blocks = dataclasses.replace(whole, shuffle="block")
+    assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
+
+
+def test_the_cost_that_is_told_is_the_chosen_ones_own() -> None:
+    a = entry("a", 4000, rss_peak_bytes=GIB, prepare_s=100.0)
+    b = entry("b", 4000, rss_peak_bytes=1.09 * GIB)
+    c = entry("c", 4000, rss_peak_bytes=3 * GIB)
+    found = of(entry("base", 1000), a, b, c)
+    assert found.key == b.key
+    assert "memory (1.09 GiB against up to 3.00 GiB)" in found.sentence
+
+
+def test_kept_only_where_nothing_is_faster_for_sure() -> None:
+    kept = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        shared = rng.normal(0, 0.03, 3)
+        made = [
+            entry("base", 1000, seed=seed, moments=shared),
+            entry("best", 1040, seed=seed, moments=rng.normal(0, 0.03, 3), rss_peak_bytes=9 * GIB),
+            entry("mid", 1030, seed=seed, moments=shared, rss_peak_bytes=9 * GIB),
+        ]
+        board = leaderboard(made, baseline=made[0].key, n_train=0)
+        faster = [row for row in board.rows if row.speed_up_low > 1 and not row.tie and row.key != board.baseline]
+        found = of(*made)
+        kept += found.sentence.startswith("Keep")
+        assert not (found.sentence.startswith("Keep") and faster)
+    assert kept < 40
 
 
 def test_failed_settings_are_never_recommended() -> None:

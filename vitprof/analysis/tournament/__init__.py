@@ -3,15 +3,26 @@
 from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, ArticleTable, article_table
 from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
-from vitprof.analysis.tournament.early import cannot_win
-from vitprof.analysis.tournament.entries import OUT, Entry, Outcome, Status, in_words, key_in_words, trial_key
+from vitprof.analysis.tournament.early import EARLIEST, cannot_win
+from vitprof.analysis.tournament.entries import (
+    OUT,
+    THROTTLED,
+    Entry,
+    Outcome,
+    Status,
+    in_words,
+    key_in_words,
+    trial_key,
+)
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
 from vitprof.analysis.tournament.leaderboard import Leaderboard, Row, leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 
 __all__ = [
+    "EARLIEST",
     "OUT",
+    "THROTTLED",
     "ArticleCell",
     "ArticleLine",
     "ArticleTable",

@@ -14,15 +14,15 @@ from vitprof.analysis.tournament.entries import Floats
 def block_rates(steps: Mapping[str, Floats]) -> Floats:
     """samples/s of up to 20 blocks of neighbouring steady steps, in order. (n,) float64; empty without steady steps.
 
-    `steps` are the (m,) columns of a run's steps. The blocks are those of `analysis.bootstrap`: alike in the number of
-    steps, give or take one; with fewer than 20 steady steps each is a block.
+    `steps` are the (m,) columns of a run's steps. All blocks have the same number of samples, so that their harmonic
+    mean is samples over time of all steady steps; a step that lies across a border counts for both by its share. With
+    fewer than 20 steady steps of one batch size each is a block.
     """
-    steady = steady_state(steps) & np.isfinite(steps["step_s"])
+    steady = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     seconds, samples = steps["step_s"][steady], steps["samples"][steady]
     n = min(BOOTSTRAP_BLOCKS, len(seconds))
     if not n:
         return np.empty(0)
-    edges = np.linspace(0, len(seconds), n + 1).astype(int)[:-1]
-    took, made = np.add.reduceat(seconds, edges), np.add.reduceat(samples, edges)
-    usable = (took > 0) & (made > 0)
-    return np.asarray(made[usable] / took[usable], dtype=np.float64)
+    made, passed = (np.concatenate([[0.0], np.cumsum(values)]) for values in (samples, seconds))
+    took = np.diff(np.interp(np.linspace(0, made[-1], n + 1), made, passed))
+    return np.asarray(made[-1] / n / took[took > 0], dtype=np.float64)

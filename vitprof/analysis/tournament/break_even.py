@@ -32,7 +32,8 @@ def setup_s(row: Row) -> float:
     """Seconds before a training's first epoch that the setting costs once: building its storage, and staging.
 
     Staging is done at the start of each run, so it counts at each training; 0 where nothing is staged. Building is
-    counted in full, though it is needed only once for a data set. NaN where that time is not known.
+    counted in full, though it is needed only once for a data set. NaN where that time is not known. What each start of
+    a run costs besides is left out: opening files, and reading a set into memory.
     """
     staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
@@ -76,6 +77,8 @@ def _sentence(row: Row, extra: float, gain: float, found: tuple[float, float, fl
     cost = formats.seconds(abs(extra))
     if math.isnan(epochs):
         return "not known: the time of its preparation was not measured"
+    if row.untold:
+        return "not known: too few runs or steady steps to tell its speed-up"
     if row.tie:
         if extra > 0:
             return f"cannot be said to pay for its preparation ({cost}): its speed ties with the baseline's"
@@ -90,7 +93,7 @@ def _sentence(row: Row, extra: float, gain: float, found: tuple[float, float, fl
             f" and costs {cost} of preparation more" if extra else ""
         )
     if epochs == 0:
-        return "faster from the first epoch on: no preparation to pay for"
+        return "faster from the first epoch on: no preparation to pay for (reading the set in at each start left out)"
     spread = ""
     if math.isfinite(low) and (_whole(low), _whole(high)) != (_whole(epochs), _whole(epochs)):
         spread = f" ({_whole(low):,} to {f'{_whole(high):,}' if math.isfinite(high) else 'never'})"

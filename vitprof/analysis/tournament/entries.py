@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.records import RunSummary
+from vitprof.strategies import STRATEGIES
 
 Floats = NDArray[np.float64]
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
@@ -53,6 +54,14 @@ class Entry:
     """Room of its storage on disk; NaN where not known."""
     ram_bytes: float
     """RAM disk and memory of the samples that it keeps; NaN where not known."""
+    shuffle: str = "full"
+    """Order of an epoch: full, block or none (`RunConfig.shuffle`)."""
+    throttled: bool = False
+    """Whether it reads from the imitated slow drive, or is staged from it."""
+
+
+THROTTLED = ("slow-drive", "staged")
+"""Locations (`vitprof.parts.LOCATIONS`) that read from the imitated slow drive: wherever they appear it is said."""
 
 
 def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str) -> str:
@@ -62,7 +71,8 @@ def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: s
 
 def in_words(entry: Entry, *, batch: bool = True) -> str:
     """The setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if asked."""
-    return _in_words(entry.strategy, entry.batch_size if batch else None, entry.workers, entry.page_cache)
+    batch_size = entry.batch_size if batch else None
+    return _in_words(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
@@ -75,8 +85,12 @@ def key_in_words(key: str) -> str:
         return key
 
 
-def _in_words(strategy: str, batch_size: int | None, workers: int | None, page_cache: str) -> str:
-    parts = [strategy]
+def _in_words(
+    strategy: str, batch_size: int | None, workers: int | None, page_cache: str, *, throttled: bool = False
+) -> str:
+    known = STRATEGIES.get(strategy)
+    throttled = throttled or (known is not None and known.location in THROTTLED)
+    parts = [f"{strategy} (throttled)" if throttled else strategy]
     if batch_size is not None:
         parts.append(f"batch {batch_size:,}")
     if workers is not None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.headroom import ROUNDING
 from vitprof.analysis.tournament.entries import OUT, Entry
-from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable
+from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
 from vitprof.records import RunSummary
+
+MIN_STEPS = 20
+"""Steady steps of all rounds together: with fewer no interval is given and no tie or difference claimed (DESIGN 5)."""
+Standing = Literal["", "fastest", "tie", "slower", "not known"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Row:
     samples_per_s: float
     """Geometric mean over the runs; NaN without figures, as all that follows."""
     low: float
-    """Lower end of its 95% interval."""
+    """Lower end of its 95% interval; NaN where it is not known how much runs differ, after one round of all."""
     high: float
     """Upper end."""
     speed_up: float
@@ -37,7 +42,7 @@ class Row:
     tie: bool
     """Whether the interval of the speed-up contains 1: no difference can be told. False for the baseline itself."""
     ties_with_best: bool
-    """Whether no difference from the best can be told. False for the best itself."""
+    """Whether no difference from the best of its page cache can be told. False for the best itself."""
     epoch_s: float
     epoch_low: float
     epoch_high: float
@@ -49,6 +54,17 @@ class Row:
     """Mean share of the steady time that the device did not compute."""
     rss_bytes: float
     """Highest resident memory of any run's processes."""
+    too_few: int | None = None
+    """Its steady steps where they are fewer than `MIN_STEPS`: too few for an interval; else None."""
+    standing: Standing = ""
+    """Against the fastest of its page cache, whose states are different experiments; "" for what is not ranked."""
+    within_low: float = math.nan
+    """Lower end of the interval that blocks within its runs give, samples/s; known after one round too."""
+
+    @property
+    def untold(self) -> bool:
+        """Whether nothing can be said of its speed-up but the figure: runs or steps, or the baseline's, are too few."""
+        return math.isfinite(self.speed_up) and not self.tie and not math.isfinite(self.speed_up_low)
 
     @property
     def key(self) -> str:
@@ -63,7 +79,7 @@ class Leaderboard:
     baseline: str
     """Key of the setting that the speed-ups are over."""
     best: str | None
-    """Key of the fastest setting; None while nothing is ranked."""
+    """Key of the fastest setting with the baseline's page cache, of all if none has it; None with nothing ranked."""
     n_train: int
     """Training images of an epoch; 0 where it is not known."""
 
@@ -93,11 +109,31 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     speeds = {key: throughput(runs[key], [s for k, s in own.items() if k != key]) for key in by_key}
     ranked = [key for key, e in by_key.items() if e.status not in OUT and math.isfinite(speeds[key].value)]
     ranked.sort(key=lambda key: (-speeds[key].value, key))
-    best = ranked[0] if ranked else None
+    caches = {key: e.page_cache for key, e in by_key.items()}
+    bests = {caches[key]: key for key in reversed(ranked)}
+    best = bests.get(caches[baseline], ranked[0] if ranked else None)
     gains = _ratios(runs, baseline)
-    to_best = _ratios(runs, best) if best else dict.fromkeys(by_key, UNKNOWN)
+    to_best = dict.fromkeys(by_key, UNKNOWN)
+    for cache, first in bests.items():
+        to_best |= _ratios({key: mine for key, mine in runs.items() if caches[key] == cache}, first)
+    few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
+    for key in by_key:
+        if key in few:
+            speeds[key] = _without_interval(speeds[key])
+        if key in few or (baseline in few and key != baseline):
+            gains[key] = _without_interval(gains[key])
     whole_epochs = all(_saw_whole_epochs(by_key[key], runs[key]) for key in ranked)
     rest = [key for key in by_key if key not in ranked]
+
+    def standing(key: str) -> Standing:
+        first = bests.get(caches[key])
+        if key not in ranked or first is None:
+            return ""
+        if key in few or first in few or (key != first and not math.isfinite(to_best[key].low)):
+            return "not known"
+        return "fastest" if key == first else "tie" if _tie(to_best[key]) else "slower"
+
+    standings = {key: standing(key) for key in by_key}
     rows = tuple(
         _row(
             ranked.index(key) + 1 if key in ranked else None,
@@ -105,8 +141,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
             runs[key],
             speeds[key],
             gains[key],
-            tie=key != baseline and _tie(gains[key]),
-            ties_with_best=key in ranked and key != best and _tie(to_best[key]),
+            tie=key != baseline and key not in few and baseline not in few and _tie(gains[key]),
+            standing=standings[key],
+            too_few=few.get(key),
             n_train=n_train,
             whole_epochs=whole_epochs,
         )
@@ -127,7 +164,17 @@ def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
 
 def _tie(gain: Interval) -> bool:
     """Whether no difference can be told: without an interval it cannot."""
-    return math.isfinite(gain.value) and not (gain.low > 1 + ROUNDING or gain.high < 1 - ROUNDING)
+    return math.isfinite(gain.low) and not (gain.low > 1 + ROUNDING or gain.high < 1 - ROUNDING)
+
+
+def _without_interval(known: Interval) -> Interval:
+    return Interval(known.value, math.nan, math.nan)
+
+
+def _n_steps(entry: Entry, runs: Rounds) -> int:
+    """Steady steps behind the figures as far as 20 of a run: with fewer each step is a block."""
+    last = {o.round: len(usable(o.blocks_per_s)) for o in entry.outcomes if o.status not in OUT}
+    return sum(n for number, n in last.items() if number in runs)
 
 
 def _counted(entry: Entry, runs: Rounds) -> list[RunSummary]:
@@ -149,7 +196,8 @@ def _row(
     gain: Interval,
     *,
     tie: bool,
-    ties_with_best: bool,
+    standing: Standing,
+    too_few: int | None,
     n_train: int,
     whole_epochs: bool,
 ) -> Row:
@@ -178,7 +226,7 @@ def _row(
         speed_up_low=gain.low,
         speed_up_high=gain.high,
         tie=tie,
-        ties_with_best=ties_with_best,
+        ties_with_best=standing == "tie",
         epoch_s=epoch_s,
         epoch_low=epoch_s * speed.value / speed.high,
         epoch_high=epoch_s * speed.value / speed.low,
@@ -186,4 +234,7 @@ def _row(
         gpu_util_pct=mean("gpu_util_pct_mean"),
         device_idle_frac=mean("device_idle_frac"),
         rss_bytes=max(known("rss_peak_bytes"), default=math.nan),
+        too_few=too_few,
+        standing=standing,
+        within_low=within_low(runs),
     )

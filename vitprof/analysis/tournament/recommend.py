@@ -12,6 +12,9 @@ from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
 
 CLEARLY = 0.10
 """A cost that is higher by less than this share is no reason to choose: a setting's memory varies by some percent."""
+FULL = "full"
+ORDERS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
+"""Of an epoch's samples, by `RunConfig.shuffle`, in words."""
 MOST_NAMED = 3
 """Settings that a sentence can list."""
 
@@ -38,7 +41,7 @@ SCALES: tuple[Scale, ...] = (
     Scale("RAM disk and kept samples", lambda row: row.entry.ram_bytes, 64 * MIB, formats.size),
     Scale("disk", lambda row: row.entry.disk_bytes, 64 * MIB, formats.size),
     Scale("preparation", lambda row: row.entry.prepare_s, 1.0, formats.seconds),
-    Scale("workers", lambda row: float(row.entry.workers or 0), 0.0, formats.number),
+    Scale("workers", lambda row: float(row.entry.workers or 0), 0.0, "{:g}".format),
 )
 """In the order in which they are asked."""
 
@@ -47,7 +50,8 @@ SCALES: tuple[Scale, ...] = (
 class Recommendation:
     """One setting, with its reason."""
 
-    key: str
+    key: str | None
+    """None where too few steps were measured to recommend anything."""
     sentence: str
     """What to use, how much faster it is, and why it and none of those that tie with it."""
     ties: tuple[str, ...]
@@ -57,6 +61,10 @@ class Recommendation:
 def recommend(board: Leaderboard) -> Recommendation | None:
     """The fastest setting, or of those that tie with it the one that costs least; None while nothing is ranked.
 
+    Where the fastest has too few steps to be compared, what to do about it instead (`Recommendation.key` is None).
+    Only settings with the baseline's page cache count: cold files are another experiment. The baseline is kept where it
+    ties, costs no more and nothing is faster than it beyond noise. Of ties, those that shuffle all samples go first.
+
     Costs in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each sorts out what
     costs clearly more than the cheapest (`Scale`); a cost that is not known counts as high. What is left is decided by
     speed. A setting with its own batch size trains differently: the sentence says so.
@@ -64,39 +72,102 @@ def recommend(board: Leaderboard) -> Recommendation | None:
     best = board.row(board.best) if board.best is not None else None
     if best is None:
         return None
-    level = [row for row in board.rows if row.rank is not None and (row is best or row.ties_with_best)]
-    chosen, reasons = _cheapest(level)
+    if best.too_few is not None:
+        return Recommendation(None, _too_few(best), ())
+    cache = best.entry.page_cache
+    ranked = [row for row in board.rows if row.rank is not None and row.entry.page_cache == cache]
+    level = [row for row in ranked if row is best or row.ties_with_best]
+    faster = [row for row in ranked if row.speed_up_low > 1 and not row.tie and row.key != board.baseline]
+    fit = [row for row in level if not faster or row.key != board.baseline] or faster
+    orderly = [row for row in fit if row.entry.shuffle == FULL] or fit
+    chosen, reasons = _cheapest(orderly, board.baseline)
     ties = tuple(row.key for row in level if row is not chosen)
-    said = [_use(chosen, board.row(board.baseline), board.baseline), *_why(chosen, best, level, reasons)]
+    said = [
+        _use(chosen, board.row(board.baseline), board.baseline),
+        *_other_caches(board, cache),
+        *_why(chosen, best, [row for row in level if row in orderly], reasons, board.baseline),
+        *_order(chosen, [row for row in fit if row not in orderly], ranked),
+    ]
     base = board.row(board.baseline)
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
         said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
+    if few := [row for row in ranked if row.too_few is not None]:
+        said.append(f"Too few steady steps to compare {_listed(few)}: give trials more steps or seconds")
     if any(row.n_runs < 2 for row in level):
         said.append("With one run of a setting it is not known how much its runs differ: repeat it to be sure")
     return Recommendation(chosen.key, " ".join(f"{sentence}." for sentence in said), ties)
 
 
-def _cheapest(level: Sequence[Row]) -> tuple[Row, list[str]]:
-    """Of settings that are equally fast, the one to take, and in which costs it beats others."""
-    left, reasons = list(level), []
+def _cheapest(level: Sequence[Row], baseline: str) -> tuple[Row, list[str]]:
+    """Of settings that are equally fast, the one to take, and in which costs it clearly beats others."""
+    left = list(level)
+    lost: list[tuple[Scale, list[Row]]] = []
     for scale in SCALES:
         costs = {row.key: scale.of(row) for row in left}
         least = min(costs.values())
         if not math.isfinite(least):
             continue
-        cheap = [row for row in left if costs[row.key] <= max(least * (1 + CLEARLY), least + scale.grain)]
-        if len(cheap) < len(left):
-            dearest = max(costs.values())
+        lost.append((scale, [row for row in left if _clearly_more(scale, costs[row.key], least)]))
+        left = [row for row in left if not _clearly_more(scale, costs[row.key], least)]
+    chosen = next((row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0))
+    reasons = []
+    for scale, rows in lost:
+        own = scale.of(chosen)
+        if beaten := [scale.of(row) for row in rows if _clearly_more(scale, scale.of(row), own)]:
+            dearest = max(beaten)
             against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
-            reasons.append(f"{scale.name} ({scale.words(least)}{against})")
-        left = cheap
-    return min(left, key=lambda row: row.rank or 0), reasons
+            reasons.append(f"{scale.name} ({scale.words(own)}{against})")
+    return chosen, reasons
+
+
+def _other_caches(board: Leaderboard, cache: str) -> list[str]:
+    if all(row.entry.page_cache == cache for row in board.rows if row.rank is not None):
+        return []
+    return [f"Only settings with the page cache {cache} were weighed: another state of it is another experiment"]
+
+
+def _order(chosen: Row, passed: Sequence[Row], ranked: Sequence[Row]) -> list[str]:
+    """What a reader has to know of the order of an epoch's samples, where it is no full shuffle."""
+    if passed:
+        do = "does" if len(passed) == 1 else "do"
+        return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
+    if chosen.entry.shuffle == FULL:
+        return []
+    said = f"It {ORDERS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
+    full = next((row for row in ranked if row.entry.shuffle == FULL), None)
+    if full is None:
+        return [said]
+    return [f"{said}; the fastest that shuffles all is {in_words(full.entry)}, {_speed(full)}"]
+
+
+def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
+    return cost > max(least * (1 + CLEARLY), least + scale.grain)
+
+
+def _too_few(row: Row) -> str:
+    n = f"{row.too_few} steady {'step' if row.too_few == 1 else 'steps'}"
+    are = "is" if row.too_few == 1 else "are"
+    return f"{n} of {in_words(row.entry)}, the fastest so far, {are} too few: give trials more steps or seconds."
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    names = [in_words(row.entry) for row in rows[:MOST_NAMED]]
+    return [*names, f"{len(rows) - MOST_NAMED} more"] if len(rows) > MOST_NAMED else names
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    *names, last = _names(rows)
+    return " and ".join(filter(None, ["; ".join(names), last]))
+
+
+def _speed(row: Row) -> str:
+    return formats.number(row.samples_per_s, "samples/s")
 
 
 def _use(chosen: Row, base: Row | None, baseline: str) -> str:
-    speed = formats.number(chosen.samples_per_s, "samples/s")
+    speed = _speed(chosen)
     if chosen.key == baseline:
-        return f"Keep {in_words(chosen.entry)}, the baseline, at {speed}: nothing that was tried is faster beyond noise"
+        return f"Keep {in_words(chosen.entry)}, the baseline, at {speed}: nothing that was tried was clearly faster"
     use = f"Use {in_words(chosen.entry)}: {speed}"
     if base is None or not math.isfinite(chosen.speed_up):
         return f"{use}; the baseline gave no figures to compare with"
@@ -107,15 +178,14 @@ def _use(chosen: Row, base: Row | None, baseline: str) -> str:
     return f"{use}, {formats.number(chosen.speed_up)} times that of {in_words(base.entry)} ({of}{tie})"
 
 
-def _why(chosen: Row, best: Row, level: Sequence[Row], reasons: Sequence[str]) -> list[str]:
+def _why(chosen: Row, best: Row, level: Sequence[Row], reasons: Sequence[str], baseline: str) -> list[str]:
     others = [row for row in level if row is not chosen]
     if not others:
         return []
-    names = [in_words(row.entry) for row in others[:MOST_NAMED]]
-    if len(others) > MOST_NAMED:
-        names.append(f"{len(others) - MOST_NAMED} more")
-    tied = " and ".join(filter(None, ["; ".join(names[:-1]), names[-1]]))
+    tied = _listed(others)
     if reasons:
-        return [f"Its speed cannot be told from that of {tied}; of these it needs least {', '.join(reasons)}"]
+        return [f"Its speed cannot be told from that of {tied}; it saves {', '.join(reasons)}"]
+    if chosen.key == baseline:
+        return [f"Its speed cannot be told from that of {tied}; none costs clearly less"]
     which = "it is the fastest by a hair" if chosen is best else "it costs no more"
     return [f"Its speed cannot be told from that of {tied}; none costs clearly less, and {which}"]

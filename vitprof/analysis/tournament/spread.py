@@ -4,8 +4,8 @@ Two sources of noise: within a run, from block to block, and between runs of one
 machine is another speed. The first is found by a bootstrap of blocks. The second cannot be: a bootstrap over two or
 three rounds covers far less than it says (Hesterberg, The American Statistician 2015, section 4.1). It is Student's t
 over the rounds, whose variance leans on that of the other settings, Smyth's moderated t (Statistical Applications in
-Genetics and Molecular Biology 2004, section 3). The wider of the two is given. All of it on logarithms: noise of a
-machine is a share of the time.
+Genetics and Molecular Biology 2004, section 3). The wider of the two is given, and none where the second is not known:
+after one round of all settings. All of it on logarithms: noise of a machine is a share of the time.
 """
 
 from __future__ import annotations
@@ -79,6 +79,13 @@ def throughput(runs: Rounds, others: Sequence[Spread] = ()) -> Interval:
     return _interval(list(runs.values()), others)
 
 
+def within_low(runs: Rounds) -> float:
+    """samples/s: the lower end of what blocks alone allow, without the noise between runs. NaN with too few blocks."""
+    if not runs:
+        return math.nan
+    return math.exp(float(np.percentile(np.mean([m.draws for m in runs.values()], axis=0), 2.5)))
+
+
 def ratio(runs: Rounds, base: Rounds, others: Sequence[Spread] = ()) -> Interval:
     """Throughput over that of `base`, paired by round; where they share no round, of the two by themselves.
 
@@ -117,9 +124,10 @@ def _interval(rounds: Sequence[Measured], others: Sequence[Spread]) -> Interval:
     value = math.fsum(m.value for m in rounds) / len(rounds)
     within = np.percentile(np.mean([m.draws for m in rounds], axis=0), [2.5, 97.5]) - value
     between = _half_width(_moderated(_spread(rounds), others), len(rounds))
-    low = float(np.fmin(within[0], -between))  # of two, the one that is known
-    high = float(np.fmax(within[1], between))
-    low, high = min(low, 0.0), max(high, 0.0)  # without noise all is rounding; NaN stays
+    if math.isnan(between):  # blocks alone cover a true value in 3 to 6 of 10 cases only
+        return Interval(math.exp(value), math.nan, math.nan)
+    low, high = float(np.fmin(within[0], -between)), float(np.fmax(within[1], between))  # fmin: of two, what is known
+    low, high = min(low, 0.0), max(high, 0.0)  # without noise all is rounding
     return Interval(math.exp(value), math.exp(value + low), math.exp(value + high))
 
 

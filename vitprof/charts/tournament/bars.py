@@ -12,6 +12,9 @@ from vitprof.analysis.tournament import Leaderboard, Row, in_words
 from vitprof.charts.style import MARGIN, axis, plain
 from vitprof.charts.tournament.shared import BASELINE, BELOW, FRONT, REST, finish, row_words
 
+TOO_FEW = "too few runs or steps to tell"
+GROUPS = {"tie": "ties with the fastest", "not known": TOO_FEW}
+
 
 def throughput_bars(board: Leaderboard) -> go.Figure:
     """samples/s of the ranked settings as bars with 95% intervals, the fastest on top, and the baseline as a line.
@@ -20,9 +23,11 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     """
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
-    groups = {"fastest": ("", FRONT), "ties with the fastest": ("/", FRONT), "slower": ("", REST)}
+    groups = {"fastest": ("", FRONT), "ties with the fastest": ("/", FRONT), "slower": ("", REST)} | {
+        TOO_FEW: (".", REST)
+    }
     for group, (hatched, colour) in groups.items():
-        rows = [row for row in ranked if _group(row, board) == group]
+        rows = [row for row in ranked if _group(row) == group]
         if not rows:
             continue
         figure.add_bar(
@@ -40,8 +45,8 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     if base is not None and math.isfinite(base.samples_per_s):
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     names = [plain(in_words(row.entry)) for row in ranked]
-    best = ranked[0] if ranked else None
-    ties = sum(row.ties_with_best for row in ranked)
+    best = board.row(board.best or "")
+    ties = sum(row.ties_with_best and row.entry.page_cache == best.entry.page_cache for row in ranked) if best else 0
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
@@ -87,8 +92,8 @@ def _intervals(rows: Sequence[Row], board: Leaderboard) -> list[go.Scatter]:
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
-def _group(row: Row, board: Leaderboard) -> str:
-    return "fastest" if row.key == board.best else "ties with the fastest" if row.ties_with_best else "slower"
+def _group(row: Row) -> str:
+    return GROUPS.get(row.standing, row.standing)
 
 
 def _bar_text(row: Row, board: Leaderboard) -> str:

@@ -65,6 +65,10 @@ def row_words(row: Row, board: Leaderboard) -> str:
     elif math.isfinite(row.speed_up):
         times = f"{formats.number(row.speed_up)}{spread_words(row.speed_up_low, row.speed_up_high, formats.number)}"
         said.append(f"{times} times the baseline{', a tie' if row.tie else ''}")
+    if row.too_few is not None:
+        said.append("too few steady steps to compare it")
+    elif row.standing == "not known":
+        said.append("too few runs to compare it")
     if row.ties_with_best:
         said.append("cannot be told from the fastest")
     if row.entry.status == "cut":

@@ -205,8 +205,3 @@ def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Ta
 
 def _percents(low: float, high: float) -> str:
     return f"{formats.percent(low)} to {formats.percent(high)}" if math.isfinite(low) else ""
-
-
-def charts_of(all_contents: Sequence[Contents]) -> list[Chart]:
-    """Every chart, in order."""
-    return [part for one in all_contents for part in one.parts if isinstance(part, Chart)]

@@ -19,6 +19,7 @@ from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
 from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
 from vitprof.ui.compare.state import choose, switch
+from vitprof.ui.compare.table import NOT_AVAILABLE
 from vitprof.ui.findings import headroom_of
 from vitprof.ui.live import is_simulated_run
 from vitprof.ui.texts import escaped
@@ -82,9 +83,12 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         st.caption(f"Loader only, so without any time of a device: {_these(loaded)}.")
     found = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
     told = [(name, time) for name, time in found if time.mean is not None]
+    untold = [str(run.id) for run, (_, time) in zip(trained, found, strict=True) if time.mean is None]
     if not told:
         st.info("None of these runs tells when its device computed. Choose a run that trained for at least 2 steps.")
         return
+    if untold:
+        st.caption(f"Not drawn, as too few steps tell when the device computed: {_these(untold)}.")
     same_batch = len({run.config.batch_size for run in trained}) == 1
     unit = choose(
         "unit",
@@ -165,6 +169,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         for name, line in zip(names_of(shown), found, strict=True)
         if np.isfinite(line.value).any()
     ]
+    absent = [str(run.id) for run, line in zip(shown, found, strict=True) if not np.isfinite(line.value).any()]
     if not lines:
         st.info(f"None of these runs has a figure for {metric.words.lower()}. Choose another one.")
         return
@@ -180,7 +185,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         config=WITH_ZOOM,
     )
     coarse = max(line.group for line in found)
-    notes = []
+    notes = [f"Not drawn, without such a figure: {_these(absent)}."] if absent else []
     if coarse > 1:
         notes.append(f"Of each {coarse:,} steps at most the lowest and the highest are drawn: no peak is lost.")
     if left_out := max(line.warmup for line in found):
@@ -220,7 +225,14 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
         "Steps": "Steady steps.",
     }
     config = {name: st.column_config.Column(name, help=text) for name, text in helps.items()}
-    st.dataframe(pd.DataFrame(rows), hide_index=True, width="stretch", key="compare-wait-figures", column_config=config)
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        width="stretch",
+        key="compare-wait-figures",
+        column_config=config,
+        placeholder=NOT_AVAILABLE,
+    )
 
 
 def _ms(seconds: float) -> float:
@@ -238,7 +250,8 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
     without = [str(run.id) for run in runs if run.id not in {r.id for r, _ in found}]
     if without:
         st.info(
-            f"Headroom is not measured for {_these(without)}. Open it in Profile and press Measure headroom.",
+            f"Headroom is not measured for {_these(without)}. "
+            f"Open {'it' if len(without) == 1 else 'them'} in Profile and press Measure headroom.",
             icon=":material/stairs:",
         )
     figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in found]

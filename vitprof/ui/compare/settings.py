@@ -30,7 +30,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     st.markdown(
         f"**{len(found)} {'setting differs' if len(found) == 1 else 'settings differ'}**",
         help="Only settings that are not the same in all of these runs. Highlighted: another value than the "
-        "baseline's.",
+        "baseline's, where both runs use the setting.",
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"

@@ -17,8 +17,14 @@ from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.live import is_simulated_run
 
-RUN: dict[str, Any] = {"pinned": True, "width": 220}
-"""Stays in sight while the rest is scrolled, and leaves room for it; whole names stand in the list of runs."""
+WIDTHS: dict[str, dict[str, Any]] = {
+    "Run": {"pinned": True, "width": 130},
+    "Samples/s": {"width": 90},
+    "Speed-up (x)": {"width": 100},
+    "Name": {"width": 220},
+}
+"""The run stays in sight while the rest is scrolled, and leaves room on a phone for two columns of numbers."""
+NOT_AVAILABLE = "n/a"
 CLOSE = 0.1
 """A speed-up this near to 1 is told in four digits: 1.00, and yet faster, is no answer."""
 DIGITS = 3
@@ -56,8 +62,10 @@ def _spread(row: Row) -> float:
 
 def _range(row: Row) -> str:
     gain = row.gain
-    known = math.isfinite(gain.low) and math.isfinite(gain.high) and gain.standing != "baseline"
-    return f"{_digits(gain.low)} to {_digits(gain.high)}" if known else ""
+    known = math.isfinite(gain.low) and math.isfinite(gain.high)
+    if gain.standing == "baseline":
+        return ""
+    return f"{_digits(gain.low)} to {_digits(gain.high)}" if known else NOT_AVAILABLE
 
 
 def _digits(ratio: float) -> str:
@@ -72,21 +80,13 @@ def _speed_up(row: Row) -> float:
 def _epoch_from(row: Row) -> str:
     s = row.summary
     if not math.isfinite(s.epoch_s):
-        return ""
+        return NOT_AVAILABLE
     return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("Run", "Number and name.", lambda r: f"{r.run.id}: {r.run.name}", always=True),
-    Column(
-        "Verdict",
-        "Whether loading held the device up: under 5% of the time idle for data is not input-bound, 5 to 20% "
-        "moderately, over 20% input-bound; the lower end of the 95% interval decides.",
-        lambda r: verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
-        always=True,
-    ),
+    Column("Run", "Number and strategy.", lambda r: f"{r.run.id}: {r.run.config.strategy}", always=True),
     Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True),
-    Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     Column(
         "Speed-up (x)",
         "Throughput over the baseline's.",
@@ -94,7 +94,6 @@ COLUMNS: tuple[Column, ...] = (
         exact=True,
         always=True,
     ),
-    Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     Column(
         "vs baseline",
         "faster or slower where the two 95% intervals lie apart; a tie where they overlap, so the difference may be "
@@ -102,6 +101,16 @@ COLUMNS: tuple[Column, ...] = (
         lambda r: r.gain.standing,
         always=True,
     ),
+    Column(
+        "Verdict",
+        "Whether loading held the device up: under 5% of the time idle for data is not input-bound, 5 to 20% "
+        "moderately, over 20% input-bound; the lower end of the 95% interval decides.",
+        lambda r: verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
+        always=True,
+    ),
+    Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True),
+    Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
+    Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     Column("Epoch (s)", "Training time of an epoch.", lambda r: r.summary.epoch_s),
     Column(
         "Epoch is",
@@ -156,7 +165,7 @@ def table(runs: Sequence[StoredRun], baseline: int | None) -> pd.DataFrame:
     for column in COLUMNS:
         values = [column.value(row) for row in rows]
         if any(isinstance(value, str) for value in values):
-            if column.always or any(values):
+            if column.always or any(value not in ("", NOT_AVAILABLE) for value in values):
                 data[column.name] = [str(value) for value in values]
         elif column.always or any(math.isfinite(float(value)) for value in values):
             data[column.name] = [float(value) if column.exact else _rounded(float(value)) for value in values]
@@ -170,9 +179,9 @@ def _rounded(value: float) -> float:
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     frame = table(runs, baseline)
     configs = {
-        c.name: st.column_config.TextColumn(c.name, help=c.help, **(RUN if c.name == "Run" else {}))
+        c.name: st.column_config.TextColumn(c.name, help=c.help, **WIDTHS.get(c.name, {}))
         if pd.api.types.is_string_dtype(frame[c.name])
-        else st.column_config.NumberColumn(c.name, help=c.help, format=c.format)
+        else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, **WIDTHS.get(c.name, {}))
         for c in COLUMNS
         if c.name in frame
     }
@@ -182,6 +191,7 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
         width="stretch",
         height="content" if len(frame) <= 12 else 460,
         column_config=configs,
+        placeholder=NOT_AVAILABLE,
         key="compare-table",
     )
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in frame and not c.name.startswith("Copied")]

@@ -9,6 +9,8 @@ import streamlit as st
 
 from vitprof.bundle import SUFFIX, bundle_bytes
 from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
+from vitprof.store.owner import this_program
+from vitprof.ui.finishes import ASKING
 from vitprof.ui.resources import manager, store
 from vitprof.ui.settings import use_config
 from vitprof.ui.texts import escaped, guarded
@@ -58,6 +60,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         ):
             _to_sidebar(ticked[0].id)
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
+            st.session_state[ASKING] = True
             (edit_one if one else edit_many)(list(ticked))
         _draw_export(ticked, live)
         if _button(
@@ -68,12 +71,15 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             else "Asks first. Steps, telemetry and what was measured for them go too.",
             some and not live,
         ):
+            st.session_state[ASKING] = True
             ask_to_delete(list(ticked))
+    _draw_elsewhere(live)
     numbers = ", ".join([*(str(row.id) for row in ticked[:NUMBERS]), *(["..."] if len(ticked) > NUMBERS else [])])
     st.caption(
         f"{count(len(ticked))} ticked: {numbers}"
         if ticked
-        else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them."
+        else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them; by keyboard "
+        "with the arrow keys and Shift+Space."
     )
 
 
@@ -112,6 +118,28 @@ def _draw_export(ticked: Sequence[RunRow], live: Sequence[RunRow]) -> None:
     )
 
 
+def _draw_elsewhere(live: Sequence[RunRow]) -> None:
+    """For live runs of another machine, or of a container that was started anew since: a way to say that it is gone."""
+    here = this_program()[0]
+    runs = [run for row in live[:NUMBERS] if (run := store().run(row.id)).live and run.owner_host != here]
+    if not runs:
+        return
+    told = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
+    with st.popover("Not going on any more?", icon=":material/help:", help="For runs of a machine that is gone."):
+        st.markdown(
+            f"Begun on another machine: {told}. From here it cannot be told whether it still runs; a container has "
+            "another name each time it is started."
+        )
+        if st.button(
+            "That machine is gone",
+            type="primary",
+            key="history-given-up",
+            help="Marks these runs as interrupted. What was measured is kept.",
+        ):
+            marked = store().mark_interrupted({run.id for run in runs})
+            done(f"{count(len(marked))} marked as interrupted")
+
+
 @st.dialog("Edit run", icon=":material/edit:")
 def edit_one(ticked: list[RunRow]) -> None:
     """Name, tags and note of one run."""
@@ -131,12 +159,12 @@ def edit_one(ticked: list[RunRow]) -> None:
 @guarded
 def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
     """What was not changed is not written: a name of before may be longer than one is allowed to be now."""
-    if name != row.name:
-        store().rename(row.id, name)
-    if set(tags) != set(row.tags):
-        store().tag(row.id, tags)
-    if note != row.note:
-        store().annotate(row.id, note)
+    store().edit(
+        row.id,
+        name=name if name != row.name else None,
+        tags=tags if set(tags) != set(row.tags) else None,
+        note=note if note != row.note else None,
+    )
     done(f"Run {row.id} saved")
 
 

@@ -36,6 +36,8 @@ FILTERS: dict[str, tuple[str, str, str]] = {
 }
 """Name in the address -> label, what `RunStore.choices` calls it, help."""
 SINGLE = ("q", "sort", "size", "page", "helpers")
+OF_COMPARE = "runs"
+"""A name of the Compare page; the browser's Back leaves it in the address."""
 MOST_VALUES, MOST_TEXT = 50, 200
 """Of what an address says: more is cut off."""
 
@@ -94,6 +96,8 @@ def end() -> None:
                 st.query_params[name] = said[name]
         elif name in st.query_params:
             del st.query_params[name]
+    if OF_COMPARE in st.query_params:
+        del st.query_params[OF_COMPARE]
 
 
 def first_page() -> None:

@@ -11,6 +11,7 @@ from vitprof.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.tournaments import TournamentSpec
+from vitprof.ui.tournament.own import OWN, changed_choices, read_choices
 from vitprof.ui.widgets import FIELDS, label, settings
 
 STATE = "tournament-choices"
@@ -46,7 +47,7 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 def choices() -> dict[str, Any]:
     """This session's; they outlive the widgets, which vanish while a tournament is shown."""
     if STATE not in st.session_state:
-        st.session_state[STATE] = dict(DEFAULTS)
+        st.session_state[STATE] = DEFAULTS | read_choices(st.query_params.to_dict())
     kept: dict[str, Any] = st.session_state[STATE]
     return kept
 
@@ -61,6 +62,17 @@ def batch_sizes() -> list[Any]:
     """The batch sizes chosen, or that of the sidebar; text where something was typed that is no number."""
     chosen = choices()["batch_sizes"]
     return [settings()["batch_size"]] if chosen is None else list(chosen)
+
+
+def say_choices() -> None:
+    """Put what the form has chosen, and is not as usual, into the address: a link or a reload shows it again."""
+    info = DATASETS[settings()["dataset"]]
+    usual = DEFAULTS | {"strategies": list(FIRST[info.kind]), "batch_sizes": [settings()["batch_size"]]}
+    said = changed_choices(choices() | {"strategies": strategies(info), "batch_sizes": batch_sizes()}, usual)
+    before = st.query_params.to_dict()
+    wanted = {name: value for name, value in before.items() if name not in OWN} | said
+    if wanted != before:
+        st.query_params.from_dict(wanted)
 
 
 def make_spec(info: DatasetInfo) -> TournamentSpec | ConfigError:
@@ -120,7 +132,7 @@ def reject_unusable() -> str:
         """Not set by the form's own field, which says itself what is wrong."""
         return f"tournament-{name}" not in st.session_state
 
-    values, messages = settings(), []
+    values, messages = settings(), list(choices().pop("rejected", ()))
     allowed: dict[str, list[str]] = {"dataset": list(DATASETS), "model": list(MODELS)}
     for name, names in allowed.items():
         if values[name] not in names and new(name):

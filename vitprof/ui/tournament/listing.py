@@ -8,18 +8,22 @@ from vitprof import formats
 from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import key_in_words
 from vitprof.store import RunQuery
-from vitprof.tournaments import StoredTournament, delete_tournament, list_tournaments, read_role
+from vitprof.tournaments import StoredTournament, delete_tournament, list_tournaments, read_role, release, tournament
 from vitprof.ui import resources
-from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.state import act, open_one
+from vitprof.ui.finishes import ASKING
+from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.state import open_one
 
 SHOWN = 10
+DONE = "tournament-done"
 MORE = "tournaments shown"
 STATUSES = {"queued": "not begun", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
 
 
 def draw_list() -> None:
     """All of them, the newest first; without any, what a tournament is."""
+    if words := st.session_state.pop(DONE, None):
+        st.toast(words, icon=":material/check:")
     store = resources.store()
     most = st.session_state.setdefault(MORE, SHOWN)
     found = list_tournaments(store, limit=most + 1)
@@ -62,19 +66,48 @@ def _draw_line(t: StoredTournament) -> None:
                 args=(t.id,),
                 help="Its leaderboard, charts and recommendation.",
             )
-            with st.popover("Delete", icon=":material/delete:", disabled=t.held, help="Asks before it deletes."):
-                n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
-                st.markdown(
-                    f"Delete tournament {t.id} and its {n} {'run' if n == 1 else 'runs'}? There is no way back."
-                )
-                st.button(
-                    "Delete it",
-                    type="primary",
-                    key=f"tournament-delete-{t.id}",
-                    on_click=act,
-                    args=(lambda tournament_id=t.id: delete_tournament(resources.store(), tournament_id),),
-                    help="The tournament with all its runs.",
-                )
+            if st.button(
+                "Delete",
+                key=f"tournament-ask-{t.id}",
+                icon=":material/delete:",
+                disabled=t.held and not t.holder_host,
+                help="Asks before it deletes.",
+            ):
+                st.session_state[ASKING] = True
+                ask_to_delete(t.id)
+
+
+@st.dialog("Delete tournament?", icon=":material/delete:")
+@guarded
+def ask_to_delete(tournament_id: int) -> None:
+    """The question before a tournament is deleted."""
+    t = tournament(resources.store(), tournament_id)
+    n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
+    runs = f"{n:,} {'run' if n == 1 else 'runs'}"
+    st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
+    if t.holder_host:
+        st.markdown(f"It was begun on another machine ({escaped(t.holder_host)}): make sure that it is gone.")
+    with st.container(horizontal=True):
+        yes = st.button(
+            "Delete it",
+            type="primary",
+            icon=":material/delete:",
+            key=f"tournament-delete-{t.id}",
+            help="The tournament with all its runs.",
+        )
+        if st.button("Keep it", key=f"tournament-keep-{t.id}", help="Closes this and changes nothing."):
+            st.rerun()
+    if yes:
+        _delete(t, f"Tournament {t.id} and its {runs} deleted")
+
+
+@guarded
+def _delete(t: StoredTournament, words: str) -> None:
+    if t.holder_host:
+        release(resources.store(), t.id)
+    delete_tournament(resources.store(), t.id)
+    st.session_state[DONE] = words
+    st.rerun()
 
 
 def best_so_far(t: StoredTournament) -> str:

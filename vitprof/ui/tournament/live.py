@@ -10,12 +10,12 @@ import streamlit as st
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
 from vitprof.jobs.standing import Progress, Standing
-from vitprof.tournaments import StoredTournament
+from vitprof.tournaments import StoredTournament, release
 from vitprof.ui import resources
 from vitprof.ui.finishes import watch_tournament
 from vitprof.ui.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
-from vitprof.ui.tournament.state import act, desk, resume, signature, view
+from vitprof.ui.tournament.state import WATCH_S, act, desk, resume, signature, view
 
 REFRESH_S = 2.0
 
@@ -34,9 +34,11 @@ def draw_state(now: Standing) -> None:
         else:
             st.caption(f":material/check: done, {now.progress.total} runs in {rough_time(now.spent_s)}")
         return
+    st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
     said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not begun"}.get(t.status, t.status.capitalize())
     left = f"{now.progress.done} of {now.progress.total} runs are done"
-    st.warning(escaped(f"{said}{f': {t.note}' if t.note else ''}. {left}; Resume goes on with the rest."))
+    why = t.note if t.note.startswith(said.lower()) else f"{said}: {t.note}" if t.note else said
+    st.warning(escaped(f"{why[0].upper()}{why[1:]}. {left}; Resume goes on with the rest."))
     st.button(
         "Resume",
         type="primary",
@@ -46,6 +48,17 @@ def draw_state(now: Standing) -> None:
         args=(lambda: resume(t.id),),
         help="Goes on where it was left. A run that was left half done is made again.",
     )
+
+
+@guarded
+def _watch(tournament_id: int, drawn: object) -> None:
+    """Draws the page anew when another tab or program goes on with the tournament, or deletes it."""
+    try:
+        changed = signature(view(tournament_id).look()) != drawn
+    except StoreError:
+        changed = True
+    if changed:
+        st.rerun(scope="app")
 
 
 @guarded
@@ -77,7 +90,28 @@ def _stage(p: Progress) -> str:
     return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
 
 
+def _draw_take_over(t: StoredTournament) -> None:
+    """For a tournament that another machine, or a container that was started anew since, is said to work on."""
+    st.caption(
+        f"It was begun on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). From here it cannot be "
+        "told whether that still runs; a container has another name each time it is started."
+    )
+    with st.popover("Take it over", icon=":material/move_up:", help="Asks before it does."):
+        st.markdown("Is that machine gone, or the container started anew? Two programs would run the trials twice.")
+        st.button(
+            "Yes, it is gone",
+            type="primary",
+            key="tournament-take-over",
+            on_click=act,
+            args=(lambda: release(resources.store(), t.id),),
+            help="Leaves the tournament paused here. Resume then goes on; a run that was left half done is made again.",
+        )
+
+
 def _draw_buttons(t: StoredTournament) -> None:
+    if t.holder_host:
+        _draw_take_over(t)
+        return
     if t.holder_pid != os.getpid() or desk().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
         return

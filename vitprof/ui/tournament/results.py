@@ -115,9 +115,10 @@ def _draw_answer(now: Standing, board: Leaderboard) -> None:
             )
             return
         through = now.tournament.status == "done" and not now.tournament.held
-        st.markdown(f"**{'Recommended' if through else 'Best so far'}**")
+        heading = "Recommended" if through else "Best so far"
+        st.markdown(f"**{'Not conclusive' if found.key is None else heading}**")
         st.markdown(escaped(found.sentence))
-        row = board.row(found.key)
+        row = board.row(found.key or "")
         trial = next((t for t in now.planned if t.key == found.key), None)
         if row is not None and trial is not None:
             draw_ways_on(trial.config, row, key="best", board=board)

@@ -16,12 +16,14 @@ from vitprof.jobs.tournament import why_not_here
 from vitprof.strategies import STRATEGIES
 from vitprof.tournaments import PlannedTrial, TournamentSpec, plan
 from vitprof.ui import resources
+from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, what_is_taken
+from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, say_choices, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, in_words
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
-from vitprof.ui.tournament.state import act, at_work, open_one, start
+from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
+from vitprof.ui.tournament.work import work
 from vitprof.ui.widgets import label, settings
 
 
@@ -47,6 +49,8 @@ def draw_setup() -> None:
         if rejected:
             st.warning(escaped(rejected))
         _draw_start(ready)
+        say_settings()
+        say_choices()
         st.caption(escaped(what_is_taken()))
 
 
@@ -136,19 +140,31 @@ def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
 
 
 def _draw_start(spec: TournamentSpec | None) -> None:
-    running = at_work()
+    running, tuning = at_work(), work().running
     st.button(
         "Start tournament",
         type="primary",
         icon=":material/emoji_events:",
         key="tournament-start",
-        disabled=spec is None or running is not None,
+        disabled=spec is None or running is not None or tuning,
         on_click=act,
         args=(lambda: _start(spec),),
         help="Runs one trial after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
     if running is not None:
         st.caption(f"Tournament {running.id} is at work. One at a time: two would disturb each other.")
+    elif tuning:
+        st.caption(
+            "A strategy is being tuned, see *Tune one strategy*. Start when that has ended: they would disturb each "
+            "other."
+        )
+    if running is not None or tuning:
+        st.fragment(_draw_when_free, run_every=WATCH_S)()
+
+
+def _draw_when_free() -> None:
+    if at_work() is None and not work().running:
+        st.rerun(scope="app")
 
 
 def _start(spec: TournamentSpec | None) -> None:

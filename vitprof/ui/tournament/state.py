@@ -10,7 +10,8 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.errors import JobError, StoreError, VitprofError
+from vitprof.config import RunConfig
+from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
 from vitprof.jobs.desk import TournamentDesk
 from vitprof.jobs.standing import Standing, TournamentView
 from vitprof.tournaments import (
@@ -22,11 +23,15 @@ from vitprof.tournaments import (
 )
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
+from vitprof.ui.tournament.own import OWN
+from vitprof.ui.tournament.work import work
 
 VIEWS_KEPT = 8
 """Tournaments whose blocks and summaries stay in memory."""
 CHOSEN, BASELINE, SHOW = "tournament", "baseline", "show"
 """Names in the page's address: which tournament, the setting to compare with, the section."""
+WATCH_S = 5.0
+"""How often a page that stands still looks whether another tab or program has changed something."""
 GOING_ON = ("waiting", "running")
 
 
@@ -40,7 +45,7 @@ def desk() -> TournamentDesk:
 
 @st.cache_resource(show_spinner=False)
 def _starting() -> threading.Lock:
-    """Held while a tournament is started: two tabs that press Start together start one."""
+    """Held while a tournament or a tuning is started: two tabs that press Start together start one."""
     return threading.Lock()
 
 
@@ -61,6 +66,7 @@ def start(spec: TournamentSpec, name: str) -> int:
         running = at_work()
         if running is not None:
             return running.id
+        _not_while_tuning()
         made = create_tournament(resources.store(), spec, name)
         desk().run(made)
         return made
@@ -72,7 +78,22 @@ def resume(tournament_id: int) -> None:
         running = at_work()
         if running is not None and running.id != tournament_id:
             raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
+        _not_while_tuning()
         desk().run(tournament_id)
+
+
+def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
+    """Start tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is at work."""
+    with _starting():
+        running = at_work()
+        if running is not None:
+            raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
+        work().start(base, seconds, same_batch)
+
+
+def _not_while_tuning() -> None:
+    if work().running:
+        raise JobError("a strategy is being tuned; wait for its end or stop it: they would disturb each other")
 
 
 def chosen() -> int | None:
@@ -92,6 +113,9 @@ def chosen() -> int | None:
 def open_one(tournament_id: int) -> None:
     """Show this tournament from the next run of the script on."""
     leave()
+    for name in OWN:
+        if name in st.query_params:
+            del st.query_params[name]
     st.query_params[CHOSEN] = str(tournament_id)
 
 

@@ -23,6 +23,7 @@ STATUSES = {
     "stopped": "stopped",
 }
 """A trial's status in words."""
+TOO_FEW, NOT_KNOWN = "too few steps", "not known"
 ROW_PX, MOST_PX = 35, 460
 
 
@@ -44,6 +45,8 @@ def standing(row: Row, board: Leaderboard) -> str:
         return "baseline"
     if not math.isfinite(row.speed_up):
         return ""
+    if row.untold:
+        return NOT_KNOWN if row.too_few is None else TOO_FEW
     if row.tie:
         return "tie"
     return "faster" if row.speed_up > 1 else "slower"
@@ -59,7 +62,7 @@ def status(row: Row) -> str:
 def _against_best(row: Row, board: Leaderboard) -> str:
     if row.rank is None:
         return ""
-    return "fastest" if row.key == board.best else "tie" if row.ties_with_best else "slower"
+    return TOO_FEW if row.too_few is not None else row.standing
 
 
 def _unless_baseline(name: str) -> Callable[[Row, Leaderboard], float]:

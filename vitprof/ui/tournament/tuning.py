@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import math
-import threading
 from typing import Any
 
 import pandas as pd
@@ -15,19 +13,20 @@ from vitprof import formats
 from vitprof.availability import why_unavailable
 from vitprof.catalog import DATASETS, dataset_info
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
-from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.jobs.autotune import TuneProgress, Tuning, tune
-from vitprof.jobs.manager import JobManager
-from vitprof.jobs.tuning import in_words
+from vitprof.errors import ConfigError
+from vitprof.jobs.tuning import Tuning, in_words
 from vitprof.records import LIVE_STATUSES
 from vitprof.strategies import STRATEGIES
 from vitprof.ui import resources
+from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.settings import use_config
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job, shown
+from vitprof.ui.tournament.state import act, at_work, draw_problem, start_tuning
 from vitprof.ui.tournament.table import rounded
+from vitprof.ui.tournament.work import work
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
@@ -37,67 +36,9 @@ KEPT = "tuning"
 DEFAULTS: dict[str, Any] = {"strategy": "workers", "seconds": 60.0, "same_batch": False}
 
 
-class TuningWork:
-    """The tuning of this server: what is running, and what came of the last one."""
-
-    def __init__(self, manager: JobManager) -> None:
-        self._manager = manager
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.progress: TuneProgress | None = None
-        self.found: Tuning | None = None
-        self.error = ""
-
-    @property
-    def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-        """Begin, unless one is running already, or the settings cannot work."""
-        with self._lock:
-            if self.running or isinstance(base, ConfigError):
-                return
-            self._stop.clear()
-            self.progress, self.found, self.error = None, None, ""
-            sizes = (base.batch_size,) if same_batch else None
-            self._thread = threading.Thread(
-                target=self._work, args=(base, seconds, sizes), name="vitprof-tuning", daemon=True
-            )
-            self._thread.start()
-
-    def _work(self, base: RunConfig, seconds: float, sizes: tuple[int, ...] | None) -> None:
-        try:
-            self.found = tune(
-                self._manager, base, seconds, batch_sizes=sizes, progress=self._tell, stop=self._stop.is_set
-            )
-        except Exception as error:  # a thread's exception would be seen by nobody
-            self.error = str(error) if isinstance(error, VitprofError) else one_line(error)
-
-    def _tell(self, progress: TuneProgress) -> None:
-        self.progress = progress
-
-    def stop(self) -> None:
-        """Ask it to end; the best so far is the result."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """End it and wait for its job to be gone."""
-        self.stop()
-        if self._thread is not None:
-            self._thread.join()
-
-
-@st.cache_resource(show_spinner=False)
-def work() -> TuningWork:
-    """The one of this server."""
-    made = TuningWork(resources.manager())
-    atexit.register(made.close)
-    return made
-
-
 def draw_tuning() -> None:
     """The form, and below it progress or what was found."""
+    draw_problem()
     running = work().running
     if not running:
         with st.container(border=True):
@@ -139,19 +80,23 @@ def _draw_form() -> None:
             wrong = f"Not possible here: {why}"
     for text in filter(None, (rejected, wrong)):
         st.error(escaped(text))
-    busy = bool(resources.store().runs(LIVE_STATUSES))
+    say_settings()
+    other = at_work()
+    busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
     st.button(
         "Start tuning",
         type="primary",
         icon=":material/tune:",
         key="tune-start",
         disabled=bool(wrong) or busy,
-        on_click=work().start,
-        args=(base, float(kept["seconds"]), bool(kept["same_batch"])),
+        on_click=act,
+        args=(lambda: start_tuning(base, float(kept["seconds"]), bool(kept["same_batch"])),),
         help="Many settings for a short time, the best third of them for longer, and so on (successive halving). Then "
         "the winner and the strategy's own setting run in turns, to check the gain.",
     )
-    if busy:
+    if other is not None:
+        st.caption(f"Tournament {other.id} is at work; it would disturb the tuning. Start it when that has ended.")
+    elif busy:
         st.caption("Runs are going on or waiting; they would disturb it. Start it when they have ended.")
 
 

@@ -65,7 +65,7 @@ def best_run(row: Row) -> int | None:
 
 
 def _code(config: RunConfig, row: Row) -> None:
-    found = f"{in_words(row.entry)}: {formats.number(row.samples_per_s, 'samples/s')} in a tournament of vitprof"
+    found = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({in_words(row.entry)})"
     try:
         st.code(script(config, found), language="python", height=420)
     except VitprofError as error:
