@@ -123,9 +123,11 @@ def picture() -> Picture:
         if directory is None:
             return
         page.set_viewport_size({"width": 1280, "height": height})
+        page.mouse.move(640, 2)  # no help text in the way, and no toasts
+        page.add_style_tag(content="[data-testid=stToastContainer], [data-testid=stToast] { display: none }")
         for scheme, suffix in (("dark", "-dark"), ("light", "")):
             page.emulate_media(color_scheme=scheme)
-            page.wait_for_timeout(1500)  # toasts that go, Plotly's own transitions
+            page.wait_for_timeout(1500)  # Plotly's own transitions
             page.screenshot(path=str(REPOSITORY / directory / f"{name}{suffix}.png"))
         page.set_viewport_size({"width": 1280, "height": 900})
 
