@@ -13,7 +13,7 @@ from vitprof.errors import VitprofError
 
 P = ParamSpec("P")
 
-SHORTCODE = re.compile(r":(?=[\w+\-/]+:)")
+SHORTCODE = re.compile(r":(?=(?:[+\-]1|100|1234|\d*[A-Za-z][\w+\-/]*):)")
 """The colon that begins `:smile:`, `:streamlit:` or `:material/home:`. Streamlit looks for these in the text that
 Markdown has made, where a backslash no longer protects them; a word joiner, which has no width, does."""
 WORD_JOINER = "\u2060"
