@@ -74,7 +74,7 @@ class LiveChart {
 
   destroy() {
     if (parked.get(this.key) === this) parked.delete(this.key);
-    for (const timer of [this.parkTimer, this.viewTimer]) clearTimeout(timer);
+    for (const timer of [this.parkTimer, this.viewTimer, this.resyncTimer]) clearTimeout(timer);
     this.listeners.abort();
     this.sizes.disconnect();
     window.Plotly?.purge(this.gd);
@@ -89,7 +89,7 @@ class LiveChart {
     const opened = (this.inbox ?? Promise.resolve()).then(async () => {
       const update = await unpacked(bytes);
       if (this.inbox === opened) this.inbox = null;
-      if (component.parentElement.isConnected) this.receive(update, component);
+      this.receive(update, component); // also if the element was replaced meanwhile: the plot goes on in the new one
     });
     this.inbox = opened;
   }
@@ -130,6 +130,7 @@ class LiveChart {
     });
     this.layout = figure.layout;
     this.held = { run, revision };
+    clearTimeout(this.resyncTimer);
     this.changed();
   }
 
@@ -160,7 +161,13 @@ class LiveChart {
   }
 
   askForAll(revision) {
-    if (performance.now() - this.resyncAskedAt < RESYNC_PAUSE_MS) return;
+    const pause = this.resyncAskedAt + RESYNC_PAUSE_MS - performance.now();
+    clearTimeout(this.resyncTimer);
+    if (pause > 0) {
+      // later, unless it has come by then: of a run that has ended no other refresh would ask
+      this.resyncTimer = setTimeout(() => this.askForAll(revision), pause);
+      return;
+    }
     this.resyncAskedAt = performance.now();
     this.component.setStateValue("resync", revision);
   }
