@@ -17,7 +17,7 @@ STYLE = """<style>
 def main() -> None:
     """Page set-up and navigation."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import entry, finishes, resources
+    from vitprof.ui import navigation, notifications, resources
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.texts import escaped
 
@@ -39,11 +39,11 @@ def main() -> None:
             st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
         ]
     )
-    entry.enter()
+    navigation.enter()
     page.run()
-    finishes.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
+    notifications.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
     if page.url_path:  # Profile, which has none, draws itself again when a run ends
-        finishes.keep_looking()
+        notifications.keep_looking()
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.dashboard import REPOSITORY
 from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
 from vitprof.records import RunSummary, summary_to_dict
-from vitprof.resolve import resolve
-from vitprof.store import RunQuery, RunStore, runs
-from vitprof.store.schema import run_tags
+from vitprof.store import RunQuery, RunStore
+from vitprof.store.schema import run_tags, runs
 from vitprof.ui import resources
 
 KINDS = ("input-bound", "moderately input-bound", "not input-bound", "inconclusive")

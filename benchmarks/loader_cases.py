@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks import references
 from benchmarks.loader_sides import SMALL_FILE, in_the_loop, opened, staging, with_threads
 from benchmarks.measuring import Case, Rates, Settings, Side
-from vitprof import data
-from vitprof.catalog import DatasetInfo, dataset_info
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.engine import data
 
 PHOTO_BATCH = 64
 PHOTO_THREADS = 2

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from benchmarks.loader_sides import Silent, never, warm
 from benchmarks.measuring import Row, Settings
-from vitprof.catalog import dataset_info
 from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.records import STEP_COLUMNS
-from vitprof.train import train
 
 STEPS = 60
 WARMUP_STEPS = 10

@@ -16,13 +16,13 @@ import numpy as np
 
 from benchmarks.measuring import Side, Work, repeated
 from vitprof import home
-from vitprof.batch import Batch
 from vitprof.config import RunConfig
-from vitprof.devices.cpu import CpuDevice
-from vitprof.locations.staging import BLOCK, copy_tree
-from vitprof.parts import STORAGES
-from vitprof.pipeline import Pipeline, open_pipeline
-from vitprof.resolve import resolve
+from vitprof.config.parts import STORAGES
+from vitprof.config.resolve import resolve
+from vitprof.engine.batch import Batch
+from vitprof.engine.devices.cpu import CpuDevice
+from vitprof.engine.locations.staging import BLOCK, copy_tree
+from vitprof.engine.pipeline import Pipeline, open_pipeline
 
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20

@@ -37,8 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.overhead_cases import CASES, USUAL
-from vitprof import data, home
+from vitprof import home
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.engine import data
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BARE = "bare"

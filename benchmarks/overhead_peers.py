@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitprof.batch import Batch
+from vitprof.engine.batch import Batch
 
 NOTHING = nullcontext()
 

@@ -24,16 +24,16 @@ from torch import Tensor, nn
 
 from benchmarks.overhead_cases import CASES, Case, steps_of
 from benchmarks.overhead_peers import Bare, tool_called
-from vitprof.catalog import dataset_info, model_preset
 from vitprof.config import RunConfig
-from vitprof.devices import open_device
-from vitprof.devices.simulated import SimulatedDevice
+from vitprof.config.catalog import dataset_info, model_preset
+from vitprof.config.resolve import resolve
+from vitprof.engine.devices import open_device
+from vitprof.engine.devices.simulated import SimulatedDevice
+from vitprof.engine.model import build_model
+from vitprof.engine.pipeline import open_pipeline
 from vitprof.jobs.child import Sender, run_job
 from vitprof.jobs.protocol import EventBuffer, Note, read_messages
-from vitprof.model import build_model
-from vitprof.pipeline import open_pipeline
 from vitprof.records import STEP_COLUMNS
-from vitprof.resolve import resolve
 
 
 class OnDevice(nn.Module):

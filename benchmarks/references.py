@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision import datasets, transforms
 
 from benchmarks.measuring import Side, Work, repeated
-from vitprof.catalog import DatasetInfo
-from vitprof.data import read_split
-from vitprof.data.source import open_source
-from vitprof.storage.labels import read_ids
-from vitprof.storage.rawfiles import sample_path
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data import read_split
+from vitprof.engine.data.source import open_source
+from vitprof.engine.storage.labels import read_ids
+from vitprof.engine.storage.rawfiles import sample_path
 
 SOURCE = Path(__file__).with_name("gather.c")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from vitprof import charts
-from vitprof.analysis.steady import steady_state
-from vitprof.analysis.utilisation import idle_bins
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.config import RunConfig
 from vitprof.jobs.manager import JobManager
 from vitprof.records import RunSummary

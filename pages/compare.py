@@ -3,7 +3,7 @@
 import streamlit as st
 
 from vitprof.ui.compare.page import draw_comparison
-from vitprof.ui.entry import through_app
+from vitprof.ui.navigation import through_app
 from vitprof.ui.texts import guarded
 
 

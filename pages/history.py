@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from vitprof.ui.entry import through_app
 from vitprof.ui.history.page import draw_history
+from vitprof.ui.navigation import through_app
 from vitprof.ui.texts import guarded
 
 

@@ -4,19 +4,20 @@ import streamlit as st
 
 from vitprof.config import RunConfig
 from vitprof.store import StoredRun
-from vitprof.ui import live, resources
-from vitprof.ui.account import draw_account, draw_recording_cost
+from vitprof.ui import resources
 from vitprof.ui.address import show_run
-from vitprof.ui.device_time import draw_device_time
-from vitprof.ui.finishes import watch
-from vitprof.ui.headroom import draw_headroom
-from vitprof.ui.loading import draw_loading, draw_signatures
-from vitprof.ui.predictions import draw_predictions
-from vitprof.ui.runs import chosen_run, draw_empty, draw_queue, draw_title
-from vitprof.ui.settings import settings_form
-from vitprof.ui.take_home import draw_take_home
+from vitprof.ui.downloads import draw_take_home
+from vitprof.ui.notifications import watch
+from vitprof.ui.profile import live
+from vitprof.ui.profile.account import draw_account, draw_recording_cost
+from vitprof.ui.profile.device_time import draw_device_time
+from vitprof.ui.profile.headroom import draw_headroom
+from vitprof.ui.profile.loading import draw_loading, draw_signatures
+from vitprof.ui.profile.predictions import draw_predictions
+from vitprof.ui.profile.runs import chosen_run, draw_empty, draw_queue, draw_title
+from vitprof.ui.profile.settings import settings_form
+from vitprof.ui.profile.verdict import draw_verdict
 from vitprof.ui.texts import guarded
-from vitprof.ui.verdict import draw_verdict
 
 
 @guarded

@@ -1,6 +1,6 @@
 """Self-test: known causes of waiting, and whether vitprof finds them."""
 
-from vitprof.ui.entry import through_app
+from vitprof.ui.navigation import through_app
 from vitprof.ui.selftest import page
 
 through_app("pages/selftest.py")

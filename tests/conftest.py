@@ -16,10 +16,10 @@ from typing import Protocol
 import numpy as np
 import psutil
 import pytest
-from command_line import Call
 from hypothesis import settings
 from numpy.typing import NDArray
 
+from tests.command_line import Call
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 

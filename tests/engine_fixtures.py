@@ -21,9 +21,9 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from vitprof import catalog, data
-from vitprof.config import RunConfig
-from vitprof.data import digits
+from vitprof.config import RunConfig, catalog
+from vitprof.engine import data
+from vitprof.engine.data import digits
 from vitprof.records import STEP_COLUMNS
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
@@ -132,7 +132,7 @@ def trained(
     stop: Callable[[], bool] = never, clock: Callable[[], float] = time.perf_counter, **config: Any
 ) -> Recorded:
     """Run `train` here with `CHEAP` settings, changed by `config`."""
-    from vitprof.train import train
+    from vitprof.engine.train import train
 
     events = Recorded()
     events.completed = train(RunConfig(**(CHEAP | config)), events, stop, clock=clock)

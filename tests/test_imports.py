@@ -11,61 +11,40 @@ from pathlib import Path
 
 import pytest
 
-import vitprof
+from tests import ROOT
 
-PACKAGE = Path(vitprof.__file__).parent
-ROOT = PACKAGE.parent
-UI = PACKAGE / "ui"
+PACKAGE = ROOT / "vitprof"
 PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-LAYERS: tuple[set[str], ...] = (
-    {"errors", "events", "formats"},
-    {"accelerators"},
-    {"config", "records", "home", "catalog", "decode", "batch"},
-    {"parts", "telemetry", "augment", "laps"},
-    {"data", "strategies"},
-    {"resolve", "storage", "footprint", "model", "devices", "environment"},
-    {"analysis"},
-    {"store"},
-    {"charts", "predictions", "tournaments", "snippets"},
-    {"export"},
-    {"locations", "loaders", "recorder"},
-    {"transfer", "availability"},
-    {"pipeline", "trainer", "doctor"},
-    {"train"},
-    {"jobs"},
-    {"selftest", "bundle"},
-    {"ui", "cli"},
-    {"app", "pages", "__main__"},
-)
-"""From the bottom up: a module imports from layers below its own, and from its own package."""
-ENGINE = {"train", "pipeline", "model", "devices", "recorder", "environment", "storage", "loaders", "transfer"}
-ENGINE |= {"batch", "augment", "trainer"}
-"""What imports torch: reached through vitprof.jobs.child only."""
-BESIDE_THE_ENGINE = {
-    "errors",
-    "events",
-    "formats",
-    "config",
-    "records",
-    "home",
-    "catalog",
-    "parts",
-    "strategies",
-    "resolve",
-    "data",
+BASE = "errors formats home records"
+MAY_IMPORT = {
+    "errors": "",
+    "formats": "",
+    "records": "",
+    "home": "errors",
+    "telemetry": BASE,
+    "config": f"{BASE} telemetry",
+    "analysis": f"{BASE} telemetry config",
+    "engine": f"{BASE} telemetry config",
+    "store": f"{BASE} telemetry config analysis",
+    "charts": f"{BASE} telemetry config analysis",
+    "jobs": f"{BASE} telemetry config analysis engine store charts",
+    "experiments": f"{BASE} telemetry config analysis engine store charts jobs",
+    "export": f"{BASE} telemetry config analysis store charts jobs",
+    "ui": f"{BASE} telemetry config analysis store charts jobs experiments export",
+    "cli": f"{BASE} telemetry config analysis store charts jobs experiments export",
+    "app": "errors config store ui",
+    "__main__": "cli",
+    "__init__": "",
 }
-BESIDE_THE_ENGINE |= {"decode", "laps", "locations", "accelerators"}
-"""What the engine may use besides itself: it knows nothing of stores, charts and pages."""
+"""What each folder, or file at the top, may import besides itself. Each line names only what stands above it."""
 
 
-def unit(path: Path) -> str:
-    """The part of vitprof that a file belongs to, as `LAYERS` calls it."""
-    if path.parent == ROOT:
+def folder(path: Path) -> str:
+    """The name in `MAY_IMPORT` that a file belongs to."""
+    if not path.is_relative_to(PACKAGE):
         return "app"
-    if path.parent == ROOT / "pages":
-        return "pages"
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -79,61 +58,68 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def units(path: Path) -> set[str]:
-    """The parts of vitprof that a file imports."""
+def folders(path: Path) -> set[str]:
+    """The folders of vitprof that a file imports from."""
     parts = [name.split(".") for name in imported(path)]
     return {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
 
 
-def layer(name: str) -> int:
-    found = [i for i, names in enumerate(LAYERS) if name in names]
-    assert found, f"{name} is new: say in LAYERS where it belongs (DESIGN.md section 4)"
-    return found[0]
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_run_one_way(path: Path) -> None:
-    mine = unit(path)
-    if mine == "__init__":  # of vitprof itself
-        assert not units(path)
-        return
-    for other in units(path) - {mine}:
-        assert layer(other) < layer(mine), f"{path} imports vitprof.{other}"
-    if mine in ENGINE:
-        assert units(path) <= ENGINE | BESIDE_THE_ENGINE
-    elif path != PACKAGE / "jobs" / "child.py" and mine != "locations":  # those import storage when a job asks
-        assert not units(path) & ENGINE, "the engine is reached through vitprof.jobs.child only"
+    upward = folders(path) - {folder(path)} - set(MAY_IMPORT[folder(path)].split())
+    assert not upward, f"{name_of(path)} imports from {', '.join(sorted(upward))}"
 
 
-def test_every_layer_is_there() -> None:
-    there = {unit(path) for path in FILES} - {"__init__"}
-    assert there == set().union(*LAYERS)
+def test_the_table_names_every_folder_once_and_nothing_below_itself() -> None:
+    assert set(MAY_IMPORT) == {folder(path) for path in FILES}
+    names = list(MAY_IMPORT)
+    for i, name in enumerate(names):
+        assert set(MAY_IMPORT[name].split()) <= set(names[:i]), name
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def modules() -> dict[str, Path]:
+    """Every module of vitprof, by its dotted name."""
+    dotted = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Imports at the top of a file; those inside functions happen later and may look back."""
+    known = modules()
+    needs: dict[str, set[str]] = {}
+    for name, path in known.items():
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        top = [f"{n.module}.{a.name}" for n in body if isinstance(n, ast.ImportFrom) for a in n.names]
+        found = {t if t in known else t.rpartition(".")[0] for t in top if t.startswith("vitprof")}
+        needs[name] = {f for f in found if not name.startswith(f"{f}.")}  # a package is begun before its modules
+    while free := [name for name in needs if not needs[name] & set(needs) - {name}]:
+        for name in free:
+            del needs[name]
+    assert not needs
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_only_the_user_interface_imports_streamlit(path: Path) -> None:
-    if path in PAGES or UI in path.parents:
-        return
-    assert not [name for name in imported(path) if name.split(".")[0] == "streamlit"]
+    if folder(path) not in ("ui", "app"):
+        assert not [name for name in imported(path) if name.split(".")[0] == "streamlit"]
 
 
 def test_the_dashboard_imports_no_torch() -> None:
-    """Nor does the command line, whose jobs have a process of their own, until doctor looks at torch."""
-    names = [f"vitprof.ui.{path.stem}" for path in sorted(UI.glob("*.py")) if path.stem != "__init__"]
-    names = ["vitprof.ui", *names, "vitprof.cli", "vitprof.jobs.manager", "vitprof.store", "vitprof.charts"]
-    names += ["vitprof.export", "vitprof.strategies", "vitprof.doctor", "vitprof.data", "vitprof.jobs.child"]
-    names += ["vitprof.locations", "vitprof.locations.tmpfs", "vitprof.availability", "vitprof.selftest"]
-    script = "import sys\n" + "".join(
-        f"import {name}\nassert not {{'torch', 'torchvision', 'cv2'}} & set(sys.modules), 'it came with {name}'\n"
-        for name in names
-    )
+    """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
+    names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "__main__"))
+    assert "vitprof.ui.compare.page" in names
+    names.sort(key=lambda name: name.startswith("vitprof.ui"))  # last, for the others must do without Streamlit
+    script = "import sys\n"
+    for name in names:
+        banned = {"torch", "torchvision", "cv2"} | (set() if name.startswith("vitprof.ui") else {"streamlit"})
+        script += f"import {name}\nassert not {banned} & set(sys.modules), 'it came with {name}'\n"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-X", "importtime", "-c", script]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=env)
     assert ended.returncode == 0, ended.stderr.splitlines()[-1]
-    modules = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}
-    assert "vitprof.ui" in modules
-    assert not {name for name in modules if name.split(".")[0] in ("torch", "torchvision")}
 
 
 def test_a_bare_import_brings_nothing() -> None:

@@ -25,7 +25,8 @@ from typing import IO, Any
 import psutil
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 START_LIMIT_S = 60
 STOP_LIMIT_S = 15
 _CHROMIUM_ARGS = [
@@ -128,7 +129,7 @@ def picture() -> Picture:
         for scheme, suffix in (("dark", "-dark"), ("light", "")):
             page.emulate_media(color_scheme=scheme)
             page.wait_for_timeout(1500)  # Plotly's own transitions
-            page.screenshot(path=str(REPOSITORY / directory / f"{name}{suffix}.png"))
+            page.screenshot(path=str(ROOT / directory / f"{name}{suffix}.png"))
         page.set_viewport_size({"width": 1280, "height": 900})
 
     return take
@@ -160,11 +161,11 @@ def _serve(
     command += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
     url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
-    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(env or {})}
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(
-            [*command, *flags], cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [*command, *flags], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         try:
             _await_health(server, f"{url}/_stcore/health", log)

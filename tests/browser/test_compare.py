@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ui.dashboard import add_run
 
+from tests import ROOT
+from tests.ui.dashboard import add_run
 from vitprof.records import RunSummary
 from vitprof.store import RunStore
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 TABLE = "[data-testid=stDataFrame] canvas table"
 SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
 
@@ -31,7 +30,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         )
         store.update_run(run_id, summary=summary)
     store.close()
-    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 SETTINGS = "steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0"
 RUN_LIMIT_MS = 120_000
 CHARTS = ("device-time", "timeline", "idle-heat", "loading-bar")
@@ -26,7 +26,7 @@ BEYOND = """() => {
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(REPOSITORY / "app.py", env=env) as url:
+    with serve(ROOT / "app.py", env=env) as url:
         yield url
 
 

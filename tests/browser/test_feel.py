@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0"
 """Ten steps a second, for longer than the test."""
 RUN_LIMIT_MS = 120_000
@@ -30,7 +30,7 @@ RANGE = f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.range"
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(REPOSITORY / "app.py", env=env) as url:
+    with serve(ROOT / "app.py", env=env) as url:
         yield url
 
 

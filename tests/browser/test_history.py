@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Error
-from ui.dashboard import add_run
 
+from tests import ROOT
+from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
 """Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""
 
@@ -29,7 +29,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         run_id = add_run(store, n=8, name=f"number {number + 1}", strategy="memory" if number % 2 else "per-sample")
         store.update_run(run_id, verdict={"kind": "input-bound"}, spark=[0.1, 0.9, 0.4], t_origin_s=float(run_id))
     store.close()
-    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url
 
 

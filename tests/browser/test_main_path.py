@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ui.dashboard import add_run
 
+from tests import ROOT
+from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STEPS = 250
 SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simulated:8,0"
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url
 
 

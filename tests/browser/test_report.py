@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fixtures import wait_until
-from ui.dashboard import add_run
 
+from tests.engine_fixtures import wait_until
+from tests.ui.dashboard import add_run
 from vitprof.export.report import html_report
 from vitprof.store import RunStore
 

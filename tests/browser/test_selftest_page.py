@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 LIMIT_MS = 120_000
 ALL_OF_IT_MS = 300_000
 
@@ -18,7 +18,7 @@ ALL_OF_IT_MS = 300_000
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(REPOSITORY / "app.py", env=env) as url:
+    with serve(ROOT / "app.py", env=env) as url:
         yield url
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 PICTURE = ".st-key-strategy-workers .vitprof-diagram svg"
 
 IN_THE_PAGES_COLOUR = """([picture, dark]) => {
@@ -21,7 +21,7 @@ IN_THE_PAGES_COLOUR = """([picture, dark]) => {
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(REPOSITORY / "app.py", env=env) as url:
+    with serve(ROOT / "app.py", env=env) as url:
         yield url
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
 RUN_LIMIT_MS = 120_000
@@ -21,7 +21,7 @@ TABLE = "[data-testid=stDataFrame] canvas table"
 
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(REPOSITORY / "app.py", env={"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}) as url:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}) as url:
         yield url
 
 

@@ -12,10 +12,10 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import charts
-from vitprof.analysis.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.loading import loading_time
-from vitprof.analysis.timeline import timeline
-from vitprof.analysis.utilisation import idle_bins
+from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.loading import loading_time
+from vitprof.analysis.timing.timeline import timeline
+from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.charts.gaps import MAX_SHAPES
 from vitprof.charts.style import DEVICE_TIME, LOADING
 from vitprof.records import Phase

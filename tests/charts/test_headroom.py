@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from vitprof.analysis.headroom import Anchor, headroom
+from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import OTHER
 

@@ -12,7 +12,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import charts
-from vitprof.analysis.downsample import group_size
+from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points, live_figure
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof import charts
-from vitprof.analysis.gaps import CAUSES
-from vitprof.analysis.loading import PARTS
+from vitprof.analysis.timing.gaps import CAUSES
+from vitprof.analysis.timing.loading import PARTS
 from vitprof.charts import LiveChart, plain
 from vitprof.charts.style import DEVICE_TIME, LOADING, TRUE
 

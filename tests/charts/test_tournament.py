@@ -7,8 +7,8 @@ import math
 
 import plotly.graph_objects as go
 import pytest
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Leaderboard, article_table, leaderboard, pareto
 from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from vitprof.config import RunConfig
 from vitprof.export import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
@@ -14,7 +14,7 @@ from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS
 from vitprof.records import SCHEMA_VERSION, TELEMETRY_COLUMNS, RunSummary, StepRecord, TelemetrySample, columns
 
-TEXT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> list[str]:

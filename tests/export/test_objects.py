@@ -7,9 +7,9 @@ import json
 import math
 
 import pytest
-from ui.dashboard import add_run
 
-from export.test_csv import EXAMPLE
+from tests.export.test_csv import EXAMPLE
+from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.export import run_object, runs_json
 from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase

@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ui.dashboard import add_run
 
-from export.test_csv import EXAMPLE
+from tests.export.test_csv import EXAMPLE
+from tests.ui.dashboard import add_run
 from vitprof.export import STEPS_HEADER, SUMMARY_HEADER, steps_csv, steps_parquet, summary_csv, summary_parquet
 from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun

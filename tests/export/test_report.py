@@ -8,9 +8,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from ui.dashboard import add_run
 
-from vitprof.analysis.headroom import Anchor, headroom
+from tests.ui.dashboard import add_run
+from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.config import GROUPS
 from vitprof.errors import VitprofError
 from vitprof.export.report import MOST_CHARTED, MOST_RUNS, html_report

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ui.dashboard import add_run
 
+from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
 from vitprof.export import tensorboard
 from vitprof.export.tensorboard import MAX_GROUPS, STEP_TAGS, run_directory, tensorboard_zip, write_tensorboard

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ui.dashboard import add_run
 
-from vitprof.export.lanes import lanes
+from tests.ui.dashboard import add_run
 from vitprof.export.trace import COUNTERS, QUEUE, trace_gz, trace_json
+from vitprof.export.track_packing import lanes
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # noqa: F401
 
-import vitprof
-from vitprof import train
+from tests import ROOT
+from tests.engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof.config import RunConfig
+from vitprof.engine import train
 from vitprof.errors import DataError, JobStopped
 from vitprof.jobs.child import run_job
 from vitprof.jobs.protocol import EventBuffer, Message, Note, read_messages
@@ -28,7 +28,6 @@ from vitprof.records import STEP_COLUMNS
 WIDTH = len(STEP_COLUMNS)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
-ROOT = str(Path(vitprof.__file__).parents[1])
 QUICK = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
 CHILD = [sys.executable, "-m", "vitprof.jobs.child"]
 
@@ -37,11 +36,11 @@ def with_train(body: str) -> list[str]:
     """A child whose `train(config, events, stop)` is `body`, so that it needs no torch."""
     script = f"""
 import sys, types, time, os, threading
-module = types.ModuleType("vitprof.train")
+module = types.ModuleType("vitprof.engine.train")
 def train(config, events, stop):
 {textwrap.indent(textwrap.dedent(body), "    ")}
 module.train = train
-sys.modules["vitprof.train"] = module
+sys.modules["vitprof.engine.train"] = module
 from vitprof.jobs import child
 child.ORPHAN_GRACE_S = 0.2
 child.main()
@@ -60,7 +59,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                env={**os.environ, "PYTHONPATH": ROOT},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
         assert self.process.stdout is not None
         assert self.process.stdin is not None
@@ -114,7 +113,7 @@ def test_a_whole_job_while_everybody_prints(start: Any) -> None:
     """Python, C code and a worker process write to standard output; the channel carries messages only."""
     script = """
 import os, sys
-from vitprof.storage import idx
+from vitprof.engine.storage import idx
 make = idx.IdxStorage.dataset
 class Loud:
     def __init__(self, quiet): self.quiet = quiet

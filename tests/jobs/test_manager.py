@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from engine_fixtures import (  # noqa: F401
+
+from tests import ROOT
+from tests.engine_fixtures import (  # noqa: F401
     CHEAP,
     descendants,
     digits_home,
@@ -24,19 +26,16 @@ from engine_fixtures import (  # noqa: F401
     vitprof_threads,
     wait_until,
 )
-
-import vitprof
-from vitprof import train
 from vitprof.config import RunConfig
+from vitprof.engine import train
+from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreError
 from vitprof.home import home
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager, queue_of
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
-from vitprof.trainer import TorchTrainer
 
-ROOT = str(Path(vitprof.__file__).parents[1])
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "evaluate": False, "telemetry_hz": 20.0}
 STOP_WITHIN_S = 5.0
 """Stop is promised within 2 s; the rest is for machines that are busy with other tests."""
@@ -407,7 +406,7 @@ print(run_id, flush=True)
 jobs.wait(run_id)
 """
         mine = jobs.submit(config(epochs=1000, name="mine"))
-        env = {**os.environ, "PYTHONPATH": ROOT, "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as other:
             assert other.stdout is not None
             theirs = int(other.stdout.readline())

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from engine_fixtures import gone, vitprof_threads, wait_until
 
-from vitprof import train
+from tests.engine_fixtures import gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
+from vitprof.engine import train
 from vitprof.errors import JobError
 from vitprof.jobs import runners
 from vitprof.jobs.protocol import Message, Note

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from tests import ROOT
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import MAX_NAME, RunQuery, RunStore
-from vitprof.store import runs as runs_table
+from vitprof.store.schema import runs as runs_table
 
 NAN, INF = math.nan, math.inf
-REPOSITORY = Path(__file__).parents[2]
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
 WRITER = """
 import math, sys
@@ -208,7 +208,7 @@ def test_a_store_may_be_used_from_many_threads(store: RunStore) -> None:
 def writer(path: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
     """Another program that waits to be told to open the store at `path`."""
     command = [sys.executable, "-c", WRITER, f"sqlite:///{path}", str(batches)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         try:

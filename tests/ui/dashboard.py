@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from streamlit.testing.v1 import AppTest
 
+from tests import ROOT
 from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
-from vitprof.resolve import resolve
 from vitprof.store import RunStore
 
-APP = Path(__file__).resolve().parents[2] / "app.py"
+APP = ROOT / "app.py"
 LIMIT_S = 60
 
 

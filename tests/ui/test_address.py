@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, said
 from vitprof.store import RunStore
 
 

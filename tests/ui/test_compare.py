@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import add_run, app, said
-from vitprof.jobs.headroom import GROUP as HEADROOM
-from vitprof.jobs.prediction import GROUP as PREDICTION
+from tests.ui.dashboard import add_run, app, said
+from vitprof.experiments.headroom import GROUP as HEADROOM
+from vitprof.experiments.prediction import GROUP as PREDICTION
 from vitprof.records import RunSummary
 from vitprof.store import RunStore
 from vitprof.ui.compare import figures as compare_figures

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from vitprof.catalog import DATASETS
-from vitprof.parts import Combination, legal_combinations
+from vitprof.config.catalog import DATASETS
+from vitprof.config.parts import Combination, legal_combinations
 from vitprof.ui.diagrams import Stage, diagram, stages
 
 ALL = {parts: None for name in ("digits", "photos") for parts in legal_combinations(DATASETS[name])}

@@ -11,14 +11,14 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import APP, LIMIT_S, add_run, app, said
-from vitprof import bundle
+from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
-from vitprof.store import runs as runs_table
+from vitprof.store.schema import runs as runs_table
 from vitprof.ui.history import page as history
 from vitprof.ui.history import table as history_table
 from vitprof.ui.history.state import KEPT
-from vitprof.ui.verdict import LOOKS
+from vitprof.ui.profile.verdict import LOOKS
 
 Tick = Callable[..., None]
 

@@ -10,7 +10,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import APP, LIMIT_S, add_run, app, metrics, said
+from tests.ui.dashboard import APP, LIMIT_S, add_run, app, metrics, said
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitprof import charts
-from vitprof.analysis.downsample import group_size
+from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points
 from vitprof.store import Series
 from vitprof.ui.points import PointCache, window

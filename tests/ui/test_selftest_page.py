@@ -10,9 +10,9 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, said
 from vitprof.errors import JobError
-from vitprof.selftest import QUICK, Progress, Result, SelftestReport
+from vitprof.experiments.selftest import QUICK, Progress, Result, SelftestReport
 from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import SelftestWork, work

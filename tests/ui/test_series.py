@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitprof.analysis.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.records import STEP_COLUMNS
 from vitprof.store import RunStore

@@ -11,13 +11,14 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from vitprof import availability
-from vitprof.availability import Machine
-from vitprof.catalog import DATASETS
-from vitprof.strategies import STRATEGIES
+from tests import ROOT
+from vitprof.config import availability
+from vitprof.config.availability import Machine
+from vitprof.config.catalog import DATASETS
+from vitprof.config.strategies import STRATEGIES
 from vitprof.ui import launch, resources
 
-APP = Path(__file__).resolve().parents[2] / "app.py"
+APP = ROOT / "app.py"
 BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import LIMIT_S, app, said
-from ui.tournaments import KEYS, add_tournament, in_address, spec
+from tests.ui.dashboard import LIMIT_S, app, said
+from tests.ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
-from vitprof.jobs.desk import TournamentDesk
+from vitprof.experiments.tournament.tournament_runners import TournamentDesk
 from vitprof.store import RunQuery, RunStore
-from vitprof.tournaments import claim, list_tournaments, set_status, tournament
+from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.tournament import state as tournament_state
 from vitprof.ui.tournament.state import desk
 

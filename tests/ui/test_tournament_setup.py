@@ -7,12 +7,14 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import APP, LIMIT_S, add_run, app, said
-from ui.tournaments import in_address
+from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from tests.ui.tournaments import in_address
 from vitprof.config import RunConfig
-from vitprof.jobs.desk import TournamentDesk
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament.planning import plan
+from vitprof.experiments.tournament.tournament_runners import TournamentDesk
 from vitprof.store import RunStore
-from vitprof.tournaments import TournamentSpec, plan, tournament
+from vitprof.store.tournaments import tournament
 from vitprof.ui.tournament.estimate import estimate, in_words
 
 DEVICE = "simulated:10,0"

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import add_run, app, said
-from ui.tournaments import spec
+from tests.ui.dashboard import add_run, app, said
+from tests.ui.tournaments import spec
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
-from vitprof.jobs.autotune import TuneProgress
-from vitprof.jobs.tuning import Tried, Tuning
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tuning.candidates import Tried, Tuning
+from vitprof.experiments.tuning.search import TuneProgress
 from vitprof.store import RunStore
-from vitprof.tournaments import claim, create_tournament, list_tournaments
+from vitprof.store.tournaments import claim, list_tournaments
+from vitprof.ui.tournament import background as tournament_tune
 from vitprof.ui.tournament import state
-from vitprof.ui.tournament import work as tournament_tune
-from vitprof.ui.tournament.work import work
+from vitprof.ui.tournament.background import work
 
 OWN, BEST = Candidate(2, 2, 128), Candidate(4, 2, 512)
 

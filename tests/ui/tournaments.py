@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from streamlit.testing.v1 import AppTest
 
-from ui.dashboard import add_run
+from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament.planning import create_tournament, plan, role_of
 from vitprof.store import RunStore
-from vitprof.tournaments import TournamentSpec, TournamentStatus, create_tournament, plan, role_of, set_status
+from vitprof.store.tournaments import TournamentStatus, set_status
 
 DEVICE = "simulated:5,0"
 KEYS = {name: f"{name}/b128/w-/as-is" for name in ("per-sample", "tensordataset", "memory")}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.gaps import IDLE_CAUSES, Gaps
-from vitprof.analysis.loading import Loading
-from vitprof.analysis.timeline import KINDS, LANES, Timeline
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
+from vitprof.analysis.timing.loading import Loading
+from vitprof.analysis.timing.timeline import KINDS, LANES, Timeline
 from vitprof.charts.style import COMPUTE, DEVICE_TIME, GPU_UTIL, IDLE, LEGEND, LOADING, MARGIN, TRUE, axis
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ import math
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.headroom import MEANING, Anchor, Headroom, Part
+from vitprof.analysis.verdict.headroom import MEANING, Anchor, Headroom, Part
 from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, OTHER, RUN_COLOURS, axis
 
 STORAGE = RUN_COLOURS[1]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.downsample import min_max, slices
+from vitprof.analysis.timing.downsample import min_max, slices
 from vitprof.charts.style import (
     COMPUTE,
     DATA_WAIT,

@@ -14,54 +14,41 @@ import typer
 from vitprof.cli import (
     bundle,
     code,
+    delete,
+    doctor,
+    export,
     headroom,
-    history,
-    listing,
+    import_runs,
     predict,
-    running,
+    run,
+    runs,
     selftest,
-    stored,
-    terminal,
+    strategies,
     tournament,
 )
-from vitprof.cli.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
+from vitprof.cli.common import terminal
+from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
-
-__all__ = [
-    "app",
-    "bundle",
-    "code",
-    "headroom",
-    "history",
-    "listing",
-    "main",
-    "predict",
-    "running",
-    "selftest",
-    "stored",
-    "terminal",
-    "tournament",
-]
 
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
     add_completion=False,
 )
 for command in (
-    running.run,
+    run.run,
     headroom.headroom,
     predict.predict,
-    listing.strategies,
-    history.runs,
-    stored.export,
-    stored.delete,
+    strategies.strategies,
+    runs.runs,
+    export.export,
+    delete.delete,
     bundle.bundle,
     code.code,
-    listing.doctor,
+    doctor.doctor,
     selftest.selftest,
 ):
     app.command()(command)
-app.command("import")(bundle.import_runs)
+app.command("import")(import_runs.import_runs)
 app.command("tournament")(tournament.run_tournament)
 
 

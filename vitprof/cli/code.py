@@ -12,11 +12,11 @@ from typing import Annotated, Any, cast
 import typer
 
 from vitprof import formats
-from vitprof.cli.options import FIELDS, option
-from vitprof.cli.terminal import RUN, check_csv, reader
+from vitprof.cli.common.options import FIELDS, option
+from vitprof.cli.common.terminal import RUN, check_csv, reader
 from vitprof.config import GROUPS, RunConfig
 from vitprof.export import write_bytes
-from vitprof.snippets import script
+from vitprof.export.code import script
 from vitprof.store import RunStore
 
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")

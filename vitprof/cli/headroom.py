@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.headroom import MEANING, Headroom, in_words, to_dict
-from vitprof.cli import terminal
-from vitprof.cli.progress import progress
-from vitprof.cli.stopping import stop_asked
-from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id
+from vitprof.analysis.verdict.headroom import MEANING, Headroom, in_words, to_dict
+from vitprof.cli.common import terminal
+from vitprof.cli.common.progress import progress
+from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, StoredRun
 
@@ -41,7 +41,7 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
     Gives the object for `--json`, None if there is none, and whether Ctrl-C or SIGTERM stopped it: what was measured
     until then is shown all the same.
     """
-    from vitprof.jobs.headroom import find_headroom, measure_headroom
+    from vitprof.experiments.headroom import find_headroom, measure_headroom
     from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store, stop_asked() as stop:

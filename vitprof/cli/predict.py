@@ -10,15 +10,15 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.prediction import Calibration
-from vitprof.cli import terminal
-from vitprof.cli.progress import progress
-from vitprof.cli.terminal import EXIT_FAILED, AsJson, print_json, run_id
+from vitprof.analysis.verdict.prediction import Calibration
+from vitprof.cli.common import terminal
+from vitprof.cli.common.progress import progress
+from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id
+from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, JobError
-from vitprof.predictions import StoredPrediction
 from vitprof.records import SCHEMA_VERSION, json_number
 from vitprof.store import RunStore, StoredRun
-from vitprof.strategies import STRATEGIES, strategy
+from vitprof.store.predictions import StoredPrediction
 
 NOT_RUN = "predicted, not run"
 
@@ -33,7 +33,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
-    from vitprof.jobs import prediction as jobs
+    from vitprof.experiments import prediction as jobs
     from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store:
@@ -71,8 +71,8 @@ def predict(
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
     """What `--strategies` asks for. Raises `ConfigError`."""
     if names == "all":
-        from vitprof.availability import look_around, why_unavailable
-        from vitprof.catalog import dataset_info
+        from vitprof.config.availability import look_around, why_unavailable
+        from vitprof.config.catalog import dataset_info
 
         machine, info = look_around(), dataset_info(profiled.config.dataset, profiled.config.n_images)
         others = (s for s in STRATEGIES.values() if s.name != profiled.config.strategy)

@@ -13,12 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.cli import terminal
-from vitprof.cli.stopping import stop_asked
-from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
+from vitprof.cli.common import terminal
+from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
+from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, run_selftest
+from vitprof.experiments.selftest.report import Result
 from vitprof.records import SCHEMA_VERSION
-from vitprof.selftest import CASES, QUICK, SelftestReport, driver, run_selftest
-from vitprof.selftest.report import Result
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 

@@ -10,19 +10,20 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import break_even, recommend
-from vitprof.cli import terminal
-from vitprof.cli.standings import bar, running_words, show_board, show_tuning, tuning_object
-from vitprof.cli.stopping import stop_asked
-from vitprof.cli.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
-from vitprof.cli.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec, texts, whole
+from vitprof.cli.common import terminal
+from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
+from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec, texts, whole
+from vitprof.cli.common.tournament_output import bar, running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig
+from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore
-from vitprof.tournaments import create_tournament, list_tournaments, release
-from vitprof.tournaments import tournament as stored
+from vitprof.store.tournaments import list_tournaments, release
+from vitprof.store.tournaments import tournament as stored
 
 POLL_S = 0.2
 AUTO_S = 60.0
@@ -61,10 +62,10 @@ cast(Any, run_tournament).__signature__ = SIGNATURE
 
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
     """Run a tournament as far as Ctrl-C lets it, and show it."""
+    from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+    from vitprof.experiments.tournament.tournament_view import TournamentView
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
     from vitprof.jobs.manager import JobManager
-    from vitprof.jobs.standing import TournamentView
-    from vitprof.jobs.tournament import TournamentRunner
 
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
@@ -141,7 +142,7 @@ def _list(as_json: bool) -> None:
 
 def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     """Search for the best setting of one strategy."""
-    from vitprof.jobs.autotune import TuneProgress, tune
+    from vitprof.experiments.tuning.search import TuneProgress, tune
     from vitprof.jobs.manager import JobManager
 
     chosen = texts("strategies", asked["strategies"])

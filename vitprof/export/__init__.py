@@ -13,9 +13,9 @@ from vitprof.export.csv import (
     steps_csv,
     summary_csv,
 )
-from vitprof.export.moments import MOMENTS
 from vitprof.export.objects import run_object, runs_json, runs_object
 from vitprof.export.parquet import steps_parquet, summary_parquet
+from vitprof.export.timestamps import MOMENTS
 from vitprof.export.writing import write_bytes, write_text
 
 __all__ = [

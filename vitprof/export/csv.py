@@ -11,9 +11,9 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 
-from vitprof.accelerators import is_simulated
 from vitprof.config import CONFIG_COLUMNS
-from vitprof.export.moments import since_start
+from vitprof.config.accelerators import is_simulated
+from vitprof.export.timestamps import since_start
 from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, SUMMARY_COLUMNS, StepRecord, columns, summary_to_dict
 from vitprof.store import RunStore, StoredRun
 

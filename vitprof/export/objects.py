@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.accelerators import is_simulated
+from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import figures
-from vitprof.export.moments import since_start
+from vitprof.export.timestamps import since_start
 from vitprof.records import SCHEMA_VERSION, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.accelerators import is_simulated
 from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, summary_row
-from vitprof.export.moments import since_start
 from vitprof.export.objects import run_object, strict
+from vitprof.export.timestamps import since_start
 from vitprof.records import SCHEMA_VERSION, RunSummary, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 

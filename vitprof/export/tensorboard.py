@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.accelerators import is_simulated
-from vitprof.analysis.downsample import group_size, min_max
+from vitprof.analysis.timing.downsample import group_size, min_max
+from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.csv import figures
 from vitprof.store import RunStore, StoredRun

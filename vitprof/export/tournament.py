@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from vitprof import formats
-from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import ArticleCell, BreakEven, Leaderboard, Recommendation, Row, article_table
+from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import csv_text
 from vitprof.records import SCHEMA_VERSION, json_number
-from vitprof.tournaments import StoredTournament
+from vitprof.store.tournaments import StoredTournament
 
 FIGURES = (
     "n_runs",

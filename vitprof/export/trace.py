@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.accelerators import is_simulated
-from vitprof.analysis.intervals import Ints, nanoseconds
-from vitprof.analysis.timeline import KINDS, LANES, timeline
+from vitprof.analysis.timing.spans import Ints, nanoseconds
+from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.charts.style import DEVICE_TIME
-from vitprof.export.lanes import lanes
+from vitprof.config.accelerators import is_simulated
+from vitprof.export.track_packing import lanes
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, Series, StoredRun
 

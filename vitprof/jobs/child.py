@@ -64,7 +64,7 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 
 def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> None:
     """Train and put the job's last message into `buffer`, whatever happens."""
-    from vitprof.train import train
+    from vitprof.engine.train import train
 
     try:
         completed = train(config, buffer, stop.is_set)

@@ -12,11 +12,11 @@ import threading
 import traceback
 from pathlib import Path
 
-from vitprof.accelerators import is_simulated
 from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
+from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
-from vitprof.jobs.recording import NOT_BEGUN, JobRecorder, settle_interrupted
-from vitprof.resolve import resolve
+from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder, settle_interrupted
 from vitprof.store import RunStore
 from vitprof.telemetry import list_gpus
 

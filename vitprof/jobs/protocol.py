@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.events import Row
+from vitprof.engine.events import Row
 from vitprof.records import STEP_COLUMNS, json_number
 
 NOTE, STEPS = b"N", b"S"

@@ -3,9 +3,9 @@
 from vitprof.store.database import database_url
 from vitprof.store.listing import SORTS, SPARK_BINS, RunQuery, RunRow
 from vitprof.store.run_store import MAX_NAME, MAX_NOTE, MAX_TAG, RunStore
-from vitprof.store.schema import MAX_ID, STORE_VERSION, predictions, runs, tournaments
+from vitprof.store.schema import MAX_ID, STORE_VERSION
 from vitprof.store.series import Series
-from vitprof.store.stored import StoredRun
+from vitprof.store.stored_run import StoredRun
 
 __all__ = [
     "MAX_ID",
@@ -21,7 +21,4 @@ __all__ = [
     "Series",
     "StoredRun",
     "database_url",
-    "predictions",
-    "runs",
-    "tournaments",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from vitprof.accelerators import is_simulated
+from vitprof.config.accelerators import is_simulated
 from vitprof.records import LIVE_STATUSES
 from vitprof.store.database import Database
 from vitprof.store.schema import run_tags, runs

@@ -11,14 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.config import RunConfig
+from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES, summary_to_dict
-from vitprof.resolve import run_name
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
 from vitprof.store.series import Series, SeriesStore
-from vitprof.store.stored import STORED, StoredRun, stored_run
+from vitprof.store.stored_run import STORED, StoredRun, stored_run
 
 MAX_NAME, MAX_TAG, MAX_NOTE = 200, 40, 4000
 """Characters; the name's limit is `RunConfig`'s."""

@@ -38,6 +38,11 @@ class SeriesStore(Database):
             with self.transaction() as db:
                 db.execute(sa.insert(table), rows)
 
+    def n_steps(self, run_id: int) -> int:
+        """How many steps the run has, without reading them."""
+        with self.transaction() as db:
+            return int(db.execute(sa.select(sa.func.count()).where(steps.c.run_id == run_id)).scalar_one())
+
     def steps(self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS) -> Series:
         """The run's steps with a number above `after`, in order."""
         return self._series(steps, run_id, steps.c.step, after, names)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from vitprof.parts import Combination
+from vitprof.config.parts import Combination
 
 STYLE = """<style>
 .vitprof-diagram { container-type: inline-size; margin-bottom: 0.75rem }

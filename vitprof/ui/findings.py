@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from vitprof.analysis.advice import Alternative, apply
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.gaps import COLUMN, Gaps, find_gaps, idle_interval
-from vitprof.analysis.headroom import Headroom
-from vitprof.analysis.loading import Loading, loading_time
-from vitprof.analysis.steady import steady_state
-from vitprof.analysis.utilisation import idle_bins
-from vitprof.analysis.verdict import Verdict, judge
-from vitprof.availability import can_run
+from vitprof.analysis.timing.gaps import COLUMN, Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.loading import Loading, loading_time
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.verdict.advice import Alternative, apply
+from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts import Floats
-from vitprof.jobs import headroom as headroom_jobs
-from vitprof.predictions import StoredPrediction, latest_of_each, list_predictions
+from vitprof.config.availability import can_run
+from vitprof.experiments import headroom as headroom_jobs
 from vitprof.store import Series, StoredRun
+from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine
 from vitprof.ui.resources import store
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof import home
-from vitprof.availability import Machine, availability, look_around
-from vitprof.catalog import MODELS, DatasetInfo
 from vitprof.config import PARTS, RunConfig
+from vitprof.config.availability import Machine, availability, look_around
+from vitprof.config.catalog import MODELS, DatasetInfo
+from vitprof.config.footprint import footprint
+from vitprof.config.parts import Combination
+from vitprof.config.strategies import Strategy
 from vitprof.errors import ConfigError
-from vitprof.footprint import footprint
 from vitprof.formats import seconds, size
-from vitprof.parts import Combination
-from vitprof.strategies import Strategy
 from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import label, settings
 

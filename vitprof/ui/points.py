@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.downsample import group_size
+from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points
 from vitprof.store import Series
 

@@ -11,9 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from vitprof.errors import VitprofError, one_line
+from vitprof.experiments.selftest import CASES, QUICK, Case, Progress, Result, SelftestReport, run_selftest
 from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
-from vitprof.selftest import CASES, QUICK, Case, Progress, Result, SelftestReport, run_selftest
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded, rough_time
 

@@ -103,7 +103,7 @@ class RunSeries:
                 self._telemetry.append(samples)
 
     def _add_to_totals(self, new: Series) -> None:
-        # the same rule as vitprof.analysis.summary.steady_state, row by row
+        # the same rule as vitprof.analysis.timing.summary.steady_state, row by row
         begins_epoch = np.diff(new["epoch"], prepend=self._last_epoch) > 0
         self._last_epoch = float(new["epoch"][-1])
         steady = (new["warmup"] == 0) & ~begins_epoch

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from vitprof.availability import Availability, Machine, availability
-from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.availability import Availability, Machine, availability
+from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.parts import Combination, why_not
+from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
-from vitprof.footprint import Footprint, footprint
 from vitprof.formats import seconds, size
-from vitprof.parts import Combination, why_not
-from vitprof.strategies import STRATEGIES, Strategy
 from vitprof.ui import diagrams
 from vitprof.ui.launch import machine
-from vitprof.ui.settings import use
+from vitprof.ui.profile.settings import use
 from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
 

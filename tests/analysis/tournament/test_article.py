@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import article_table, leaderboard
 
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import BreakEven, break_even, leaderboard, setup_s
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Entry, in_words, key_in_words, leaderboard
 
 

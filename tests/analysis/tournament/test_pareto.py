@@ -6,8 +6,8 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Leaderboard, Row, cost, leaderboard, pareto
 
 points = st.lists(

@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 import numpy as np
-from tournament_entries import entry
 
+from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Entry, Recommendation, leaderboard, recommend
 
 GIB = 2.0**30

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.analysis.steady import first_of_epoch, steady_state
+from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 
 Series = Mapping[str, NDArray[np.float64]]

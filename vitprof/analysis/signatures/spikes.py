@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitprof.analysis.signatures.signature import (
-    MIN_COST_FRAC,
-    MIN_STEPS,
-    Signature,
-    Trace,
-    mean,
-    median,
-    spread,
-)
+from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace, mean, median, spread
 from vitprof.formats import number, percent, seconds
 
 Z = 8.0

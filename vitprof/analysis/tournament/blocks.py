@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS
-from vitprof.analysis.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.tournament.entries import Floats
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.config.strategies import STRATEGIES
 from vitprof.records import RunSummary
-from vitprof.strategies import STRATEGIES
 
 Floats = NDArray[np.float64]
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
@@ -61,7 +61,7 @@ class Entry:
 
 
 THROTTLED = ("slow-drive", "staged")
-"""Locations (`vitprof.parts.LOCATIONS`) that read from the imitated slow drive: wherever they appear it is said."""
+"""Locations (`parts.LOCATIONS`) that read from the imitated slow drive: wherever they appear it is said."""
 
 
 def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.analysis.headroom import ROUNDING
 from vitprof.analysis.tournament.entries import OUT, Entry
 from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
+from vitprof.analysis.verdict.headroom import ROUNDING
 from vitprof.records import RunSummary
 
 MIN_STEPS = 20
@@ -41,8 +41,6 @@ class Row:
     speed_up_high: float
     tie: bool
     """Whether the interval of the speed-up contains 1: no difference can be told. False for the baseline itself."""
-    ties_with_best: bool
-    """Whether no difference from the best of its page cache can be told. False for the best itself."""
     epoch_s: float
     epoch_low: float
     epoch_high: float
@@ -60,6 +58,11 @@ class Row:
     """Against the fastest of its page cache, whose states are different experiments; "" for what is not ranked."""
     within_low: float = math.nan
     """Lower end of the interval that blocks within its runs give, samples/s; known after one round too."""
+
+    @property
+    def ties_with_best(self) -> bool:
+        """Whether no difference from the best of its page cache can be told. False for the best itself."""
+        return self.standing == "tie"
 
     @property
     def untold(self) -> bool:
@@ -226,7 +229,6 @@ def _row(
         speed_up_low=gain.low,
         speed_up_high=gain.high,
         tie=tie,
-        ties_with_best=standing == "tie",
         epoch_s=epoch_s,
         epoch_low=epoch_s * speed.value / speed.high,
         epoch_high=epoch_s * speed.value / speed.low,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from vitprof.analysis.guard import comparability, run_facts
-from vitprof.analysis.headroom import Headroom
-from vitprof.analysis.verdict import Verdict
+from vitprof.analysis.compare.guard import comparability, run_facts
+from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.errors import VitprofError
 from vitprof.export.report.contents import Contents, contents
 from vitprof.export.report.page import whole_page

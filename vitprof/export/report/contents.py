@@ -13,16 +13,16 @@ import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import charts, formats
-from vitprof.accelerators import is_simulated
-from vitprof.analysis.downsample import group_size
-from vitprof.analysis.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.headroom import MEANING, Headroom, in_words
-from vitprof.analysis.loading import loading_time
-from vitprof.analysis.steady import steady_state
-from vitprof.analysis.utilisation import idle_bins
-from vitprof.analysis.verdict import Verdict, judge
+from vitprof.analysis.timing.downsample import group_size
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
+from vitprof.analysis.timing.loading import loading_time
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.verdict.headroom import MEANING, Headroom, in_words
+from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
+from vitprof.config.accelerators import is_simulated
 from vitprof.store import Series, StoredRun
 
 GROUPS = 325

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from vitprof import formats
-from vitprof.analysis.comparison import against, slowest
+from vitprof.analysis.compare.comparison import against, slowest
 from vitprof.export.report.contents import Contents, Table
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun

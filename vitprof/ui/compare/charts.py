@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import charts
-from vitprof.analysis.comparison import on_one_axis
-from vitprof.analysis.gaps import IDLE_CAUSES
+from vitprof.analysis.compare.comparison import on_one_axis
+from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts.comparison import idle_strips
 from vitprof.charts.distribution import ecdf
 from vitprof.charts.headroom import waterfall
@@ -21,7 +21,7 @@ from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, 
 from vitprof.ui.compare.state import choose, switch
 from vitprof.ui.compare.table import NOT_AVAILABLE
 from vitprof.ui.findings import headroom_of
-from vitprof.ui.live import is_simulated_run
+from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.texts import escaped
 
 CHART_HEIGHT = 400

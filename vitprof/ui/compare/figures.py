@@ -13,14 +13,14 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from vitprof.analysis.comparison import StepTime, step_time
-from vitprof.analysis.differences import RunFacts
-from vitprof.analysis.distribution import Distribution, distribution
-from vitprof.analysis.downsample import group_size, min_max
-from vitprof.analysis.gaps import find_gaps
-from vitprof.analysis.guard import TELEMETRY, run_facts
-from vitprof.analysis.steady import steady_state
-from vitprof.analysis.utilisation import idle_bins
+from vitprof.analysis.compare.comparison import StepTime, step_time
+from vitprof.analysis.compare.differences import RunFacts
+from vitprof.analysis.compare.distribution import Distribution, distribution
+from vitprof.analysis.compare.guard import TELEMETRY, run_facts
+from vitprof.analysis.timing.downsample import group_size, min_max
+from vitprof.analysis.timing.gaps import find_gaps
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.charts import Floats
 from vitprof.ui.resources import store
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from vitprof.analysis.differences import Caveat
-from vitprof.analysis.guard import comparability
+from vitprof.analysis.compare.differences import Caveat
+from vitprof.analysis.compare.guard import comparability
 from vitprof.store import StoredRun
 from vitprof.ui.compare.charts import draw_device_time, draw_headroom, draw_steps, draw_waits
 from vitprof.ui.compare.figures import facts_of
@@ -15,7 +15,7 @@ from vitprof.ui.compare.picker import pick_runs
 from vitprof.ui.compare.settings import draw_settings
 from vitprof.ui.compare.state import choose
 from vitprof.ui.compare.table import draw_table
-from vitprof.ui.take_home import draw_take_home_many
+from vitprof.ui.downloads import draw_take_home_many
 from vitprof.ui.texts import escaped, guarded
 
 MOST_WARNINGS = 3

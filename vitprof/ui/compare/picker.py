@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof.analysis.comparison import slowest
+from vitprof.analysis.compare.comparison import slowest
 from vitprof.errors import StoreError
 from vitprof.records import ENDED_STATUSES
 from vitprof.store import RunQuery, RunRow, StoredRun

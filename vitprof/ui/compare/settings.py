@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from vitprof.analysis.config_diff import Cell, Difference, config_differences
+from vitprof.analysis.compare.config_diff import Cell, Difference, config_differences
 from vitprof.store import StoredRun
 from vitprof.ui.compare.charts import names_of
 from vitprof.ui.widgets import FIELDS, label

@@ -11,11 +11,11 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.comparison import Compared, against
+from vitprof.analysis.compare.comparison import Compared, against
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
-from vitprof.ui.live import is_simulated_run
+from vitprof.ui.profile.live import is_simulated_run
 
 WIDTHS: dict[str, dict[str, Any]] = {
     "Run": {"pinned": True, "width": 130},

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof.bundle import SUFFIX, bundle_bytes
+from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
-from vitprof.ui.finishes import ASKING
+from vitprof.ui.notifications import ASKING
+from vitprof.ui.profile.settings import use_config
+from vitprof.ui.profile.verdict import USED
 from vitprof.ui.resources import manager, store
-from vitprof.ui.settings import use_config
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.verdict import USED
 
 DONE = "history-done"
 """What was done, to be told when the page is drawn again."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof import formats
-from vitprof.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.errors import VitprofError, one_line
+from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.ui.history.actions import DONE
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped

@@ -7,11 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config import BUDGETS, PARTS, RunConfig
+from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
-from vitprof.tournaments import TournamentSpec
-from vitprof.ui.tournament.own import OWN, changed_choices, read_choices
+from vitprof.ui.tournament.url_codec import OWN, changed_choices, read_choices
 from vitprof.ui.widgets import FIELDS, label, settings
 
 STATE = "tournament-choices"

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitprof import home
-from vitprof.accelerators import accelerator, is_simulated
-from vitprof.catalog import DatasetInfo, dataset_info
 from vitprof.config import PARTS, RunConfig
-from vitprof.footprint import Footprint, footprint
+from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.parts import Combination
+from vitprof.config.strategies import strategy
+from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.formats import size
-from vitprof.parts import Combination
 from vitprof.store import RunQuery, RunStore
-from vitprof.strategies import strategy
-from vitprof.tournaments import GROUP, PlannedTrial
-from vitprof.ui.headroom import STARTUP_S
+from vitprof.store.tournaments import GROUP
+from vitprof.ui.profile.headroom import STARTUP_S
 from vitprof.ui.texts import rough_time
 
 EARLIER = 20

@@ -7,11 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.accelerators import PRESETS, SIMULATED
-from vitprof.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config import CHOICES
-from vitprof.strategies import STRATEGIES
-from vitprof.tournaments import MOST_REPEATS
+from vitprof.config.accelerators import PRESETS, SIMULATED
+from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
+from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import MOST_REPEATS
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.choices import FIRST, as_numbers, batch_sizes, choices, strategies

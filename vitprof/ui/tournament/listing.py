@@ -5,12 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof import formats
-from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import key_in_words
+from vitprof.config.accelerators import is_simulated
+from vitprof.experiments.tournament.planning import read_role
 from vitprof.store import RunQuery
-from vitprof.tournaments import StoredTournament, delete_tournament, list_tournaments, read_role, release, tournament
+from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import resources
-from vitprof.ui.finishes import ASKING
+from vitprof.ui.notifications import ASKING
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import open_one
 

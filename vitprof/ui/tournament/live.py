@@ -9,11 +9,11 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
-from vitprof.jobs.standing import Progress, Standing
-from vitprof.tournaments import StoredTournament, release
+from vitprof.experiments.tournament.tournament_view import Progress, Standing
+from vitprof.store.tournaments import StoredTournament, release
 from vitprof.ui import resources
-from vitprof.ui.finishes import watch_tournament
-from vitprof.ui.live import STAGES
+from vitprof.ui.notifications import watch_tournament
+from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
 from vitprof.ui.tournament.state import WATCH_S, act, desk, resume, signature, view
 

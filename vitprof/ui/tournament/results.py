@@ -8,10 +8,10 @@ import json
 
 import streamlit as st
 
-from vitprof.accelerators import is_simulated
 from vitprof.analysis.tournament import Leaderboard, break_even, in_words, recommend
+from vitprof.config.accelerators import is_simulated
+from vitprof.experiments.tournament.tournament_view import Standing
 from vitprof.export.tournament import tournament_csv, tournament_object
-from vitprof.jobs.standing import Standing
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.sections import draw_sections

@@ -13,7 +13,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_even, cost, in_words
 from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
-from vitprof.jobs.standing import Standing
+from vitprof.experiments.tournament.tournament_view import Standing
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded

@@ -8,22 +8,23 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
-from vitprof.availability import why_unavailable
-from vitprof.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.availability import why_unavailable
+from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
+from vitprof.experiments.tournament.planning import PlannedTrial, plan
+from vitprof.experiments.tournament.tournament_runner import why_not_here
 from vitprof.formats import size
-from vitprof.jobs.tournament import why_not_here
-from vitprof.strategies import STRATEGIES
-from vitprof.tournaments import PlannedTrial, TournamentSpec, plan
 from vitprof.ui import resources
 from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped
+from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, say_choices, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, in_words
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
 from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
-from vitprof.ui.tournament.work import work
 from vitprof.ui.widgets import label, settings
 
 

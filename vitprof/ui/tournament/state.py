@@ -11,20 +11,16 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
-from vitprof.jobs.desk import TournamentDesk
-from vitprof.jobs.standing import Standing, TournamentView
-from vitprof.tournaments import (
-    StoredTournament,
-    TournamentSpec,
-    create_tournament,
-    list_tournaments,
-    tournament,
-)
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.tournament_runners import TournamentDesk
+from vitprof.experiments.tournament.tournament_view import Standing, TournamentView
+from vitprof.store.tournaments import StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.own import OWN
-from vitprof.ui.tournament.work import work
+from vitprof.ui.tournament.background import work
+from vitprof.ui.tournament.url_codec import OWN
 
 VIEWS_KEPT = 8
 """Tournaments whose blocks and summaries stay in memory."""

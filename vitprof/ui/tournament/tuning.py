@@ -10,23 +10,23 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.availability import why_unavailable
-from vitprof.catalog import DATASETS, dataset_info
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
+from vitprof.config.availability import why_unavailable
+from vitprof.config.catalog import DATASETS, dataset_info
+from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.jobs.tuning import Tuning, in_words
+from vitprof.experiments.tuning.candidates import Tuning, in_words
 from vitprof.records import LIVE_STATUSES
-from vitprof.strategies import STRATEGIES
 from vitprof.ui import resources
 from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine
-from vitprof.ui.settings import use_config
+from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job, shown
 from vitprof.ui.tournament.state import act, at_work, draw_problem, start_tuning
 from vitprof.ui.tournament.table import rounded
-from vitprof.ui.tournament.work import work
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
@@ -179,4 +179,4 @@ def _draw_found(found: Tuning) -> None:
             "Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput."),
         },
     )
-    st.caption("Kept until the dashboard ends; its runs stay in History.")
+    st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")

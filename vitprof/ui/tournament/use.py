@@ -10,8 +10,8 @@ from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, Row, in_words
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.snippets import script
-from vitprof.ui.settings import use_config
+from vitprof.export.code import script
+from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped
 
 COMPARED = 4

@@ -1,0 +1,88 @@
+"""Runs side by side: ratios to a baseline, their range, ties, what is not known; and the mean step taken apart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.compare.comparison import against, on_one_axis, slowest, step_time
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
+from vitprof.records import RunSummary
+
+
+def summary(speed: float, half: float) -> RunSummary:
+    return RunSummary(samples_per_s=speed, samples_per_s_low=speed - half, samples_per_s_high=speed + half)
+
+
+def test_ratios_are_to_the_baseline_in_the_order_given() -> None:
+    fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1)
+    assert fast.speed_up == pytest.approx(3)
+    assert (fast.low, fast.high) == (pytest.approx(290 / 105), pytest.approx(310 / 95))
+    assert slow.speed_up == pytest.approx(0.5)
+    assert (base.speed_up, base.low, base.high) == (1, 1, 1)
+    assert [c.standing for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
+
+
+@pytest.mark.parametrize("speed", [104.0, 96.0, 100.0])
+def test_overlapping_intervals_are_a_tie_on_either_side_of_the_baseline(speed: float) -> None:
+    base, other = against([summary(100, 5), summary(speed, 5)], 0)
+    assert other.standing == "tie"
+    assert other.tie
+    assert not base.tie
+
+
+def test_unknown_speeds_and_intervals() -> None:
+    found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)
+    assert [c.standing for c in found] == ["unknown", "baseline", "unknown", "unknown"]
+    assert found[2].speed_up == 2
+    assert [math.isnan(c.speed_up) for c in found] == [True, False, False, True]
+    assert math.isnan(found[2].low)
+    assert {c.standing for c in against([summary(5, 1), None], 1)} == {"unknown"}
+    assert {c.standing for c in against([summary(5, 1)], None)} == {"unknown"}
+
+
+def test_the_slowest_is_the_first_of_those_whose_speed_is_known() -> None:
+    assert slowest([None, summary(9, 1), summary(5, 1), summary(5, 2), RunSummary()]) == 2
+    assert slowest([None, RunSummary()]) is None
+    assert slowest([]) is None
+
+
+def test_the_parts_of_a_mean_step_add_up_to_it(make_steps: Any) -> None:
+    steps = make_steps([0.002, 0.004, 0.006], [0.010] * 3, h2d=0.001, samples=20)
+    found = step_time(find_gaps(steps, ()), 20)
+    assert found is not None
+    assert set(found.seconds) == {"compute", *IDLE_CAUSES}
+    # the first step's gap lies before the span; the others wait 4 and 6 ms
+    assert found.scaled("step")["compute"] == pytest.approx(10)
+    assert found.whole_s == pytest.approx(sum(found.seconds.values()))
+    assert sum(found.scaled("share").values()) == pytest.approx(100)
+    assert found.scaled("sample")["compute"] == pytest.approx(500)
+    assert found.seconds["data_wait"] > found.seconds["h2d"] > 0
+
+
+def test_no_step_no_mean(make_steps: Any) -> None:
+    assert step_time(find_gaps(make_steps([], []), ()), math.nan) is None
+
+
+def test_idle_shares_of_runs_of_any_length_on_one_axis() -> None:
+    long = (np.array([0.0, 4.0, 8.0]), np.array([1.0, 0.5]))
+    short = (np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, np.nan, 1.0]))
+    edges, shares = on_one_axis([long, short, (np.empty(0), np.empty(0))], bins=4)
+    assert edges.tolist() == [0, 2, 4, 6, 8]
+    assert shares[0].tolist() == [1, 1, 0.5, 0.5]
+    assert shares[1].tolist() == pytest.approx([0, 1, math.nan, math.nan], nan_ok=True)
+    assert np.isnan(shares[2]).all()
+    nothing, rows = on_one_axis([(np.empty(0), np.empty(0))], bins=4)
+    assert (nothing.size, rows.shape) == (0, (1, 0))
+
+
+def test_idle_time_is_kept_by_the_common_axis() -> None:
+    rng = np.random.default_rng(0)
+    strips = [(np.linspace(0, end, 301), rng.random(300)) for end in (1.0, 7.3, 100.0)]
+    edges, shares = on_one_axis(strips, bins=1000)
+    for (own, share), row in zip(strips[1:], shares[1:], strict=True):
+        known = np.minimum(np.diff(edges), np.maximum(own[-1] - edges[:-1], 0))
+        assert np.nansum(row * known) == pytest.approx((share * np.diff(own)).sum())

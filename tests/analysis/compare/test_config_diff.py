@@ -1,0 +1,61 @@
+"""Settings that differ: only those, in a person's order, with the defaults told from what was set."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from vitprof.analysis.compare.config_diff import ORDER, config_differences
+from vitprof.config import CONFIG_COLUMNS, RunConfig
+from vitprof.config.resolve import resolve
+
+
+def config(**asked: object) -> RunConfig:
+    return resolve(RunConfig(**{"steps": 10, "device": "cpu", **asked}))
+
+
+def test_the_same_settings_differ_in_nothing_whatever_the_runs_are_called() -> None:
+    assert config_differences([config(name="a"), config(name="b")]) == ()
+    assert config_differences([config()]) == ()
+    assert config_differences([]) == ()
+
+
+def test_only_what_differs_in_the_order_of_the_panels() -> None:
+    found = config_differences([config(batch_size=64, seed=1), config(batch_size=128, seed=2)])
+    assert [d.field for d in found] == ["batch_size", "seed"]
+    assert [c.value for c in found[0].cells] == [64, 128]
+    assert [c.default for c in found[0].cells] == [False, True]
+    assert [c.differs for c in found[0].cells] == [False, True]
+    assert set(ORDER) == set(CONFIG_COLUMNS)
+
+
+def test_cells_are_held_against_the_baseline() -> None:
+    configs = [config(batch_size=b) for b in (32, 64, 32)]
+    (found,) = config_differences(configs, 1)
+    assert [c.differs for c in found.cells] == [True, False, True]
+
+
+def test_what_the_strategy_takes_by_itself_is_a_default_and_what_was_set_is_not() -> None:
+    own, asked, none = config(strategy="workers"), config(strategy="workers", workers=3), config(strategy="memory")
+    found = {d.field: d.cells for d in config_differences([own, asked, none])}
+    assert [c.default for c in found["workers"]] == [True, False, False]
+    assert found["workers"][2].value is None
+    assert [c.default for c in found["storage"]] == [True, True, True]
+    budget = {d.field: d.cells for d in config_differences([config(), config(steps=None, epochs=2)])}
+    assert [c.default for c in budget["steps"]] == [False, False]
+
+
+def test_what_one_side_does_not_take_is_no_difference_unless_somebody_set_it() -> None:
+    workers, asked = config(strategy="workers"), config(strategy="memory", shuffle="none")
+    assert "shuffle" not in {d.field for d in config_differences([workers, config(strategy="memory")])}
+    for configs in ([workers, asked], [asked, workers]):
+        found = {d.field: d.cells for d in config_differences(configs)}
+        assert not any(cell.differs for cell in found["shuffle"])
+    slow, slower = config(strategy="slow-drive"), config(strategy="slow-drive", slow_mb_s=5)
+    (found_drive,) = config_differences([slow, slower])
+    assert [c.differs for c in found_drive.cells] == [False, True], "None is a value of its own: the preset's"
+
+
+def test_a_strategy_that_this_version_does_not_know_has_no_defaults() -> None:
+    gone = dataclasses.replace(config(), strategy="of-another-version")
+    (found,) = config_differences([config(), gone])
+    assert [c.default for c in found.cells] == [True, False]

@@ -1,0 +1,226 @@
+"""The guard warns of each difference that matters, and of nothing where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.compare.differences import Caveat, RunFacts
+from vitprof.analysis.compare.guard import comparability, run_facts
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+
+ENVIRONMENT = {
+    "vitprof": "0.4",
+    "python": "3.11.9",
+    "torch": "2.15.0",
+    "torchvision": "0.30.0",
+    "torch_threads": 1,
+    "hostname": "here",
+    "cpu_count": 8,
+    "device": "cuda:0",
+    "device_name": "NVIDIA A100",
+    "cuda_version": "13.0",
+    "driver_version": "580.1",
+    "gpu_power_limit_w": 400.0,
+}
+LOSSES = 2.3 * np.exp(-np.arange(20) / 50)
+
+
+def made(run_id: int = 1, *, environment: dict[str, Any] | None = None, **changes: Any) -> RunFacts:
+    known = {f.name for f in dataclasses.fields(RunFacts)}
+    config = {k: v for k, v in changes.items() if k not in known}
+    return RunFacts(
+        **{
+            "id": run_id,
+            "name": f"run {run_id}",
+            "config": resolve(RunConfig(**config)),
+            "environment": ENVIRONMENT | (environment or {}),
+            "facts": {"page_cached_frac": 1.0},
+            "loss_step": np.arange(20.0),
+            "loss": LOSSES,
+            "sm_clock_mhz": 1410.0,
+            "other_gpu_bytes": 3e8,
+            "others_cores": 0.1,
+        }
+        | {k: v for k, v in changes.items() if k in known}
+    )
+
+
+def topics(*runs: RunFacts) -> list[str]:
+    return [c.topic for c in comparability(runs)]
+
+
+def only(*runs: RunFacts) -> Caveat:
+    (found,) = comparability(runs)
+    assert found.sentence.endswith(".")
+    assert "nan" not in found.sentence
+    return found
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "dali"])
+@pytest.mark.parametrize("dataset", ["digits", "photos"])
+def test_a_run_and_itself_can_be_compared(name: str, dataset: str) -> None:
+    run = made(strategy=name, dataset=dataset)
+    assert comparability([]) == ()
+    assert comparability([run]) == ()
+    assert comparability([run, run]) == ()
+    assert comparability([run, dataclasses.replace(run, id=2, name="again")]) == ()
+
+
+def test_strategies_may_differ() -> None:
+    """They are what is compared."""
+    names = ["per-sample", "workers", "memory", "memory-ahead", "device", "preprocessed", "threads", "cache", "lmdb"]
+    assert topics(*(made(i, strategy=name) for i, name in enumerate(names))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "topic", "level", "said"),
+    [
+        ({"strategy": "hdf5-chunked"}, "order", "warning", "shuffled blocks of neighbours in run 2"),
+        ({"strategy": "pt-whole"}, "order", "warning", "as stored in run 2"),
+        ({"seed": 7}, "order", "note", "7 in run 2"),
+        ({"model": "ti/16", "image_size": 32}, "model", "warning", "tiny in run 1; ti/16 in run 2"),
+        ({"precision": "bf16"}, "model", "warning", "bf16"),
+        ({"compile": True}, "model", "warning", "torch.compile"),
+        ({"batch_size": 256}, "batch", "note", "128 in run 1; 256 in run 2"),
+        ({"loader_only": True}, "device", "warning", "loading without training in run 2"),
+        ({"isolation": "thread"}, "cpu", "note", "thread"),
+        ({"environment": {"device_name": "NVIDIA H100"}}, "device", "warning", "NVIDIA H100 in run 2"),
+        ({"environment": {"hostname": "there"}}, "device", "warning", "there in run 2"),
+        ({"environment": {"cpu_count": 4}}, "cpu", "warning", "8 in run 1; 4 in run 2"),
+        ({"environment": {"torch_threads": 2}}, "cpu", "note", "threads"),
+        ({"environment": {"torch": "2.16.0"}}, "versions", "warning", "PyTorch"),
+        ({"environment": {"driver_version": "590"}}, "versions", "warning", "driver"),
+        ({"environment": {"gpu_power_limit_w": 250.0}}, "power", "warning", "400 W in run 1; 250 W in run 2"),
+        ({"sm_clock_mhz": 1300.0}, "clocks", "warning", "1300 MHz in run 2 and 1410 MHz in run 1"),
+        ({"facts": {"page_cached_frac": 0.02}}, "page-cache", "warning", "2.0% of the files"),
+        ({"other_gpu_bytes": 2e9}, "gpu-processes", "warning", "1.86 GiB"),
+        ({"others_cores": 1.5}, "cpu", "warning", "1.50 cores in run 2"),
+        ({"loss": LOSSES * 1.01}, "losses", "warning", "do not agree"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
+)
+def test_each_difference_has_a_sentence(changes: dict[str, Any], topic: str, level: str, said: str) -> None:
+    other = made(2, **({"model": "tiny"} | changes))
+    found = [c for c in comparability([made(1), other]) if c.topic == topic]
+    assert [c.level for c in found] == [level] * len(found)
+    assert any(said in c.sentence for c in found), found
+    assert all(set(c.runs) == {1, 2} for c in found)
+    if topic != "model":  # another model has another image size too
+        assert only(made(1), other) in found
+
+
+def test_another_data_set_is_other_work() -> None:
+    found = comparability([made(1), made(2, dataset="photos")])
+    assert found[0].topic == "data"
+    assert "digits in run 1; photos with 10,000 images in run 2" in found[0].sentence
+    assert "data" in topics(made(1, dataset="photos"), made(2, dataset="photos", n_images=500))
+
+
+def test_a_simulated_accelerator_is_no_real_one() -> None:
+    simulated = made(2, environment={"device": "simulated:rtx2060-article"})
+    said = [c.sentence for c in comparability([made(1), simulated]) if c.topic == "device"]
+    assert "simulated in run 2" in said[0]
+    assert "simulated:rtx2060-article in run 2" in said[1]
+    assert topics(simulated, dataclasses.replace(simulated, id=3)) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sm_clock_mhz": 1400.0},
+        {"sm_clock_mhz": float("nan")},
+        {"facts": {"page_cached_frac": 0.95}},
+        {"facts": {"page_cached_frac": None}},
+        {"facts": {}},
+        {"other_gpu_bytes": 4e8},
+        {"others_cores": 0.3},
+        {"loss": LOSSES * 1.0002},
+        {"loss": np.full(20, np.nan)},
+        {"environment": {"driver_version": None, "gpu_power_limit_w": None}},
+    ],
+    ids=str,
+)
+def test_what_is_small_or_not_known_is_passed_over(changes: dict[str, Any]) -> None:
+    assert topics(made(1), made(2, **changes)) == []
+
+
+def test_runs_that_agree_are_named_together_and_warnings_come_first() -> None:
+    runs = [made(3), made(4, batch_size=256), made(7, strategy="hdf5-chunked"), made(9)]
+    found = comparability(runs)
+    assert [c.level for c in found] == ["warning", "note"]
+    assert "shuffled samples in runs 3, 4 and 9; shuffled blocks of neighbours in run 7" in found[0].sentence
+    assert "128 in runs 3, 7 and 9" in found[1].sentence
+
+
+# losses
+
+
+def test_losses_are_compared_only_where_they_should_agree() -> None:
+    wrong = LOSSES * 1.2
+    for changes in (
+        {"seed": 7},
+        {"batch_size": 64},
+        {"strategy": "pt-whole"},
+        {"augment": "device"},
+        {"loader_only": True},
+        {"lr": 0.1},
+    ):
+        assert "losses" not in topics(made(1), made(2, loss=wrong, **changes))
+    augmented = {"augment": "device"}  # by other random numbers where it is done elsewhere
+    assert "losses" not in topics(made(1, **augmented), made(2, loss=wrong, **augmented))
+    assert topics(made(1), made(2, loss=wrong, strategy="memory")) == ["losses"]
+
+
+def test_what_an_optimizer_makes_of_rounding_is_no_disagreement() -> None:
+    drift = 1 + 1e-5 * np.exp(np.arange(20) / 1.5)  # 8 times as large every 3 steps
+    assert topics(made(1), made(2, loss=LOSSES * drift)) == []
+    assert topics(made(1), made(2, loss=LOSSES * (1 + 0.05 * (np.arange(20) > 0)))) == ["losses"]
+
+
+def test_losses_of_another_device_or_precision_may_differ_more() -> None:
+    half = {"precision": "bf16"}
+    assert topics(made(1, **half), made(2, loss=LOSSES * 1.02, **half)) == []
+    assert topics(made(1, **half), made(2, loss=LOSSES * 1.1, **half)) == ["losses"]
+    cpu = made(2, loss=LOSSES * 1.02, environment={"device": "cpu", "device_name": "Xeon"})
+    assert topics(made(1), cpu) == ["device"]
+
+
+def test_the_worst_pair_is_named() -> None:
+    found = only(made(1), made(2, loss=LOSSES * 1.01), made(3, loss=LOSSES * 1.5))
+    assert "2.3 in run 1 and 3.45 in run 3 at step 0" in found.sentence
+    assert found.runs == (1, 3)
+
+
+def test_losses_of_other_steps_are_not_compared() -> None:
+    assert topics(made(1), made(2, loss=LOSSES * 2, loss_step=np.arange(20.0) + 5)) == []
+    assert topics(made(1), made(2, loss=np.empty(0), loss_step=np.empty(0))) == []
+
+
+# what is read of a run
+
+
+def test_telemetry_counts_while_the_run_trained() -> None:
+    steps = {name: np.arange(5.0) for name in STEP_COLUMNS} | {"t_start_s": np.linspace(100, 110, 5)}
+    t = np.array([90.0, 101, 102, 103, 120])
+    telemetry = {name: np.full(5, np.nan) for name in TELEMETRY_COLUMNS} | {
+        "t_s": t,
+        "gpu_sm_clock_mhz": np.array([200.0, 1400, np.nan, 1420, 210]),
+        "gpu_mem_used_bytes": np.full(5, 3e9),
+        "gpu_mem_job_bytes": np.array([0, 1e9, 1e9, 2e9, 0]),
+        "cpu_pct": np.full(5, 50.0),
+        "job_cpu_pct": np.full(5, 100.0),
+    }
+    run = run_facts(3, "a", RunConfig(), ENVIRONMENT, {}, None, steps, telemetry)
+    assert (run.sm_clock_mhz, run.other_gpu_bytes, run.others_cores) == (1410, 2e9, 3.0)
+    assert run.loss_step.tolist() == [0, 1, 2, 3, 4]
+    empty = {name: values[:0] for name, values in steps.items()}
+    nothing = run_facts(3, "a", RunConfig(), {}, {}, None, empty, telemetry)
+    assert np.isnan([nothing.sm_clock_mhz, nothing.other_gpu_bytes, nothing.others_cores]).all()
+    assert comparability([nothing, run]) == ()

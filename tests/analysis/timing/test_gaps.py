@@ -1,0 +1,352 @@
+"""Idle gaps and their causes, against traces that can be added up by hand and against a count of single nanoseconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.spans import complement, from_seconds, total, union
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
+from vitprof.records import STEP_COLUMNS, Phase
+
+NAN = math.nan
+MS = 1_000_000
+
+
+def computed(steps: Any) -> np.ndarray:
+    """The intervals in which the device computed, read off the columns."""
+    return union(from_seconds(steps["compute_start_s"], steps["compute_start_s"] + steps["compute_s"]))
+
+
+def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarray]:
+    """Steps from marks on one clock in `unit` seconds: asked, got, copy (start, end), launched, busy (start, end).
+
+    `resumed` is where the recorder let the gap begin, if not at the end of the step before.
+    """
+    steps = {name: np.full(len(rows), NAN) for name in STEP_COLUMNS}
+    before = NAN
+    for i, row in enumerate(rows):
+        copy, busy = row.get("copy", (row["got"],) * 2), row["busy"]
+        before = row.get("resumed", before)
+        known = {
+            "step": i / unit,
+            "epoch": row.get("epoch", 0) / unit,
+            "warmup": row.get("warmup", 0) / unit,
+            "t_start_s": row["asked"],
+            "data_wait_s": row["got"] - row["asked"],
+            "host_s": row["launched"] - row["got"],
+            "h2d_start_s": copy[0],
+            "h2d_s": copy[1] - copy[0],
+            "compute_start_s": busy[0],
+            "compute_s": busy[1] - busy[0],
+            "gap_s": busy[0] - before,
+            "samples": 10 / unit,
+        }
+        for name, value in known.items():
+            steps[name][i] = value * unit
+        before = busy[1]
+    return steps
+
+
+def causes_ms(gaps: Gaps, row: int) -> dict[str, float]:
+    """Causes of one gap in milliseconds, without those that are 0."""
+    assert gaps.causes_ns[row].sum() == gaps.end_ns[row] - gaps.start_ns[row]
+    return {c: ns / MS for c, ns in zip(CAUSES, gaps.causes_ns[row].tolist(), strict=True) if ns}
+
+
+def test_each_part_of_a_gap_goes_to_what_the_device_waited_for() -> None:
+    steps = made(
+        [
+            {"asked": 0, "got": 10, "copy": (11, 14), "launched": 20, "busy": (14, 30)},
+            # the device runs dry at 30, the recording ends at 32, the batch comes at 50
+            {"asked": 32, "got": 50, "copy": (51, 55), "launched": 57, "busy": (58, 70)},
+            # asked for while the device computes: 8 of 10 ms are hidden, and so is the copy
+            {"asked": 60, "got": 72, "copy": (72, 72), "launched": 73, "busy": (73, 90)},
+            # all hidden: no gap
+            {"asked": 74, "got": 80, "copy": (80, 84), "launched": 85, "busy": (90, 95)},
+        ]
+    )
+    gaps = find_gaps(steps, ())
+    assert gaps.step.tolist() == [0, 1, 2, 3]
+    assert causes_ms(gaps, 0) == {}  # the span begins with the first compute
+    assert causes_ms(gaps, 1) == {"logging": 2, "data_wait": 18, "host": 3, "h2d": 4, "other": 1}
+    assert causes_ms(gaps, 2) == {"data_wait": 2, "host": 1}
+    assert causes_ms(gaps, 3) == {}
+    assert (gaps.span_ns, gaps.busy_ns, gaps.idle_ns) == (81 * MS, 50 * MS, 31 * MS)
+    assert gaps.data_wait_ns.tolist() == [10 * MS, 18 * MS, 12 * MS, 6 * MS]
+    assert gaps.exposed_wait_ns.tolist() == [0, 18 * MS, 2 * MS, 0]
+    assert gaps.hidden_wait_ns == (10 + 10 + 6) * MS
+    assert (gaps.h2d_ns - gaps.exposed_h2d_ns).sum() == (3 + 4) * MS
+    assert gaps.exposed_h2d_ns.tolist() == [0, 4 * MS, 0, 0]
+    assert gaps.shares()["data_wait"] == pytest.approx(20 / 81)
+    assert sum(gaps.shares().values()) == pytest.approx(1)
+    assert gaps.seconds("data_wait") == 0.02
+    assert gaps.by_step("data_wait").tolist() == [0, 0.018, 0.002, 0]
+    assert gaps.exposed_wait_frac == pytest.approx(20 / 81)
+
+
+def test_launches_of_the_step_before_that_outlast_its_compute_are_host_work() -> None:
+    steps = made(
+        [
+            {"asked": 0, "got": 1, "launched": 12, "busy": (2, 10)},
+            {"asked": 13, "got": 15, "launched": 20, "busy": (16, 24)},
+        ]
+    )
+    assert causes_ms(find_gaps(steps, ()), 1) == {"host": 3, "logging": 1, "data_wait": 2}
+
+
+def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundary() -> None:
+    steps = made(
+        [
+            {"asked": 0, "got": 1, "launched": 2, "busy": (1, 10), "resumed": 0},
+            {"asked": 12, "got": 15, "launched": 20, "busy": (15, 25)},
+            {"asked": 132, "got": 150, "launched": 151, "busy": (151, 160), "epoch": 1, "resumed": 130},
+        ]
+    )
+    phases = [Phase("startup", -5e-3, 0.0), Phase("evaluate", 20e-3, 128e-3), Phase("evaluate", 1.0, 2.0)]
+    gaps = find_gaps(steps, phases)
+    # 25..128 evaluation; 128..132 between the epochs, 132..150 the first batch, 1 ms of host work
+    assert causes_ms(gaps, 2) == {"evaluation": 103, "epoch_boundary": 22, "host": 1}
+    assert causes_ms(gaps, 1) == {"logging": 2, "data_wait": 3}
+    assert gaps.evaluation_ns == 103 * MS
+    assert gaps.idle_ns == (5 + 23) * MS
+    assert gaps.span_ns == (160 - 1 - 103) * MS
+    assert gaps.exposed_wait_ns[2] == 18 * MS
+    # a mask that keeps the step: its time begins where the recorder resumed
+    kept = find_gaps(steps, phases, keep=np.ones(3, dtype=bool))
+    assert causes_ms(kept, 2) == {"epoch_boundary": 20, "host": 1}
+    assert causes_ms(kept, 0) == {"data_wait": 1}
+    assert kept.idle_frac == pytest.approx(steps["gap_s"].sum() / (steps["gap_s"] + steps["compute_s"]).sum())
+
+
+def test_steady_steps_alone_agree_with_the_steps_own_columns(make_steps: Any) -> None:
+    rng = np.random.default_rng(0)
+    n = 200
+    epochs = np.arange(n) // 50
+    steps = make_steps(rng.exponential(0.01, n), rng.exponential(0.01, n), h2d=0.001, warmup=5, epochs=epochs)
+    steady = steady_state(steps)
+    gaps = find_gaps(steps, (), keep=steady)
+    assert len(gaps.step) == steady.sum()
+    assert gaps.idle_ns / 1e9 == pytest.approx(steps["gap_s"][steady].sum(), abs=1e-6)
+    assert gaps.busy_ns / 1e9 == pytest.approx(steps["compute_s"][steady].sum(), abs=1e-6)
+    assert gaps.seconds("data_wait") == pytest.approx(steps["data_wait_s"][steady].sum(), abs=1e-6)
+    assert gaps.seconds("h2d") == pytest.approx(steps["h2d_s"][steady].sum(), abs=1e-6)  # old records: no h2d_start_s
+    assert gaps.seconds("epoch_boundary") == 0
+
+
+@st.composite
+def traces(draw: Any) -> tuple[dict[str, np.ndarray], list[Phase]]:
+    """Marks in any order that a loop, a copy engine and a device can produce, in microseconds, and evaluations."""
+    length = st.integers(0, 6)
+    rows, host, copied, device, epoch = [], 3, 0, 0, 0
+    phases = []
+    for _ in range(draw(st.integers(1, 6))):
+        row: dict[str, Any] = {"asked": host + draw(length)}
+        row["got"] = row["asked"] + draw(length)
+        copy = max(row["got"] + draw(length), copied)
+        copied = copy + draw(length)
+        row["copy"] = (copy, copied)
+        row["launched"] = row["got"] + draw(length)
+        start = max(device, copied) + draw(length)
+        device = start + draw(length)
+        row["busy"] = (start, device)
+        row["epoch"] = epoch
+        host = row["launched"]
+        rows.append(row)
+        if draw(st.booleans()):
+            epoch += 1
+            begin = host + draw(length)
+            host = begin + draw(length)
+            device = max(device, host)
+            phases.append(Phase("evaluate", begin * 1e-6, host * 1e-6))
+    return made(rows, 1e-6), phases
+
+
+def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str, int]]:
+    """Causes of each gap, microsecond by microsecond, by the rule in words."""
+    us = {name: np.rint(values * 1e6) for name, values in steps.items()}
+    evaluations = {t for p in phases for t in range(round(p.t_start_s * 1e6), round(p.t_end_s * 1e6))}
+    found = []
+    end = int(us["compute_start_s"][0])
+    for k in range(len(us["step"])):
+        asked = us["t_start_s"][k]
+        got = asked + us["data_wait_s"][k]
+        launched_before = us["t_start_s"][k - 1] + us["data_wait_s"][k - 1] + us["host_s"][k - 1] if k else asked
+        copy = us["h2d_start_s"][k]
+        first = k > 0 and us["epoch"][k] > us["epoch"][k - 1]
+        causes = dict.fromkeys(CAUSES, 0)
+        for t in range(end, int(us["compute_start_s"][k])):
+            if t in evaluations:
+                causes["evaluation"] += 1
+            elif asked <= t < got:
+                causes["epoch_boundary" if first else "data_wait"] += 1
+            elif copy <= t < copy + us["h2d_s"][k]:
+                causes["h2d"] += 1
+            elif got <= t < got + us["host_s"][k] or t < launched_before:
+                causes["host"] += 1
+            elif launched_before <= t < asked:
+                causes["epoch_boundary" if first else "logging"] += 1
+            else:
+                causes["other"] += 1
+        end = int(us["compute_start_s"][k] + us["compute_s"][k])
+        found.append(causes)
+    return found
+
+
+@given(traces())
+def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
+    steps, phases = trace
+    gaps = find_gaps(steps, phases)
+    expected = counted(steps, phases)
+    assert (gaps.causes_ns // 1000).tolist() == [[row[c] for c in CAUSES] for row in expected]
+    assert (gaps.causes_ns.sum(axis=1) == gaps.end_ns - gaps.start_ns).all()
+    assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
+    busy = computed(steps)
+    start, end = int(gaps.end_ns[0]), int(gaps.end_ns[-1] + gaps.compute_ns[-1])
+    assert gaps.span_ns + gaps.evaluation_ns == end - start
+    assert gaps.busy_ns == total(busy)
+    assert total(complement(busy, start, end)) == gaps.idle_ns + gaps.evaluation_ns
+    assert (gaps.exposed_wait_ns <= gaps.data_wait_ns).all()
+    assert (gaps.exposed_h2d_ns <= gaps.h2d_ns).all()
+
+
+@given(traces(), st.data())
+def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:
+    steps, phases = trace
+    n = len(steps["step"])
+    first = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(first + 1, n))
+    gaps, line = find_gaps(steps, phases), timeline(steps, phases, first, stop)
+    ns = np.rint((line.end_s - line.start_s) * 1e9).astype(int)
+    device = line.lane == LANES.index("device")
+    for row in range(first, stop):
+        mine = device & (line.step == row)
+        for cause, expected in zip(CAUSES, gaps.causes_ns[row].tolist(), strict=True):
+            assert ns[mine & (line.kind == KINDS.index(cause))].sum() == expected
+        assert ns[mine & (line.kind == KINDS.index("compute"))].sum() == gaps.compute_ns[row]
+        asked, got = steps["t_start_s"][row], steps["t_start_s"][row] + steps["data_wait_s"][row]
+        waits = (line.lane == LANES.index("host")) & (line.step == row) & (line.start_s >= asked - 1e-10)
+        waits &= (line.end_s <= got + 1e-10) & (line.kind != KINDS.index("host"))
+        assert (line.end_s - line.start_s)[waits].sum() == pytest.approx(got - asked, abs=1e-10)
+    assert (line.end_s > line.start_s).all()
+    for lane in LANES:
+        here = line.lane == LANES.index(lane)
+        order = np.argsort(line.start_s[here])
+        assert (line.start_s[here][order][1:] >= line.end_s[here][order][:-1] - 1e-12).all()
+
+
+@given(traces(), st.data())
+def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
+    steps, phases = trace
+    steps["gap_s"] = np.full(len(steps["step"]), NAN)  # nothing was resumed
+    keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(steps["step"]), max_size=len(steps["step"]))))
+    whole, kept, rest = (find_gaps(steps, phases, keep=k) for k in (None, keep, ~keep))
+    np.testing.assert_array_equal(whole.causes_ns[keep], kept.causes_ns)
+    assert kept.span_ns + rest.span_ns == whole.span_ns
+
+
+def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:
+    steps = made(
+        [
+            {"asked": 0, "got": 1, "launched": 2, "busy": (2, 10)},
+            {"asked": 2, "got": 3, "launched": 4, "busy": (9.9995, 12)},
+            {"asked": 4, "got": 5, "launched": 6, "busy": (11, 11.5)},  # within the one before
+            {"asked": 6, "got": 7, "launched": 8, "busy": (13, 14)},
+        ]
+    )
+    gaps = find_gaps(steps, ())
+    assert gaps.span_ns == 12 * MS
+    assert gaps.compute_ns.tolist() == [8 * MS, 2 * MS, 0, 1 * MS]
+    assert (gaps.end_ns - gaps.start_ns).tolist() == [0, 0, 0, 1 * MS]
+    assert gaps.busy_ns == total(computed(steps))
+
+
+def test_what_is_not_known_is_left_out_or_other() -> None:
+    rows = [
+        {"asked": 10 * k, "got": 10 * k + 4, "launched": 10 * k + 5, "busy": (10 * k + 5, 10 * k + 9)} for k in range(4)
+    ]
+    whole = find_gaps(made(rows), ())
+    assert causes_ms(whole, 1) == {"logging": 1, "data_wait": 4, "host": 1}  # launched at 5, computed from 5 to 9
+    steps = made(rows)
+    steps["compute_s"][1] = NAN
+    gaps = find_gaps(steps, ())
+    assert gaps.step.tolist() == [0, 2, 3]
+    assert causes_ms(gaps, 1) == {"data_wait": 4, "host": 1, "other": 1}  # from gap_s; the launch before is not known
+    steps["gap_s"][2] = NAN
+    assert causes_ms(find_gaps(steps, ()), 1) == {}
+    steps = made(rows)
+    steps["t_start_s"][2] = NAN
+    assert causes_ms(find_gaps(steps, ()), 2) == {"other": 6}
+    steps = made(rows)
+    for name in ("host_s", "h2d_start_s"):
+        steps[name][:] = NAN
+    assert causes_ms(find_gaps(steps, ()), 2) == {"data_wait": 4, "host": 1, "other": 1}
+
+
+def test_runs_without_compute_with_one_step_and_with_none() -> None:
+    rows = [
+        {"asked": 10 * k, "got": 10 * k + 9, "launched": 10 * k + 9.5, "busy": (10 * k + 9.5,) * 2} for k in range(5)
+    ]
+    gaps = find_gaps(made(rows), ())
+    assert (gaps.busy_ns, gaps.idle_frac, gaps.busy_frac) == (0, 1.0, 0.0)
+    assert gaps.seconds("data_wait") == 0.036
+    one = find_gaps(made(rows[:1]), ())
+    assert one.span_ns == 0
+    assert math.isnan(one.idle_frac)
+    none = find_gaps(made([]), (), keep=np.empty(0, dtype=bool))
+    assert (none.span_ns, len(none.step)) == (0, 0)
+    assert none.causes_ns.shape == (0, 7)
+    for empty in (one, none):
+        assert all(math.isnan(v) for v in empty.shares().values())
+        assert all(math.isnan(i.value) for i in idle_interval(empty).values())
+    assert len(timeline(made([]), (), 0, 0).step) == 0
+
+
+def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_steps(make_steps: Any) -> None:
+    n = 400
+    rng = np.random.default_rng(1)
+    steps = make_steps(rng.exponential(0.01, n), np.full(n, 0.01), h2d=0.002)
+    gaps = find_gaps(steps, (), keep=steady_state(steps))
+    found = idle_interval(gaps)
+    assert set(found) == {"idle", *IDLE_CAUSES}
+    idle, wait = found["idle"], found["data_wait"]
+    assert idle.low < idle.value < idle.high
+    assert wait.low < wait.value < wait.high
+    assert (idle.value, wait.value) == (pytest.approx(gaps.idle_frac), pytest.approx(gaps.shares()["data_wait"]))
+    assert idle.high - idle.low < 0.1
+    assert found["other"].value == pytest.approx(0, abs=1e-9)
+    constant = idle_interval(find_gaps(make_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))["data_wait"]
+    assert constant == pytest.approx((2 * (n - 1) / (3 * n - 2),) * 3, abs=2e-3)
+    few = idle_interval(find_gaps(make_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
+    assert few.value == pytest.approx(0.4)
+    assert math.isnan(few.low)
+
+
+def test_gaps_are_frozen_and_their_rows_one_for_each_step(make_steps: Any) -> None:
+    gaps = find_gaps(make_steps([0.1] * 9, [0.1] * 9), ())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gaps.step = gaps.step  # type: ignore[misc]
+    assert {len(values) for values in vars(gaps).values()} == {9}
+
+
+def test_many_steps_below_a_millisecond_stay_exact() -> None:
+    n = 200_000
+    wait, busy, unit = 123_457, 76_543, 1e-9  # ns: steps of 0.2 ms
+    start = 5e5 + np.arange(n) * (wait + busy) * unit
+    steps = {name: np.full(n, NAN) for name in STEP_COLUMNS}
+    steps |= {"step": np.arange(n, dtype=float), "epoch": np.zeros(n), "t_start_s": start}
+    steps |= {"data_wait_s": np.full(n, wait * unit), "host_s": np.full(n, busy * unit), "h2d_s": np.zeros(n)}
+    steps |= {"compute_start_s": start + wait * unit, "compute_s": np.full(n, busy * unit)}
+    gaps = find_gaps(steps, [Phase("evaluate", 0.0, 1.0)])
+    assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
+    # Stamps are float64 seconds half a million seconds after the machine started: exact to 0.06 ns each.
+    assert abs(gaps.busy_ns - busy * n) <= n
+    assert np.abs(gaps.causes_ns[1:, CAUSES.index("data_wait")] - wait).max() <= 2

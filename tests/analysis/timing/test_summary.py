@@ -1,0 +1,244 @@
+"""Each figure of a run, against traces that can be added up by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.timing.steady import first_of_epoch, steady_state
+from vitprof.analysis.timing.summary import summarise, throughput_interval
+from vitprof.config import RunConfig
+from vitprof.records import Phase, RunSummary
+
+MakeSteps = Any
+MakeTelemetry = Any
+NAN = math.nan
+# Two epochs of five steps; two steps of warm-up. Steady are steps 2, 3, 4 and 6, 7, 8, 9: 0.9 s of waits.
+WAITS = [1.0, 0.5, 0.1, 0.2, 0.1, 0.4, 0.1, 0.1, 0.2, 0.1]
+EPOCHS = [0] * 5 + [1] * 5
+H2D, COMPUTE = 0.05, 0.1
+STEADY_S = 0.9 + 7 * (H2D + COMPUTE)
+
+
+@pytest.fixture
+def steps(make_steps: MakeSteps) -> dict[str, np.ndarray]:
+    trace: dict[str, np.ndarray] = make_steps(WAITS, [COMPUTE] * 10, h2d=H2D, warmup=2, epochs=EPOCHS)
+    return trace
+
+
+@pytest.fixture
+def summary_of(make_telemetry: MakeTelemetry) -> Any:
+    """`summarise` with a run that began at 97 s and ended at 110 s, unless told otherwise."""
+
+    def of(
+        steps: Mapping[str, np.ndarray],
+        *,
+        config: RunConfig | None = None,
+        telemetry: Mapping[str, np.ndarray] | None = None,
+        phases: Sequence[Phase] = (),
+        n_train: int | None = 50,
+        **facts: float | None,
+    ) -> RunSummary:
+        return summarise(
+            config or RunConfig(),
+            steps,
+            make_telemetry() if telemetry is None else telemetry,
+            phases,
+            {"n_train": n_train, **facts},
+            t_origin_s=97.0,
+            t_end_s=110.0,
+        )
+
+    return of
+
+
+def test_steady_figures_leave_out_warm_up_and_the_first_step_of_each_epoch(steps: Any, summary_of: Any) -> None:
+    assert np.flatnonzero(first_of_epoch(steps)).tolist() == [0, 5]
+    assert np.flatnonzero(steady_state(steps)).tolist() == [2, 3, 4, 6, 7, 8, 9]
+    s = summary_of(steps)
+    assert (s.n_steps, s.n_steady_steps, s.n_samples) == (10, 7, 100)
+    assert s.samples_per_s == pytest.approx(70 / STEADY_S)
+    assert s.data_wait_frac == pytest.approx(0.9 / STEADY_S)
+    assert s.h2d_frac == pytest.approx(7 * H2D / STEADY_S)
+    assert s.compute_frac == pytest.approx(7 * COMPUTE / STEADY_S)
+    assert s.device_idle_frac == pytest.approx((0.9 + 7 * H2D) / STEADY_S)
+    assert s.device_idle_frac + s.compute_frac == pytest.approx(1)
+    assert s.step_ms_median == pytest.approx(250)  # five of 0.25 s and two of 0.35 s
+    assert s.step_ms_p95 == pytest.approx(350)
+    assert s.samples_per_s_low < s.samples_per_s < s.samples_per_s_high
+
+
+def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any, summary_of: Any) -> None:
+    """A device with work still queued: half of each wait is hidden behind it."""
+    half = steps["data_wait_s"] / 2
+    steps |= {"exposed_wait_s": half, "gap_s": steps["gap_s"] - half, "step_s": steps["step_s"] - half}
+    s = summary_of(steps)
+    time = STEADY_S - 0.45
+    assert s.exposed_wait_frac == pytest.approx(0.45 / time)
+    assert s.data_wait_frac == pytest.approx(0.9 / time)
+    assert s.device_idle_frac == pytest.approx((0.45 + 7 * H2D) / time)
+
+
+def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
+    phases = [
+        Phase("startup", 97.0, 97.5),
+        Phase("prepare", 97.5, 99.0),
+        Phase("startup", 99.0, 99.5),
+        Phase("evaluate", 101.0, 101.5),
+        Phase("evaluate", 105.0, 107.0),
+        Phase("shutdown", 107.0, 107.25),
+    ]
+    s = summary_of(steps, phases=phases, test_loss=0.5, test_accuracy=0.875)
+    assert (s.first_batch_s, s.epoch_restart_s) == (1.0, 0.4)
+    assert (s.prepare_s, s.startup_s) == (1.5, 1.5)  # the first batch was asked for at 100 s
+    assert (s.evaluate_s, s.shutdown_s, s.wall_s) == (2.5, 0.25, 13.0)
+    staged = summary_of(steps, phases=[*phases, Phase("stage", 98.5, 99.25)], stage_s=0.75, stage_bytes=3e6)
+    assert (staged.startup_s, staged.prepare_s, staged.stage_s, staged.stage_bytes) == (0.75, 1.5, 0.75, 3e6)
+    assert (s.loss_first, s.loss_last) == (10.0, pytest.approx(9.1))
+    assert (s.test_loss, s.test_accuracy) == (0.5, 0.875)
+    s = summary_of(steps)
+    assert all(math.isnan(v) for v in (s.prepare_s, s.startup_s, s.evaluate_s, s.shutdown_s, s.test_accuracy))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "n_train", "expected", "n"),
+    [
+        ([0, 0, 1, 1, 2, 2], 20, (7 + 11) / 2, 2),  # the first epoch carries start-up and warm-up
+        ([0, 0, 1, 1, 2, 2], 30, 30 / (60 / 21), 0),  # never whole: extrapolated from 60 samples in 21 s
+        ([0, 0, 1, 1, 1, 2], 20, 3, 1),  # the first is the only whole one
+        ([0, 0, 0, 1, 1, 1], 30, 4 + 5 + 6, 1),
+        ([0, 0, 1, 1, 1, 1], 40, 3 + 4 + 5 + 6, 1),  # a first epoch that was cut short is not whole
+        ([0, 1, 1, 2, 2, 3], 20, (5 + 9) / 2, 2),
+        ([0] * 6, 60, 21, 1),
+    ],
+)
+def test_the_time_of_an_epoch_is_measured_where_a_whole_one_was_run(
+    make_steps: Any, summary_of: Any, epochs: list[int], n_train: int, expected: float, n: int
+) -> None:
+    steps = make_steps([0.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], epochs=epochs)
+    s = summary_of(steps, n_train=n_train)
+    if n == 0:
+        expected = n_train / s.samples_per_s
+    assert (s.epoch_s, s.n_epochs_measured) == (pytest.approx(expected), n)
+
+
+@pytest.mark.parametrize("n_train", [None, 0])
+def test_without_the_size_of_the_set_there_is_no_time_of_an_epoch(steps: Any, summary_of: Any, n_train: Any) -> None:
+    """A killed job has not said it. Nothing is known, so it is not 0 s."""
+    s = summary_of(steps, n_train=n_train)
+    assert math.isnan(s.epoch_s)
+    assert s.n_epochs_measured == 0
+    s = summary_of({name: values[7:8] for name, values in steps.items()}, n_train=n_train)
+    assert math.isnan(s.epoch_s)
+
+
+def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do(make_steps: Any, summary_of: Any) -> None:
+    steps = make_steps([0.1] * 8, [0.0] * 8, h2d=0.1, warmup=1)
+    steps["loss"][:] = NAN
+    s = summary_of(steps, config=RunConfig(loader_only=True))
+    none = ("compute_frac", "exposed_wait_frac", "device_idle_frac", "loss_first", "loss_last", "test_accuracy")
+    assert all(math.isnan(getattr(s, name)) for name in none)
+    assert s.samples_per_s == pytest.approx(50)
+    assert s.data_wait_frac == s.h2d_frac == pytest.approx(0.5)
+    assert s.step_ms_median == pytest.approx(200)
+    assert not math.isnan(summary_of(steps).device_idle_frac)
+
+
+def test_an_empty_run_has_counts_of_0_and_no_figures_but_the_time_it_took(make_steps: Any, summary_of: Any) -> None:
+    s = summary_of(make_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
+    known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
+    counts = dict.fromkeys(("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0)
+    assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
+
+
+def test_a_run_of_one_step_has_figures_unless_the_step_was_warm_up(make_steps: Any, summary_of: Any) -> None:
+    s = summary_of(make_steps([0.75], [0.25]))
+    assert (s.n_steady_steps, s.samples_per_s, s.step_ms_p95) == (1, 10.0, 1000.0)
+    assert (s.data_wait_frac, s.device_idle_frac, s.first_batch_s) == (0.75, 0.75, 0.75)
+    assert (s.epoch_s, s.n_epochs_measured) == (5.0, 0)
+    assert all(math.isnan(v) for v in (s.samples_per_s_low, s.samples_per_s_high, s.epoch_restart_s))
+    s = summary_of(make_steps([0.75], [0.25], warmup=1))
+    assert (s.n_steps, s.n_steady_steps, s.first_batch_s) == (1, 0, 0.75)
+    assert all(math.isnan(v) for v in (s.samples_per_s, s.step_ms_median, s.device_idle_frac, s.epoch_s))
+
+
+def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out(make_steps: Any, summary_of: Any) -> None:
+    s = summary_of(make_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10)
+    assert s.n_steady_steps == 3
+    assert s.samples_per_s == pytest.approx(30 / 9)
+    assert (s.epoch_s, s.n_epochs_measured) == (pytest.approx(3.0), 3)
+    assert s.epoch_restart_s == 2.0
+
+
+def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
+    end = 100 + sum(WAITS) + 10 * (H2D + COMPUTE)
+    # a counter looks back 1/6 s: at 100.1 and 102.1 on what was before training and on the evaluation
+    at = {100.1: 1.0, 100.2: 50.0, 100.5: 70.0, 102.1: 2.0, 102.5: NAN, end - 0.01: 60.0, end + 0.1: 3.0}
+    telemetry = make_telemetry(
+        t_s=list(at),
+        gpu_util_pct=list(at.values()),
+        gpu_mem_job_bytes=[NAN, 5, 9, 1, NAN, 2, 7],
+        job_rss_bytes=range(7),
+    )
+    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], gpu_mem_peak_bytes=4.0)
+    assert s.gpu_util_pct_mean == pytest.approx((50 + 70 + 60) / 3)
+    assert (s.gpu_mem_peak_bytes, s.rss_peak_bytes) == (9, 6)  # memory counts over the whole run
+    s = summary_of(steps, telemetry=make_telemetry(t_s=[100.5]), gpu_mem_peak_bytes=4.0)
+    assert math.isnan(s.gpu_util_pct_mean)
+    assert math.isnan(s.rss_peak_bytes)
+    assert s.gpu_mem_peak_bytes == 4.0  # PyTorch's word where NVML has none
+    assert math.isnan(summary_of(steps, gpu_mem_peak_bytes=None).gpu_mem_peak_bytes)
+
+
+def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any, summary_of: Any) -> None:
+    assert summary_of(steps, cpu_s=3.0, cpu_samples=60).cpu_s_per_sample == pytest.approx(0.05)
+    in_thread = summary_of(steps, config=RunConfig(isolation="thread"), cpu_s=3.0, cpu_samples=60)
+    assert math.isnan(in_thread.cpu_s_per_sample)
+    for facts in ({}, {"cpu_s": 3.0, "cpu_samples": 0}, {"cpu_s": None, "cpu_samples": 60}):
+        assert math.isnan(summary_of(steps, **facts).cpu_s_per_sample)
+
+
+def noisy(n: int, seed: int, *, spread: float = 0.3, memory: float = 0.0) -> np.ndarray:
+    """Step times around 1 s; with `memory` slow steps come in clusters."""
+    noise = np.random.default_rng(seed).standard_normal(n + 100)
+    for i in range(1, n + 100):
+        noise[i] += memory * noise[i - 1]
+    return np.exp(spread * noise[100:] * math.sqrt(1 - memory**2))
+
+
+@pytest.mark.parametrize("n", [4, 7, 20, 21, 399])
+def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int) -> None:
+    samples = np.full(n, 10.0)
+    assert throughput_interval(samples, np.full(n, 0.5)) == (pytest.approx(20), pytest.approx(20))
+    seconds = noisy(n, seed=n)
+    low, high = throughput_interval(samples, seconds)
+    assert low < samples.sum() / seconds.sum() < high
+    assert throughput_interval(samples, seconds) == (low, high)  # the same figures each time they are asked for
+    low, high = throughput_interval(samples * seconds, seconds)  # ragged batches at a constant rate
+    assert (low, high) == (pytest.approx(10), pytest.approx(10))
+
+
+def test_the_interval_narrows_with_more_steps_and_is_not_given_for_fewer_than_four() -> None:
+    def width(n: int, spread: float) -> float:
+        low, high = throughput_interval(np.ones(n), noisy(n, seed=3, spread=spread))
+        return high - low
+
+    assert width(1600, 0.3) < width(100, 0.3) / 2
+    assert width(400, 0.05) < width(400, 0.3) / 3
+    assert all(math.isnan(v) for n in range(4) for v in throughput_interval(np.ones(n), np.ones(n)))
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(memory: float) -> None:
+    """Drawn step by step instead of in blocks, the interval would hold it in 4 of 10 with memory 0.9."""
+    truth = 1 / math.exp(0.3**2 / 2)  # the mean of a log-normal step time
+    hits = 0
+    for seed in range(60):
+        low, high = throughput_interval(np.ones(1000), noisy(1000, seed, memory=memory))
+        hits += low <= truth <= high
+    assert 0.8 * 60 <= hits < 60  # always would mean that it is too wide

@@ -1,0 +1,268 @@
+"""Advice on every combination of parts: it can be run, is not in use yet, fits, and is about the cause."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import pytest
+
+from vitprof.analysis.signatures import Signature
+from vitprof.analysis.verdict.advice import MOST, Alternative, advise, apply
+from vitprof.analysis.verdict.advice_rules import Advice, Situation, remedies
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DATASETS
+from vitprof.config.parts import legal_combinations
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
+from vitprof.errors import ConfigError
+
+CAUSES = ("read", "decode", "transform", "collate", "rest", "hand_over", "transfer", "loading", "slow_drive")
+CAUSES += ("cpu_contention", "host")
+GIB = 2**30
+MACHINE: dict[str, Any] = {"cpu_count": 8, "memory_bytes": 32 * GIB, "gpu_memory_bytes": 16 * GIB}
+SAME_JOB = ("dataset", "n_images", "model", "image_size", "lr", "seed", "device", "steps", "epochs", "precision")
+
+
+def of(cause: str, facts: dict[str, Any] = MACHINE, **config: Any) -> Situation:
+    resolved = resolve(RunConfig(**config))
+    kind = "not input-bound" if cause == "host" else "input-bound"
+    return Situation(config=resolved, cause=cause, kind=kind, facts=facts, free_cores=6.0, samples_per_s=1000.0)
+
+
+def settings(advice: tuple[Advice, ...]) -> list[dict[str, Any]]:
+    return [dict(a.settings) for a in advice]
+
+
+@functools.cache
+def configs() -> list[dict[str, Any]]:
+    """Some 90 of all strategies with their defaults and all legal combinations of parts, on digits and on photos."""
+    found: list[dict[str, Any]] = []
+    for dataset in ("digits", "photos"):
+        info = DATASETS[dataset]
+        for name in STRATEGIES:
+            found.append({"dataset": dataset, "strategy": name})
+        for parts in legal_combinations(info):
+            if parts.loader != "dali":
+                found.append({"dataset": dataset, "strategy": "prefetch"} | dataclasses.asdict(parts))
+    kept = []
+    for config in found:
+        try:
+            resolve(RunConfig(**config))
+        except ConfigError:
+            continue
+        kept.append(config)
+    assert len(kept) > 200
+    return kept[:: len(kept) // 90]
+
+
+def test_every_advice_can_be_run_and_is_new() -> None:
+    n = 0
+    for config in configs():
+        for cause in CAUSES:
+            situation = of(cause, MACHINE | {"page_cached_frac": 0.1, "storage_bytes": 1e8}, steps=50, **config)
+            given = advise(dataclasses.replace(situation, causes=("decode", "transfer")))
+            assert len(given) <= MOST
+            assert len({a.words for a in given}) == len(given)
+            for advice in given:
+                if not advice.settings:
+                    assert cause == "cpu_contention"
+                    continue
+                n += 1
+                new = resolve(apply(situation.config, advice.settings))
+                before = situation.config
+                changed = {f.name for f in dataclasses.fields(new) if getattr(new, f.name) != getattr(before, f.name)}
+                assert changed - {"strategy", "name"}, (config, advice)
+                for name, value in advice.settings.items():
+                    assert getattr(before, name) != value, (config, advice)
+                    assert getattr(new, name) == value
+                assert not changed & set(SAME_JOB), (config, advice)
+                assert (new.augment == "off") == (before.augment == "off")
+                assert advice.reason.endswith(".")
+                assert new.loader != "dali"
+    assert n > 500
+
+
+@pytest.mark.parametrize(
+    ("cause", "config", "expected"),
+    [
+        ("decode", {"strategy": "per-sample"}, {"strategy": "memory"}),
+        ("rest", {"strategy": "tensordataset"}, {"strategy": "memory"}),
+        ("decode", {"strategy": "per-sample", "dataset": "photos"}, {"strategy": "threads"}),
+        ("decode", {"strategy": "threads", "dataset": "photos", "decoder": "pil"}, {"decoder": "simplejpeg"}),
+        ("decode", {"strategy": "prefetch", "dataset": "photos"}, {"loader": "threads"}),
+        ("decode", {"strategy": "threads", "dataset": "photos"}, {"workers": 8}),
+        ("transform", {"strategy": "threads", "augment": "cpu"}, {"augment": "device"}),
+        ("slow_drive", {"strategy": "slow-drive", "dataset": "photos"}, {"location": "staged"}),
+        ("hand_over", {"strategy": "workers", "dataset": "photos"}, {"strategy": "threads"}),
+        ("hand_over", {"strategy": "hdf5"}, {"loader": "ahead"}),
+        ("transfer", {"strategy": "memory", "transfer": "blocking"}, {"transfer": "pinned"}),
+        ("transfer", {"strategy": "memory"}, {"transfer": "stream"}),
+        ("host", {"strategy": "device"}, {"batch_size": 256}),
+        ("read", {"strategy": "hdf5-chunked"}, {"strategy": "memory"}),
+    ],
+)
+def test_what_is_advised_first(cause: str, config: dict[str, Any], expected: dict[str, Any]) -> None:
+    candidates = settings(advise(of(cause, **config)))
+    assert expected in candidates
+    if cause != "decode" or config["strategy"] != "threads" or "decoder" in config:
+        assert expected == candidates[0]
+
+
+def test_a_ram_disk_only_where_the_drive_was_read() -> None:
+    """Over a warm page cache it gains nothing: 1.04 times."""
+    photos = {"dataset": "photos", "strategy": "prefetch"}
+    ram_disk = {"location": "ram-disk"}
+    assert ram_disk in settings(advise(of("read", MACHINE | {"page_cached_frac": 0.02}, **photos)))
+    assert ram_disk not in settings(advise(of("read", MACHINE | {"page_cached_frac": 0.98}, **photos)))
+    assert ram_disk not in settings(advise(of("read", MACHINE, **photos)))
+
+
+def test_what_does_not_fit_is_not_advised() -> None:
+    """10,000 photos take 1.54 GiB as pixels."""
+    photos = {"dataset": "photos", "strategy": "preprocessed"}
+    assert {"strategy": "memory"} in settings(advise(of("read", **photos)))
+    assert {"strategy": "memory"} not in settings(advise(of("read", {"memory_bytes": 2 * GIB}, **photos)))
+    wait = {"dataset": "photos", "strategy": "memory", "transfer": "stream"}
+    assert {"strategy": "device"} in settings(advise(of("transfer", **wait)))
+    small = MACHINE | {"gpu_memory_bytes": 2 * GIB}
+    assert {"strategy": "device"} not in settings(advise(of("transfer", small, **wait)))
+    unknown = {"memory_bytes": 32 * GIB}
+    assert {"strategy": "device"} not in settings(advise(of("transfer", unknown, **wait)))
+
+
+def test_workers_only_as_far_as_cores_are_free() -> None:
+    situation = of("decode", dataset="photos", strategy="threads", workers=2)
+    assert {"workers": 8} in settings(advise(situation))
+    assert {"workers": 4} in settings(advise(dataclasses.replace(situation, free_cores=2.2)))
+    for busy in (dataclasses.replace(situation, free_cores=0.3), dataclasses.replace(situation, facts={})):
+        assert not [s for s in settings(advise(busy)) if "workers" in s]
+    one = of("decode", {"cpu_count": 2}, dataset="photos", strategy="threads", workers=1)
+    unknown = dataclasses.replace(one, free_cores=float("nan"))
+    assert not [s for s in settings(advise(unknown)) if "workers" in s]
+
+
+def test_one_worker_only_beside_a_loop_that_trains_on_the_cpu() -> None:
+    """Elsewhere the loop loads while the device computes; one worker would only add the way from it."""
+    situation = of("read", strategy="per-sample")
+    two, one = (dataclasses.replace(situation, free_cores=cores) for cores in (2.0, 1.4))
+    assert {"strategy": "workers", "workers": 2} in settings(tuple(remedies(two)))
+    assert not [s for s in settings(tuple(remedies(one))) if "workers" in s]
+    on_cpu = dataclasses.replace(one, on_cpu=True)
+    assert {"strategy": "workers", "workers": 1} in settings(tuple(remedies(on_cpu)))
+
+
+def test_a_set_in_memory_is_not_put_there_again() -> None:
+    for strategy in ("memory", "memory-ahead", "device"):
+        for cause in ("read", "decode", "collate", "rest", "hand_over", "loading"):
+            situation = of(cause, strategy=strategy, transfer="resident" if strategy == "device" else "stream")
+            assert not [s for s in settings(advise(situation)) if "strategy" in s]
+
+
+def test_a_transfer_that_was_chosen_is_kept() -> None:
+    chosen = resolve(RunConfig(strategy="per-sample", transfer="stream"))
+    assert resolve(apply(chosen, {"strategy": "memory"})).transfer == "stream"
+    assert resolve(apply(chosen, {"strategy": "memory", "transfer": "pinned"})).transfer == "pinned"
+    assert resolve(apply(chosen, {"strategy": "device"})).transfer == "resident"
+    own = resolve(RunConfig(strategy="per-sample"))
+    assert resolve(apply(own, {"strategy": "memory"})).transfer == "pinned"
+    resident = resolve(RunConfig(strategy="memory", transfer="resident"))
+    assert resolve(apply(resident, {"strategy": "threads"})).transfer == "pinned"
+
+
+def test_an_injected_wait_is_in_the_way_of_no_advice() -> None:
+    situation = of("decode", strategy="per-sample", inject="decode:20")
+    assert {"strategy": "memory"} in settings(advise(situation))  # which decodes nothing
+    assert resolve(apply(situation.config, {"strategy": "memory"})).inject is None
+    assert resolve(apply(situation.config, {"strategy": "threads"})).inject == "decode:20"
+
+
+def test_on_the_cpu_no_copy_is_saved() -> None:
+    for config in configs():
+        situation = dataclasses.replace(of("transfer", **config), on_cpu=True)
+        assert not [s for s in settings(advise(situation)) if "transfer" in s or s.get("strategy") == "device"]
+
+
+def test_dali_only_where_it_is_known_to_run() -> None:
+    situation = of("decode", dataset="photos", strategy="threads")
+    dali = {"strategy": "dali"}
+    asked: list[RunConfig] = []
+
+    def possible(config: RunConfig) -> bool:
+        asked.append(config)
+        return config.loader == "dali"
+
+    assert dali in settings(advise(situation, possible=possible))
+    assert asked
+    assert dali not in settings(advise(situation))
+    assert dali not in settings(advise(dataclasses.replace(situation, on_cpu=True), possible=possible))
+
+
+def test_workers_that_start_anew_in_each_epoch_are_named_first() -> None:
+    situation = of("decode", dataset="photos", strategy="workers", persistent_workers=False)
+    found = Signature("epoch-start", "", 0.1, 0.3, {"workers_restarted": 1.0}, "")
+    first = advise(dataclasses.replace(situation, signatures=(found,)))[0]
+    assert first.settings == {"persistent_workers": True}
+    assert "30%" in first.reason
+
+
+def test_a_run_that_is_not_input_bound_gets_no_advice_on_loading() -> None:
+    for cause in ("", "read", "decode"):
+        situation = dataclasses.replace(of(cause, strategy="per-sample"), kind="not input-bound")
+        assert advise(situation) == ()
+        assert (advise(dataclasses.replace(situation, sure=False)) == ()) == (cause == "")
+
+
+# alternatives
+
+
+def alternative(per_s: float, low: float, high: float, measured: bool = False, **changed: Any) -> Alternative:
+    return Alternative(changed, per_s, low, high, measured)
+
+
+def test_alternatives_rank_by_their_figures() -> None:
+    situation = of("decode", strategy="per-sample")
+    given = advise(
+        situation,
+        alternatives=[
+            alternative(3000, 2800, 3200, strategy="threads"),
+            alternative(9000, 8000, 9900, measured=True, strategy="preprocessed"),
+            alternative(1050, 950, 1150, strategy="workers"),  # may be noise
+            alternative(500, 450, 550, strategy="memory"),  # slower: not advised for whatever the rules say
+            alternative(99999, 99990, 99999, strategy="per-sample"),  # what is in use
+            alternative(99999, 99990, 99999, strategy="dali"),  # cannot load digits
+        ],
+    )
+    assert settings(given)[:2] == [{"strategy": "preprocessed"}, {"strategy": "threads"}]
+    assert {"strategy": "memory"} not in settings(given)
+    assert {"strategy": "workers"} not in settings(given)
+    assert given[0].words == "strategy preprocessed: 9,000 samples/s (8,000-9,900, measured)"
+    assert given[0].reason == "9.00x as fast as this run's 1,000 samples/s"
+    assert "predicted, not run" in given[1].words
+    assert (given[0].measured, given[1].measured, given[0].low) == (True, False, 8000)
+
+
+def test_what_was_measured_counts_before_what_was_predicted() -> None:
+    situation = of("decode", strategy="per-sample")
+    ran, hoped = (
+        alternative(2000, 1900, 2100, measured=True, strategy="threads"),
+        alternative(9000, 8000, 9900, strategy="threads"),
+    )
+    for both in ([ran, hoped], [hoped, ran]):
+        first = advise(situation, alternatives=both)[0]
+        assert (first.settings, first.samples_per_s, first.measured) == ({"strategy": "threads"}, 2000, True)
+    slow = alternative(900, 850, 950, measured=True, strategy="threads")
+    assert {"strategy": "threads"} not in settings(advise(situation, alternatives=[slow, hoped]))
+
+
+def test_what_is_trained_stays_the_same() -> None:
+    """Random augmentation goes on where samples are finished beforehand, and a cold cache is not asked of memory."""
+    digits = resolve(RunConfig(strategy="threads", augment="cpu", page_cache="cold"))
+    there = resolve(apply(digits, {"strategy": "memory"}))
+    assert (there.augment, there.page_cache) == ("device", "as-is")
+    assert resolve(apply(digits, {"strategy": "prefetch"})).augment == "cpu"
+    photos = resolve(RunConfig(dataset="photos", strategy="per-sample"))
+    assert resolve(apply(photos, {"strategy": "preprocessed"})).augment == "device"
+    plain = resolve(RunConfig(dataset="photos", strategy="per-sample", augment="off"))
+    assert resolve(apply(plain, {"strategy": "threads"})).augment == "off"

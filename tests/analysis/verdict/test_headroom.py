@@ -1,0 +1,136 @@
+"""Headroom from anchors: sums, intervals, and what is said where it cannot be told."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.analysis.verdict.headroom import ADDED, Anchor, anchor, headroom, in_words, to_dict
+
+MakeSteps = Any
+
+
+def made(role: str, ms: float, spread: float = 0.01) -> Anchor:
+    s = ms / 1e3
+    return Anchor(role, s, s * (1 - spread), s * (1 + spread), 2, 120)
+
+
+FOUR = [made("A", 4), made("B", 5), made("C", 10), made("D", 16)]
+positive = st.floats(1e-6, 10.0)
+widths = st.floats(0.0, 0.5)
+
+
+class TestAnchor:
+    def test_steady_steps_pooled(self, make_steps: MakeSteps) -> None:
+        runs = [make_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
+        found = anchor("C", runs)
+        assert (found.n_runs, found.n_steps) == (2, 50)
+        assert found.s_per_sample == pytest.approx(0.011)
+        # each repeat is exact in itself: the spread is that between them
+        assert found.low == pytest.approx(0.010)
+        assert found.high == pytest.approx(0.012)
+
+    def test_no_run_and_no_steady_step(self, make_steps: MakeSteps) -> None:
+        for runs in ([], [make_steps([], [])], [make_steps([0.1], [0.1], warmup=5)]):
+            found = anchor("A", runs)
+            assert (found.n_runs, found.n_steps) == (0, 0)
+            assert math.isnan(found.s_per_sample)
+
+    def test_too_few_steps_for_an_interval(self, make_steps: MakeSteps) -> None:
+        found = anchor("A", [make_steps([0.1] * 4, [0.1] * 4, warmup=1)])
+        assert found.s_per_sample == pytest.approx(0.02)
+        assert math.isnan(found.low)
+        assert not headroom([found, made("B", 30)]).parts[0].distinguishable
+
+    @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
+    def test_the_interval_holds_every_repeat(self, make_steps: MakeSteps, seed: int, n_runs: int) -> None:
+        noise = np.random.default_rng(seed)
+        runs = [make_steps(noise.gamma(2, 0.01, 30), noise.gamma(4, 0.01, 30), warmup=2) for _ in range(n_runs)]
+        found = anchor("C", runs)
+        assert found.low <= found.s_per_sample <= found.high
+        for run in runs:
+            single = anchor("C", [run])
+            assert found.low <= single.s_per_sample <= found.high
+
+
+class TestHeadroom:
+    def test_by_hand(self) -> None:
+        found = headroom(FOUR)
+        assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.parts] == [
+            ("transfer", 0.001),
+            ("preparation", 0.005),
+            ("storage", 0.006),
+        ]
+        assert [p.share for p in found.parts] == pytest.approx([1 / 16, 5 / 16, 6 / 16])
+        assert all(p.distinguishable for p in found.parts)
+        assert found.parts[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
+        assert (found.speed_up, found.baseline_role) == (pytest.approx(2.5), "C")
+        assert headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
+
+    @given(st.lists(st.tuples(positive, widths), min_size=4, max_size=4))
+    def test_parts_add_up_and_intervals_hold(self, values: list[tuple[float, float]]) -> None:
+        anchors = [Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)]
+        found = headroom(anchors)
+        total = math.fsum(p.s_per_sample for p in found.parts)
+        assert total == pytest.approx(anchors[3].s_per_sample - anchors[0].s_per_sample, abs=1e-9)
+        for part in found.parts:
+            assert part.low <= part.s_per_sample <= part.high
+            assert part.low > 0 or not part.distinguishable
+            assert part.distinguishable or part.low <= 1e-6 * max(a.s_per_sample for a in anchors)
+        assert found.speed_up_low <= found.speed_up * (1 + 1e-12)
+        assert found.speed_up <= found.speed_up_high * (1 + 1e-12)
+        for note, part in zip(found.notes, [p for p in found.parts if p.high < 0], strict=True):
+            assert note.startswith(part.name)  # less than nothing is never shown without a word
+        json.dumps(to_dict(found), allow_nan=False)
+        assert "\n" not in in_words(found, 32)
+
+    def test_an_anchor_that_is_missing(self) -> None:
+        lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
+        found = headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
+        assert [p.name for p in found.parts] == ["transfer and preparation"]
+        assert found.parts[0].s_per_sample == pytest.approx(0.006)
+        assert found.speed_up == pytest.approx(2.5)
+        assert found.notes == ("anchor B: 2 of 2 runs failed",)
+        assert [a.role for a in found.anchors] == ["A", "B", "C"]
+        assert to_dict(found)["anchors"][1]["s_per_sample"] is None
+
+    @pytest.mark.parametrize("missing", ["A", "CD"])
+    def test_no_speed_up_without_both_ends(self, missing: str) -> None:
+        found = headroom([a for a in FOUR if a.role not in missing])
+        assert math.isnan(found.speed_up)
+        assert "not known" in in_words(found, 32)
+
+    def test_the_cold_one_stands_in_for_the_warm_one(self) -> None:
+        found = headroom([FOUR[0], FOUR[3]])
+        assert (found.baseline_role, found.speed_up) == ("D", pytest.approx(4))
+        assert [p.name for p in found.parts] == [" and ".join(ADDED.values())]
+
+    def test_nothing_measured(self) -> None:
+        found = headroom([])
+        assert (found.parts, found.baseline_role) == ((), "")
+
+
+class TestInWords:
+    def test_what_costs_most_comes_first(self) -> None:
+        said = in_words(headroom(FOUR), 10)
+        assert said.startswith(
+            "With free data this job would run 2.50 times as fast (2.46 to 2.54): of a step's 100 ms "
+        )
+        assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
+        assert "simulated" in in_words(headroom(FOUR, simulated=True), 10)
+
+    def test_what_is_still_to_come(self) -> None:
+        assert in_words(headroom(FOUR[:2], pending=["C"]), 10).endswith("anchor C is still to come.")
+        assert in_words(headroom(FOUR[1:], pending=["A"]), 10).endswith("anchor A is still to come.")
+
+    def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
+        said = in_words(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
+        assert "costs" not in said
+        assert "transfer and preparation cannot be told from nothing" in said
+        assert "at most" in said

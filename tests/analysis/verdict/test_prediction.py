@@ -1,0 +1,176 @@
+"""Predictions from made runs: one rule for each way in which loading and compute overlap."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.analysis.verdict.prediction import UNVERIFIED_ERROR, Calibration, Prediction, calibration, predict
+from vitprof.config import RunConfig
+
+MakeSteps = Any
+SAMPLES = 10
+
+
+@pytest.fixture(scope="module")
+def foresee(make_steps: MakeSteps) -> Any:
+    def of(
+        fetch: float,
+        compute: float,
+        h2d: float = 0.0,
+        *,
+        on_cpu: bool = False,
+        cores: int = 4,
+        error: float = 0.0,
+        **parts: Any,
+    ) -> Prediction:
+        """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
+        chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
+        profile = make_steps([0.001] * 40, [compute] * 40, warmup=5) | {"host_s": np.full(40, 0.0)}
+        micro = make_steps([fetch] * 40, [0.0] * 40, h2d=h2d, warmup=5)
+        if chosen.transfer != "blocking":  # the copy runs beside the next fetch
+            micro["step_s"] = micro["step_s"] - h2d
+        found = predict(
+            profile,
+            micro,
+            chosen,
+            profile_transfer="pinned",
+            on_cpu=on_cpu,
+            cores=cores,
+            expected_error=error,
+        )
+        assert found is not None
+        return found
+
+    return of
+
+
+def takes(found: Prediction) -> float:
+    """Seconds a step."""
+    return SAMPLES / found.samples_per_s
+
+
+class TestAsynchronousDevice:
+    @pytest.mark.parametrize(
+        ("transfer", "fetch", "compute", "h2d", "expected"),
+        [
+            ("blocking", 0.02, 0.05, 0.01, 0.06),
+            ("blocking", 0.08, 0.05, 0.01, 0.09),
+            ("pinned", 0.02, 0.05, 0.01, 0.06),
+            ("pinned", 0.08, 0.05, 0.01, 0.08),
+            ("stream", 0.02, 0.05, 0.01, 0.05),
+            ("stream", 0.02, 0.05, 0.07, 0.07),
+            ("resident", 0.02, 0.05, 0.0, 0.05),
+            ("resident", 0.08, 0.05, 0.0, 0.08),
+        ],
+    )
+    def test_what_overlaps(
+        self, foresee: Any, transfer: str, fetch: float, compute: float, h2d: float, expected: float
+    ) -> None:
+        found = foresee(fetch, compute, h2d, transfer=transfer)
+        assert takes(found) == pytest.approx(expected)
+        assert (found.low, found.high) == pytest.approx((found.samples_per_s,) * 2)  # nothing varies
+        assert found.fetch_s * SAMPLES == pytest.approx(fetch)
+        assert found.compute_s * SAMPLES == pytest.approx(compute)
+        assert found.h2d_s * SAMPLES == pytest.approx(h2d)
+
+    @pytest.mark.parametrize(
+        ("fetch", "compute", "h2d", "bound"),
+        [(0.08, 0.05, 0.01, "loading"), (0.02, 0.05, 0.01, "compute"), (0.02, 0.05, 0.07, "transfer")],
+    )
+    def test_what_it_is_bound_by(self, foresee: Any, fetch: float, compute: float, h2d: float, bound: str) -> None:
+        assert foresee(fetch, compute, h2d, transfer="stream").bound == bound
+
+    @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
+    def test_launching_keeps_a_loader_in_the_loop_from_fetching(
+        self, make_steps: MakeSteps, loader: str, expected: float
+    ) -> None:
+        profile = make_steps([0.001] * 40, [0.05] * 40, warmup=5)
+        profile["host_s"] = np.array([0.005] * 3 + [0.05] * 37)  # then the queue is full
+        config = RunConfig(loader=loader, transfer="pinned", threads=1)
+        micro = make_steps([0.08] * 40, [0.0] * 40, warmup=5)
+        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=4)
+        assert found is not None
+        assert takes(found) == pytest.approx(expected)
+
+    def test_a_copy_that_ended_late_once_is_not_the_copy(self, make_steps: MakeSteps) -> None:
+        micro = make_steps([0.01] * 40, [0.0] * 40, warmup=5)
+        micro["h2d_s"] = np.where(np.arange(40) == 20, 0.5, 0.001)
+        config = RunConfig(loader="batches", transfer="pinned", threads=1)
+        profile = make_steps([0.001] * 40, [0.05] * 40, warmup=5) | {"host_s": np.zeros(40)}
+        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=4)
+        assert found is not None
+        assert takes(found) == pytest.approx(0.051)
+
+
+class TestCpu:
+    def test_in_the_loop_all_adds_up(self, foresee: Any) -> None:
+        for parts in ({}, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}):
+            assert takes(foresee(0.02, 0.05, on_cpu=True, **parts)) == pytest.approx(0.07)
+
+    def test_workers_with_cores_of_their_own(self, foresee: Any) -> None:
+        found = foresee(0.02, 0.05, on_cpu=True, cores=4, loader="dataloader", workers=2, transfer="pinned")
+        assert takes(found) == pytest.approx(0.05)
+
+    def test_workers_that_share_the_cores(self, foresee: Any) -> None:
+        """Two workers and a training thread on one core: all of it is done one after another."""
+        found = foresee(0.02, 0.05, on_cpu=True, cores=1, loader="dataloader", workers=2, transfer="pinned")
+        assert takes(found) == pytest.approx(0.07)
+
+    @given(
+        fetch=st.floats(0.001, 1.0),
+        compute=st.floats(0.001, 1.0),
+        cores=st.integers(1, 64),
+        workers=st.integers(1, 32),
+    )
+    def test_in_the_background_between_both(
+        self, foresee: Any, fetch: float, compute: float, cores: int, workers: int
+    ) -> None:
+        found = foresee(
+            fetch, compute, on_cpu=True, cores=cores, loader="dataloader", workers=workers, transfer="pinned"
+        )
+        least, most = SAMPLES / (fetch + compute), SAMPLES / max(fetch, compute)
+        assert least * (1 - 1e-9) <= found.low <= found.samples_per_s <= found.high <= most * (1 + 1e-9)
+
+
+class TestInterval:
+    def test_it_is_widened_by_the_error_so_far(self, foresee: Any) -> None:
+        found = foresee(0.02, 0.05, error=0.25)
+        assert found.low == pytest.approx(found.samples_per_s / 1.25)
+        assert found.high == pytest.approx(found.samples_per_s * 1.25)
+
+    def test_noise_widens_it(self, make_steps: MakeSteps) -> None:
+        noise = np.random.default_rng(3)
+        profile = make_steps([0.001] * 60, noise.gamma(4, 0.02, 60), warmup=5) | {"host_s": np.zeros(60)}
+        micro = make_steps([0.001] * 60, [0.0] * 60, warmup=5)
+        config = RunConfig(loader="batches", transfer="pinned", threads=1)
+        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=2, expected_error=0.0)
+        assert found is not None
+        assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
+
+    def test_no_steady_steps(self, make_steps: MakeSteps) -> None:
+        steps, none = make_steps([0.1] * 9, [0.1] * 9) | {"host_s": np.zeros(9)}, make_steps([], [])
+        for profile, micro in ((steps, none), (none, steps)):
+            assert predict(profile, micro, RunConfig(), profile_transfer="pinned", on_cpu=True, cores=1) is None
+
+
+class TestCalibration:
+    def test_by_hand(self) -> None:
+        found = calibration([(110, 90, 120, 100), (95, 90, 100, 100), (50, 40, 60, 100)])
+        assert found == Calibration(3, pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.42))
+        assert found.expected_error == pytest.approx(0.42)
+
+    @pytest.mark.parametrize(("n", "expected"), [(9, UNVERIFIED_ERROR), (10, 0.02)])
+    def test_a_small_error_is_believed_when_ten_were_checked(self, n: int, expected: float) -> None:
+        assert calibration([(102, 90, 120, 100)] * n).expected_error == pytest.approx(expected)
+
+    def test_few_or_none(self) -> None:
+        assert calibration([(101, 90, 120, 100)]).expected_error == UNVERIFIED_ERROR
+        none = calibration([])
+        assert (none.n, none.expected_error) == (0, UNVERIFIED_ERROR)
+        assert math.isnan(none.median_abs_error)

@@ -1,0 +1,428 @@
+"""The verdict on made traces whose answer is known: kind, cause, milliseconds, sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.timing.exposure import find_exposure, synchronous
+from vitprof.analysis.verdict.advice import Alternative
+from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+
+GPU = {"device": "cuda:0", "cpu_count": 8, "memory_bytes": 32 * 2**30}
+SIMULATED = GPU | {"device": "simulated:4,5"}
+CPU = GPU | {"device": "cpu"}
+MS = 1e-3
+PARTS = ("read", "decode", "transform", "collate")
+
+
+def telemetry(steps: Mapping[str, np.ndarray], **known: float) -> dict[str, np.ndarray]:
+    """30 samples over the run."""
+    t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 30) if len(steps["step"]) else np.empty(0)
+    return {c: t if c == "t_s" else np.full(len(t), known.get(c, math.nan)) for c in TELEMETRY_COLUMNS}
+
+
+def run(
+    n: int = 100,
+    *,
+    parts: Mapping[str, float] | None = None,
+    compute: float = 5.0,
+    h2d: float = 0.0,
+    host: float = 0.5,
+    hand_over: float = 0.0,
+    rest: float = 0.0,
+    workers: int = 0,
+    noise: float = 0.0,
+    warmup: int = 5,
+    rng: int = 0,
+    made_known: bool = True,
+) -> dict[str, np.ndarray]:
+    """Steps of an asynchronous device with one batch in its queue, all in ms: load, copy in line, compute.
+
+    With workers, batches are ready every (sum of parts) / workers; without, the loop makes each one itself.
+    """
+    of = {p: (parts or {}).get(p, 0.0) * MS for p in PARTS}
+    random = np.random.default_rng(rng)
+    rows: dict[str, list[float]] = {name: [] for name in STEP_COLUMNS}
+    now, device, ready = 100.0, 100.0, 100.0
+    for k in range(n):
+        scale = math.exp(noise * random.standard_normal())
+        took = {p: v * scale for p, v in of.items()}
+        made = sum(took.values()) + rest * MS
+        start = now
+        ready = max(ready, start - made) + made / workers if workers else start + made
+        got = max(start, ready) + hand_over * MS
+        copy_start = max(device, got)
+        begin = copy_start + h2d * MS
+        gap, wait = begin - device, got - start
+        rows["exposed_wait_s"].append(max(0.0, got - max(start, device)))
+        device = begin + compute * MS
+        now = max(got + host * MS, device - compute * MS)  # one step may be queued
+        values = {
+            "step": k,
+            "t_start_s": start,
+            "data_wait_s": wait,
+            "h2d_s": h2d * MS,
+            "h2d_start_s": copy_start,
+            "compute_start_s": begin,
+            "compute_s": compute * MS,
+            "gap_s": gap,
+            "step_s": gap + compute * MS,
+            "samples": 32,
+            "warmup": float(k < warmup),
+            "loss": 2.3,
+            "host_s": host * MS,
+            "made_start_s": got - hand_over * MS - made if made_known else math.nan,
+            "made_end_s": got - hand_over * MS if made_known else math.nan,
+            "hand_over_s": min(hand_over * MS, wait) if made_known else math.nan,
+            "worker": k % workers if workers else math.nan,
+        } | {f"{p}_s": took[p] if made_known else math.nan for p in PARTS}
+        for name in STEP_COLUMNS:
+            if name != "exposed_wait_s":
+                rows[name].append(float(values.get(name, 0.0 if name in ("rank", "epoch") else math.nan)))
+    return {name: np.array(values) for name, values in rows.items()}
+
+
+def verdict(steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **kwargs: Any) -> Verdict:
+    extra = {k: kwargs.pop(k) for k in ("headroom", "alternatives", "possible", "cpu") if k in kwargs}
+    seen = telemetry(steps, **extra.pop("cpu", {}))
+    config = resolve(RunConfig(**({"strategy": "per-sample", "dataset": "photos"} | kwargs)))
+    return judge(config, steps, (), seen, facts, **extra)
+
+
+# kind
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "kind"),
+    [(0.2, "not input-bound"), (0.41, "not input-bound"), (0.7, "moderately input-bound"), (3.0, "input-bound")],
+)
+def test_the_share_of_exposed_wait_decides(wait_ms: float, kind: str) -> None:
+    """A device that computes for 8 ms while the loop waits for the next batch: what takes longer is exposed."""
+    steps = run(parts={"decode": wait_ms + 8.0}, compute=8.0, host=0.0)
+    v = verdict(steps)
+    assert v.idle_frac == pytest.approx(wait_ms / (8 + wait_ms), abs=1e-3)
+    assert v.idle_frac_low == pytest.approx(v.idle_frac, abs=1e-3)
+    assert v.kind == kind
+    assert v.sentence.startswith(kind[0].upper() + kind[1:])
+    assert v.n_steps == 95
+
+
+@pytest.mark.parametrize(("low", "kind"), [(0.3, "not input-bound"), (2.5, "moderately input-bound")])
+def test_the_lower_end_of_the_interval_decides(low: float, kind: str) -> None:
+    """Noisy waits: the mean lies in a class above that of the lower end."""
+    rng = np.random.default_rng(1)
+    steps = run(40, parts={"decode": 8.0}, compute=8.0, host=0.0)
+    extra = rng.exponential(low, 40) * MS * (rng.random(40) < 0.5) * 1.9
+    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
+        steps[name] = steps[name] + extra
+    moved = np.cumsum(extra)
+    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
+        steps[name] = steps[name] + moved
+    steps["t_start_s"] = steps["t_start_s"] + moved - extra
+    v = verdict(steps)
+    assert v.idle_frac_low < (0.05 if kind == "not input-bound" else 0.2) < v.idle_frac_high
+    assert v.kind == kind
+
+
+def test_what_the_data_do_not_carry_is_inconclusive() -> None:
+    few = verdict(run(24, parts={"decode": 20.0}))
+    assert few.kind == "inconclusive"
+    assert "24 steps were recorded, and 5 of them" in few.sentence
+    assert "at least 25 steps" in few.sentence
+    assert verdict(run(25, parts={"decode": 20.0})).kind == "input-bound"
+    stopped = verdict(run(3, parts={"decode": 20.0}), warmup_steps=15)
+    assert "at least 35 steps" in stopped.sentence  # all of the warm-up is still to come
+    epochs = verdict(run(24, parts={"decode": 20.0}), n_images=48, batch_size=8, warmup_steps=5)
+    assert "at least 29 steps" in epochs.sentence  # the first of each epoch of 6 do not count: 6, 12, 18 and 24
+    none = verdict({name: values[:0] for name, values in run(1).items()})
+    assert none.kind == "inconclusive"
+    assert "no step was recorded" in none.sentence
+    loading = verdict(run(parts={"decode": 20.0}), loader_only=True)
+    assert loading.kind == "inconclusive"
+    assert "loader-only" in loading.sentence
+    for v in (few, none, loading):
+        assert math.isnan(v.cause_ms_per_batch)
+        assert (v.cause, v.advice) == ("", ())
+
+
+def test_an_interval_over_all_classes_is_inconclusive() -> None:
+    """One stall of 0.3 s among 40 steps: 3% to more than 20%, depending on whether such stalls come often."""
+    steps = run(40, parts={"decode": 8.2}, compute=8.0, host=0.0)
+    late = np.arange(40) >= 30
+    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
+        steps[name][30] += 0.15
+    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
+        steps[name] = steps[name] + 0.15 * late
+    steps["t_start_s"] = steps["t_start_s"] + 0.15 * (np.arange(40) > 30)
+    v = verdict(steps)
+    assert v.idle_frac_low < 0.05
+    assert v.idle_frac_high > 0.2
+    assert v.kind == "inconclusive"
+    assert "train for longer" in v.sentence
+
+
+# cause
+
+
+@pytest.mark.parametrize("cause", PARTS)
+@pytest.mark.parametrize("k_ms", [6.0, 20.0])
+def test_a_known_wait_in_the_loop_is_given_back(cause: str, k_ms: float) -> None:
+    """Injected: k ms into one part of a batch that takes 4 ms otherwise, under 9 ms of compute."""
+    parts = dict.fromkeys(PARTS, 1.0)
+    parts[cause] += k_ms
+    v = verdict(run(parts=parts, compute=3.0, noise=0.05))
+    assert v.cause == cause
+    assert v.cause_ms_per_batch == pytest.approx(k_ms + 1, rel=0.1)
+    assert v.cause_frac == pytest.approx((k_ms + 1) / (k_ms + 4), abs=0.02)
+    assert sum(s.frac for s in v.shares) == pytest.approx(1)
+
+
+def test_what_is_hidden_behind_compute_costs_nothing() -> None:
+    """10 ms of loading under 8 ms of compute: taking away all 6 ms of decoding saves the 2 ms that show."""
+    v = verdict(run(parts={"decode": 6.0, "read": 4.0}, compute=8.0, host=0.0))
+    shares = {s.name: s for s in v.shares}
+    assert shares["decode"].frac == pytest.approx(0.6, abs=0.01)
+    assert shares["decode"].exposed_ms == pytest.approx(2.0, abs=0.05)
+    assert shares["read"].exposed_ms == pytest.approx(2.0, abs=0.05)
+    assert (shares["decode"].own_ms, shares["read"].own_ms) == pytest.approx((6.0, 4.0))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_with_workers_a_part_costs_its_time_over_the_number_of_workers(workers: int) -> None:
+    parts = {"read": 8.0, "decode": 24.0, "collate": 8.0}
+    v = verdict(run(200, parts=parts, compute=2.0, workers=workers), strategy="workers", workers=workers)
+    assert v.cause == "decode"
+    assert v.cause_frac == pytest.approx(0.6, abs=0.01)
+    assert v.cause_ms_per_batch == pytest.approx(min(24 / workers, 40 / workers - 2), rel=0.05)
+    assert v.shares[0].own_ms == pytest.approx(24)
+    assert v.idle_frac == pytest.approx(1 - 2 / (40 / workers), abs=0.03)
+
+
+def test_hand_over_and_transfer_are_told_apart() -> None:
+    v = verdict(run(parts={"decode": 1.0}, hand_over=9.0, compute=2.0, host=2.0), strategy="workers")
+    assert (v.cause, v.cause_ms_per_batch) == ("hand_over", pytest.approx(9.0, rel=0.05))
+    v = verdict(run(parts={"decode": 0.1}, h2d=9.0, compute=2.0), strategy="memory")
+    assert (v.cause, v.cause_ms_per_batch) == ("transfer", pytest.approx(9.0, rel=0.05))
+    assert v.cause_frac > 0.9
+    assert v.shares[0].own_ms == pytest.approx(9.0)
+    assert {"transfer": "stream"} in [dict(a.settings) for a in v.advice]
+
+
+def test_the_way_from_a_busy_worker_is_not_the_cause() -> None:
+    """Batches arrive 1.7 ms after they are made, while the next one is made: the worker's 6.35 ms are the pace."""
+    steps = run(parts={"transform": 4.6, "decode": 1.75}, compute=4.64, host=0.0, workers=1)
+    for name in ("made_start_s", "made_end_s"):
+        steps[name] -= 1.7 * MS
+    steps["hand_over_s"] += 1.7 * MS
+    v = verdict(steps, SIMULATED, strategy="workers", workers=1)
+    assert v.idle_frac == pytest.approx(1.71 / 6.35, abs=0.01)
+    assert v.cause == "transform"
+    assert "hand_over" not in {s.name for s in v.shares}
+
+
+@pytest.mark.parametrize(("loader", "expected"), [("threads", "decode"), ("dataloader", "hand_over")])
+def test_threads_share_each_batch(loader: str, expected: str) -> None:
+    """12 ms of two threads' work in a batch every 6 ms; two workers that need 6 ms each would have time left."""
+    steps = run(parts={"decode": 6.0}, hand_over=0.0, compute=2.0, host=0.0, workers=1)
+    steps["hand_over_s"] += 5.0 * MS
+    if loader == "threads":
+        steps["decode_s"] *= 2
+    assert verdict(steps, strategy="prefetch", loader=loader, workers=2).cause == expected
+
+
+def test_python_between_the_parts_is_the_rest() -> None:
+    v = verdict(run(parts={"read": 2.0}, rest=10.0, compute=2.0))
+    assert (v.cause, v.cause_ms_per_batch) == ("rest", pytest.approx(10.0, rel=0.05))
+
+
+def test_a_loader_that_cannot_tell_its_parts() -> None:
+    v = verdict(run(parts={"decode": 20.0}, made_known=False))
+    assert (v.kind, v.cause) == ("input-bound", "loading")
+    assert v.cause_frac == pytest.approx(1)
+
+
+def test_reading_from_the_slow_drive_has_a_name_of_its_own() -> None:
+    v = verdict(run(parts={"read": 30.0, "decode": 5.0}), strategy="slow-drive", workers=1)
+    assert v.cause == "slow_drive"
+    assert v.advice[0].settings == {"location": "staged"}
+    assert "staging" in v.sentence
+
+
+def test_other_programs_that_take_the_cpu_are_the_cause() -> None:
+    steps = run(parts={"decode": 20.0, "read": 1.0})
+    hogged = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 48.0}
+    v = verdict(steps, cpu=hogged)
+    assert v.cause == "cpu_contention"
+    assert v.cause_ms_per_batch == pytest.approx(0.48 * 21.5, rel=0.05)  # of a step of 21.5 ms
+    assert "other programs" in v.sentence
+    assert v.advice[0].settings == {}
+    assert verdict(steps, cpu=hogged | {"job_cpu_wait_pct": 5.0}).cause == "decode"  # it gets the core when it wants to
+    assert verdict(steps, cpu=hogged | {"job_cpu_wait_pct": math.nan}).cause == "decode"  # nobody counts
+    assert verdict(steps, cpu=hogged | {"cpu_pct": 60.0}).cause == "decode"  # it waits for its own threads
+    assert verdict(run(parts={"read": 20.0, "decode": 1.0}), cpu=hogged).cause == "read"  # which waits, not works
+    assert verdict(steps, cpu=hogged, facts={"device": "cuda:0"}).cause == "decode"  # cores not known
+
+
+def test_a_device_that_waits_for_the_loop_itself() -> None:
+    v = verdict(run(parts={"decode": 0.05}, host=6.0, compute=2.0), strategy="memory", dataset="digits")
+    assert (v.kind, v.cause) == ("not input-bound", "host")
+    assert v.cause_ms_per_batch == pytest.approx(4.0, abs=0.3)
+    assert "larger batch" in v.sentence
+    assert [dict(a.settings) for a in v.advice] == [{"batch_size": 256}, {"compile": True}]
+
+
+def test_waits_are_split_exactly() -> None:
+    steps = run(parts={"decode": 7.0, "read": 3.0}, hand_over=2.0, h2d=1.0, compute=4.0, host=0.0)
+    exposure = find_exposure(resolve(RunConfig(strategy="per-sample", dataset="photos")), steps, ())
+    shares = {s.name: s.frac * exposure.idle_ms for s in exposure.shares}
+    # 12 ms of waiting less 4 ms of compute behind it, and the copy
+    assert exposure.idle_ms == pytest.approx(12 - 4 + 1, abs=0.02)
+    assert shares == pytest.approx({"decode": 4.2, "read": 1.8, "hand_over": 2.0, "transfer": 1.0}, abs=0.02)
+
+
+def test_which_loaders_make_batches_in_the_loop() -> None:
+    in_loop = {"per-sample", "tensordataset", "memory", "device", "pt-whole", "generator"}
+    for name in ("workers", "memory-ahead", "preprocessed", "prefetch", "threads", *in_loop):
+        assert synchronous(resolve(RunConfig(strategy=name))) == (name in in_loop)
+
+
+# speed-up, sentence
+
+
+@dataclasses.dataclass
+class Headroom:
+    speed_up: float
+    speed_up_low: float
+    speed_up_high: float
+
+
+def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
+    steps = run(parts={"decode": 20.0}, compute=4.0, host=0.0)
+    v = verdict(steps)
+    assert v.speed_up_if_free == pytest.approx(5.0, rel=0.02)
+    assert not v.speed_up_measured
+    assert "at most 5.0" in v.sentence
+    v = verdict(steps, headroom=Headroom(4.5, 4.4, 4.6))
+    assert (v.speed_up_if_free, v.speed_up_low, v.speed_up_high, v.speed_up_measured) == (4.5, 4.4, 4.6, True)
+    assert "runs 4.50x as fast (4.40-4.60, measured)" in v.sentence
+
+
+def test_the_sentence_as_a_whole() -> None:
+    v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0))
+    assert v.sentence == (
+        "Input-bound: the GPU idles 80% (80%, 95 steps) of the time waiting for data; preparation (decoding by PIL) is "
+        "75% of that; with free data this job would run at most 5.00x as fast; try strategy threads."
+    )
+    v = verdict(run(parts={"decode": 8.2}, compute=8.0, host=0.0))
+    assert v.sentence == (
+        "Not input-bound: the GPU idles 2.4% (2.4%, 95 steps) of the time waiting for data, so a faster loader gains "
+        "at most 2.5%; the time is in the model: a larger model or batch costs no data loading."
+    )
+
+
+def test_a_border_case_says_what_is_not_known() -> None:
+    rng = np.random.default_rng(1)
+    steps = run(60, parts={"decode": 8.2}, compute=8.0, host=0.0)
+    extra = rng.exponential(0.2, 60) * MS
+    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
+        steps[name] = steps[name] + extra
+    moved = np.cumsum(extra)
+    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
+        steps[name] = steps[name] + moved
+    steps["t_start_s"] = steps["t_start_s"] + moved - extra
+    v = verdict(steps)
+    assert v.kind == "not input-bound"
+    assert v.idle_frac_low < 0.05 < v.idle_frac_high
+    assert "with a faster loader it may gain up to" in v.sentence
+    assert v.sentence.endswith(": train for longer to know.")
+    assert "the time is in the model" not in v.sentence
+    assert v.advice[0].settings == {"strategy": "threads"}
+
+
+def test_copies_are_named_where_they_are_a_part_to_speak_of() -> None:
+    with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
+    assert "of the time waiting for data (waits and copies); " in with_copies
+    assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
+
+
+def test_a_replay_is_called_one() -> None:
+    copied = run(h2d=6.0, compute=3.0, made_known=False)
+    v = verdict(copied, strategy="memory", replay="host", transfer="blocking")
+    assert "this is a replay of batches kept in host memory: what is left is the copy (100% of that)" in v.sentence
+    assert [dict(a.settings) for a in v.advice] == [{"transfer": "pinned"}, {"transfer": "stream"}]
+    for steps in (copied, run(parts={"decode": 0.1}, compute=8.0, host=0.0), run(parts={"decode": 9.0}, compute=2.0)):
+        v = verdict(steps, replay="device")
+        assert "batches kept on the device: what is left is the loop's own work, not loading." in v.sentence
+        assert "faster loader" not in v.sentence
+        assert "free data" not in v.sentence
+        assert v.advice == ()
+
+
+def test_small_parts_are_not_advised_about() -> None:
+    """A set in memory has no remedy for its reads; a tenth of the time for copies is not worth another way to copy."""
+    steps = run(parts={"read": 18.0}, h2d=2.0, compute=2.0)
+    assert verdict(steps, strategy="memory").advice == ()
+    steps = run(parts={"read": 12.0}, h2d=8.0, compute=2.0)
+    assert [dict(a.settings) for a in verdict(steps, strategy="memory").advice][:1] == [{"transfer": "stream"}]
+
+
+def test_the_device_is_called_what_it_is() -> None:
+    steps = run(parts={"decode": 20.0})
+    assert "the simulated GPU idles" in verdict(steps, SIMULATED).sentence
+    assert verdict(steps, SIMULATED).simulated
+    assert "the CPU that trains idles" in verdict(steps, CPU).sentence
+    assert "share the CPU" in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
+    assert "the GPU idles" in verdict(steps, {"device": "cuda:1"}).sentence
+    assert "the CPU that trains" in verdict(steps, {}, device="cpu").sentence
+
+
+def test_an_alternative_that_was_run_is_quoted() -> None:
+    quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0, measured=True)
+    v = verdict(run(parts={"decode": 20.0}), alternatives=(quick,))
+    assert "try strategy memory: 9,000 samples/s (8,800-9,100, measured)" in v.sentence
+    assert v.advice[0].measured
+
+
+def test_it_is_one_line_without_gaps_in_it() -> None:
+    cases = [
+        verdict(run(parts={p: 20.0}), facts, strategy=s)
+        for p in PARTS
+        for facts in (GPU, CPU, SIMULATED, {})
+        for s in ("per-sample", "threads", "prefetch", "preprocessed", "cache")
+    ]
+    for v in cases:
+        assert v.sentence.endswith(".")
+        assert v.sentence.count(". ") == 0
+        for wrong in ("\n", "nan", "n/a", "None", "  ", "inf"):
+            assert wrong not in v.sentence.replace("inference", "")
+
+
+# as JSON
+
+
+def test_it_survives_json() -> None:
+    for v in (
+        verdict(run(parts={"decode": 20.0}), cpu={"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 50.0}),
+        verdict(run(10)),
+        verdict(run(parts={"decode": 0.1})),
+    ):
+        text = json.dumps(v.to_dict(), allow_nan=False)
+        back = Verdict.from_dict(json.loads(text))
+        assert json.dumps(back.to_dict()) == text
+        assert (back.kind, back.cause, back.sentence, back.n_steps) == (v.kind, v.cause, v.sentence, v.n_steps)
+        assert np.array_equal([back.idle_frac, back.host_frac], [v.idle_frac, v.host_frac], equal_nan=True)
+        assert [dict(a.settings) for a in back.advice] == [dict(a.settings) for a in v.advice]
+        assert [s.name for s in back.signatures] == [s.name for s in v.signatures]
+    known = v.to_dict()
+    known.pop("host_frac")
+    assert math.isnan(Verdict.from_dict(known | {"of a later version": 1}).host_frac)

@@ -1,0 +1,191 @@
+"""The loader benchmark: its arithmetic, its references, and one tiny round of every row. No ratio is judged here."""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import gc
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import loader_gpu, loaders, references
+from benchmarks.loader_cases import CASES
+from benchmarks.measuring import SLICES, Case, Row, Settings, Side, Work, measure
+from tests.engine_fixtures import small_home  # noqa: F401
+from vitprof.errors import DataError
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CC", "cc")) is None, reason="no C compiler for the reference"
+)
+TINY = ["--rounds", "1", "--seconds", "0.004", "--batch-size", "100", "--photos", "8", "--staged-mb", "1"]
+CASE_NAMES = [case.name for case in CASES]
+
+
+def worked(log: list[str], name: str, units: float, cpu_s: float, wall_s: float) -> Side:
+    def side(seconds: float) -> Work:
+        log.append(name)
+        return Work(units, wall_s, cpu_s)
+
+    return side
+
+
+def case_of(sides: dict[str, Side], **changes: Any) -> Case:
+    fixed: dict[str, Any] = {"open": lambda things, settings: sides, "at_least": 0.5}
+    return Case(name="a", title="A", ratio=lambda rates: rates["a"] / rates["b"], **(fixed | changes))
+
+
+@pytest.mark.parametrize(("clock", "ratio"), [("cpu", 10 / 2 / (10 / 1)), ("wall", 10 / 4 / (10 / 5))])
+def test_a_ratio_is_of_rates_by_the_cases_clock(clock: Any, ratio: float) -> None:
+    log: list[str] = []
+    sides = {"a": worked(log, "a", 10, 2, 4), "b": worked(log, "b", 10, 1, 5)}
+    row = measure(case_of(sides, clock=clock), Settings(rounds=3))
+    assert row.ratios == pytest.approx([ratio] * 3)
+    assert row.rounds[0]["a"] == Work(10 * SLICES, 4 * SLICES, 2 * SLICES)
+
+
+def test_sides_take_turns_at_being_first() -> None:
+    log: list[str] = []
+    row = measure(case_of({name: worked(log, name, 1, 1, 1) for name in "ab"}), Settings(rounds=2))
+    warm_up, rounds = log[:2], log[2:]
+    assert warm_up == ["a", "b"]
+    firsts = rounds[::2]
+    assert len(rounds) == 2 * 2 * SLICES
+    assert firsts.count("a") == firsts.count("b") == 2 * SLICES / 2
+    assert row.met
+
+
+def test_measuring_leaves_threads_and_the_collector_as_they_were() -> None:
+    threads = torch.get_num_threads()
+    seen: list[tuple[int, bool]] = []
+
+    def side(seconds: float) -> Work:
+        seen.append((torch.get_num_threads(), gc.isenabled()))
+        return Work(1, 1, 1)
+
+    measure(case_of({"a": side, "b": side}), Settings(rounds=1))
+    assert set(seen) == {(1, False)}
+    assert torch.get_num_threads() == threads
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most", "ratios", "met", "asked"),
+    [
+        (0.9, None, [0.2, 0.9, 1.0], True, ">= 0.9"),
+        (0.9, None, [0.89], False, ">= 0.9"),
+        (None, 1.4, [1.4], True, "<= 1.4"),
+        (None, 1.4, [1.41], False, "<= 1.4"),
+        (0.9, 1.1, [1.2], False, "0.9 to 1.1"),
+        (None, None, [1.0], None, ""),
+        (0.9, None, [], None, ">= 0.9"),
+    ],
+)
+def test_a_gate_is_met_by_the_median(
+    at_least: float | None, at_most: float | None, ratios: list[float], met: bool | None, asked: str
+) -> None:
+    row = Row("a", "A", at_least, at_most, ratios=ratios)
+    assert row.met is met
+    assert row.asked == asked
+
+
+def test_a_ratio_that_cannot_be_is_not_met() -> None:
+    row = Row("a", "A", 0.9, believable=1.1, ratios=[1.0, 1.11, 2.9])
+    assert row.met is None
+    assert loaders.gate(row) == "disturbed"
+    assert Row("a", "A", 0.9, believable=1.1, ratios=[1.1]).met
+
+
+def test_what_is_missed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    sides = {name: worked([], name, 1, cpu_s, 1) for name, cpu_s in (("a", 4.0), ("b", 1.0))}
+    loaders.print_table([measure(case_of(sides, why="two of them"), Settings(rounds=1))])
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "| A | >= 0.5 | 0.25 | 0.25 to 0.25 | 1 | cpu | MISSED: two of them |"
+    )
+
+
+@needs_compiler
+def test_the_reference_gathers_and_reads(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (50, 12), dtype=np.uint8)
+    order = np.array([49, 0, 7, 7], dtype=np.int64)
+    paths = [tmp_path / str(i) for i in range(len(rows))]
+    for path, row in zip(paths, rows, strict=True):
+        path.write_bytes(row.tobytes())
+    names = (ctypes.c_char_p * len(paths))(*(str(path).encode() for path in paths))
+    for function, source in (("gather_rows", rows.ctypes.data), ("read_files", ctypes.addressof(names))):
+        out = np.zeros((4, 12), np.uint8)
+        call = getattr(references.compiled(), function)
+        call(*map(ctypes.c_void_p, [source, 12, order.ctypes.data, 4, out.ctypes.data]))
+        assert np.array_equal(out, rows[order]), function
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(SystemExit, match="install a C compiler"):
+        references.compiled.__wrapped__()
+
+
+@needs_compiler
+@pytest.mark.usefixtures("small_home")
+def test_every_row_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "table.csv"
+    loaders.main([*TINY, "--csv", str(file), "--only", *CASE_NAMES])
+    shown = capsys.readouterr().out
+    table = list(csv.DictReader(file.open(encoding="utf-8")))
+    assert [row["name"] for row in table] == CASE_NAMES
+    for row, case in zip(table, CASES, strict=True):
+        assert f"| {case.title} | {case.asked} |" in shown
+        assert row["gate"] in ({"met", "MISSED", "disturbed"} if case.asked else {""}), row
+        assert 0 < float(row["low"]) <= float(row["measured"]) <= float(row["high"])
+        assert row["n"] == "1"
+    rounds = list(csv.DictReader((tmp_path / "table-rounds.csv").open(encoding="utf-8")))
+    for row in rounds:
+        assert min(float(row[column]) for column in ("units", "wall_s", "cpu_s", "ratio")) > 0, row
+    assert {row["name"] for row in rounds} == set(CASE_NAMES)
+    assert "R: " in shown
+    assert "J: " in shown
+
+
+@pytest.mark.usefixtures("small_home")
+def test_a_row_that_fails_says_so_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(things: ExitStack, settings: Settings) -> dict[str, Side]:
+        raise DataError("no room")
+
+    good = {name: worked([], name, 1, 1, 1) for name in "ab"}
+    cases = [case_of({}, open=broken) if name == "bad" else case_of(good) for name in ("bad", "good")]
+    monkeypatch.setattr(loaders, "CASES", cases)
+    monkeypatch.setattr(loaders, "NAMES", ("a",))
+    loaders.main([*TINY, "--only", "a"])
+    first, second = capsys.readouterr().out.splitlines()[2:4]
+    assert "failed: no room" in first
+    assert "| 1 | 1 to 1 | 1 | cpu | met |" in second
+
+
+def test_without_a_gpu_its_rows_are_not_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    loaders.main([*TINY, "--only", *loader_gpu.ROWS])
+    assert capsys.readouterr().out.count("| not seen: no GPU |") == len(loader_gpu.ROWS)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("name", loader_gpu.ROWS)
+def test_with_a_gpu_its_rows_are_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"n_images": 64, "batch_size": 16}
+    monkeypatch.setattr(loader_gpu, "LARGE", loader_gpu.LARGE | small)
+    monkeypatch.setattr(loader_gpu, "DIGITS", loader_gpu.DIGITS | {"batch_size": 50})
+    (row,) = loader_gpu.rows([name], Settings(rounds=1))
+    assert len(row.ratios) == 1, row.note
+    assert row.ratios[0] >= 0

@@ -1,0 +1,125 @@
+"""The overhead benchmark: its arithmetic, and a tiny round of every tool that is here. No ratio is judged."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import overhead, overhead_tools
+from benchmarks.overhead_cases import CASES, USUAL, Case, steps_of
+from tests.engine_fixtures import digits_home, full_home, small_home  # noqa: F401
+
+QUICK = Case("quick", "quick", "simulated:0.1,0", 64, 4, 1)
+ON_CPU = Case("on-cpu", "on cpu", "cpu", 16, 3, 1)
+HERE = ["vitprof", *(name for name, module in overhead.MODULES.items() if importlib.util.find_spec(module))]
+
+
+def test_a_step_lasts_to_the_start_of_the_next_one_in_its_epoch() -> None:
+    starts = [[0.0, 1.0, 3.0], [10.0, 14.0, 19.0]]
+    assert steps_of(starts, 0) == [1, 2, 4, 5]
+    assert steps_of(starts, 1) == [2, 4, 5]
+    assert steps_of(starts, 4) == [5]
+    assert steps_of([[1.0], []], 0) == []
+
+
+def test_a_figure_is_the_median_of_the_rounds_that_both_have() -> None:
+    bare, row = overhead.Row("quick", "bare"), overhead.Row("quick", "vitprof")
+    for number, ms in enumerate([1.0, 2.0, 4.0, 5.0]):
+        bare.add(number, np.full(3, ms))
+    for number, ms in ((0, 1.1), (1, 2.4), (2, 4.0)):
+        row.add(number, np.full(3, ms))
+    value, low, high = row.times(bare)
+    assert value == pytest.approx(1.1)
+    assert 1.0 <= low <= value <= high <= 1.2
+    assert math.isnan(overhead.over_rounds(np.array([1.0, 2.0])).low)
+    assert math.isnan(overhead.over_rounds(np.array([])).value)
+
+
+@pytest.mark.parametrize(
+    ("mine", "peer", "bare_ms", "told"),
+    [
+        (1.005, 1.05, 2.0, "<= 1.01: met; below gpuprof"),
+        (1.02, 1.01, 2.0, "<= 1.01: MISSED; NOT below gpuprof"),
+        (1.02, 1.05, 1.0, "below gpuprof"),  # nothing is asked of shorter steps
+    ],
+)
+def test_the_gate_is_on_the_median(mine: float, peer: float, bare_ms: float, told: str) -> None:
+    rows = {("quick", tool): overhead.Row("quick", tool) for tool in ("bare", "vitprof", "traceml", "gpuprof")}
+    for tool, times in (("bare", 1.0), ("vitprof", mine), ("gpuprof", peer)):
+        rows["quick", tool].add(0, np.array([bare_ms, bare_ms, 3.0]) * times)
+    assert overhead.gate(rows["quick", "vitprof"], rows) == told
+    assert overhead.gate(rows["quick", "bare"], rows) == ""
+
+
+def test_usual_cases_are_there_and_step_long_enough_for_the_question() -> None:
+    assert set(USUAL) < {case.name for case in CASES}
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.usefixtures("small_home")
+def test_the_plain_loop_and_vitprof_run_the_same_job(tmp_path: Path) -> None:
+    found: dict[str, Any] = {}
+    for tool in ("bare", "vitprof", "torch-cycles", "torch-always"):
+        folder = tmp_path / tool
+        folder.mkdir()
+        found[tool] = overhead_tools.run_cases(tool, [QUICK, ON_CPU], folder, 1.0)
+    for tool, cases in found.items():
+        for case in (QUICK, ON_CPU):
+            assert len(cases[case.name]["steps_s"]) == case.steps, tool
+            assert min(cases[case.name]["steps_s"]) > 0, tool
+        assert cases["on-cpu"]["loss"] == found["bare"]["on-cpu"]["loss"], tool
+        assert cases["quick"]["loss"] is None, tool
+    assert found["vitprof"]["on-cpu"]["recorded"] == ON_CPU.steps + ON_CPU.warmup_steps + 1
+    assert found["torch-cycles"]["on-cpu"]["recorded"] == 3  # one cycle of five steps, in three of which it records
+
+
+@pytest.mark.usefixtures("full_home")
+@pytest.mark.parametrize("tool", ["vitprof", *overhead.MODULES])
+def test_a_tool_runs_in_an_interpreter_of_its_own(tool: str) -> None:
+    if tool not in HERE:
+        pytest.skip(f"{overhead.MODULES[tool]} is not installed")
+    found = overhead.run_tool(tool, ["simulated-1.5-64"], 0.01)
+    assert len(found["simulated-1.5-64"]["steps_s"]) == 4
+    assert found["simulated-1.5-64"]["recorded"] == 25
+
+
+@pytest.mark.usefixtures("small_home")
+def test_a_tool_that_fails_and_one_that_is_not_here_are_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_tool(tool: str, cases: Any, scale: float) -> dict[str, dict[str, list[float]]]:
+        assert tool != "gpuprof"
+        return {} if tool == "vitprof" else {name: {"steps_s": [0.002, 0.002]} for name in cases}
+
+    file = tmp_path / "rounds.csv"
+    monkeypatch.setattr(overhead, "run_tool", run_tool)
+    monkeypatch.setitem(overhead.MODULES, "gpuprof", "no_such_module")
+    tools = ["--tools", "vitprof", "bare-again", "gpuprof"]
+    overhead.main(["--rounds", "3", "--only", "cpu-64", *tools, "--csv", str(file)])
+    shown = capsys.readouterr().out
+    assert "gpuprof: not measured, no_such_module is not installed" in shown
+    assert "| vitprof, the job's process | not measured |" in shown
+    assert "| bare again | 2.000 | 1.000 (1.000 to 1.000) |" in shown
+    rows = list(csv.DictReader(file.open(encoding="utf-8")))
+    assert [(row["tool"], row["round"], row["mean_ms"]) for row in rows] == [
+        (tool, number, "2.0") for tool in ("bare", "bare-again") for number in "012"
+    ]
+
+
+@pytest.mark.usefixtures("small_home")
+def test_why_a_tool_failed_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho Traceback\necho no room on the device\nexit 3\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert overhead.run_tool("bare", ["cpu-64"], 1.0) == {}
+    assert capsys.readouterr().out == "bare: failed: CalledProcessError: no room on the device\n"

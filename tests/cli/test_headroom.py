@@ -1,0 +1,125 @@
+"""`headroom`, `run --headroom` and `predict` from the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.command_line import Call
+from tests.engine_fixtures import small_home  # noqa: F401
+from vitprof import cli
+
+HERE = ["--threads", "1", "--device", "simulated:4,5", "--isolation", "thread", "--no-evaluate"]
+RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HERE]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("small_home")
+class TestHeadroom:
+    def test_after_a_run(self, call: Call) -> None:
+        status, out, err = call(*RUN, "--headroom")
+        assert status == 0
+        assert "headroom of run 1, on a simulated device" in out
+        assert "With free data this job would run" in out
+        assert "no anchor D: storage memory is in memory" in err
+        status, out, _ = call("headroom", "1", "--repeats", "0", "--json")  # shown again, not measured again
+        found = json.loads(out)["headroom"]
+        assert status == 0
+        assert [(a["role"], a["n_runs"]) for a in found["anchors"]] == [("A", 2), ("B", 2), ("C", 2)]
+        assert [p["name"] for p in found["parts"]] == ["transfer", "preparation"]
+        assert found["simulated"] is True
+        assert found["sentence"].startswith("With free data")
+
+    def test_json_of_a_run_has_it(self, call: Call) -> None:
+        status, out, _ = call(*RUN, "--headroom", "--json")
+        assert status == 0
+        assert json.loads(out)["headroom"]["baseline_role"] == "C"
+
+    def test_none_was_measured(self, call: Call) -> None:
+        call(*RUN)
+        status, out, _ = call("headroom", "1", "--repeats", "0")
+        assert status == 0
+        assert "no headroom was measured for run 1" in out
+        assert json.loads(call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
+
+    def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+        monkeypatch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
+        status, out, err = call("headroom", "1")
+        assert status == 1
+        assert "Headroom is not known" in out
+        assert "anchor A: 1 of 1 runs did not finish" in err
+
+    def test_an_interrupt_shows_what_is_finished(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+
+        once = iter([signal.SIGINT])
+
+        def interrupt(run: Any, words: str) -> None:
+            if "anchor B" in words and (number := next(once, None)) is not None:
+                signal.raise_signal(number)
+
+        @contextlib.contextmanager
+        def interrupting() -> Iterator[Any]:
+            yield interrupt
+
+        monkeypatch.setattr(cli.headroom, "progress", interrupting)
+        monkeypatch.setattr("vitprof.experiments.headroom.POLL_S", 0.001)
+        before = signal.getsignal(signal.SIGINT)
+        status, out, err = call("headroom", "1")
+        assert status == 130
+        assert "anchor C" in out
+        assert "1 run" in out
+        assert err.splitlines()[-1] == "vitprof: interrupted"
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_bad_values(self, call: Call) -> None:
+        status, out, err = call(*RUN, "--headroom", "--loader-only")
+        assert (status, out) == (2, "")
+        assert err.startswith("vitprof: --loader-only: headroom")
+        assert call("headroom", "7") == (1, "", "vitprof: there is no run 7; python -m vitprof runs lists them\n")
+        assert "no runs yet" in call("runs")[1]
+
+
+@pytest.mark.usefixtures("small_home")
+class TestPredict:
+    def test_predicted_and_checked(self, call: Call) -> None:
+        call(*RUN)
+        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2")
+        assert (status, err) == (0, "")
+        assert "predicted, not run" in out
+        assert "No prediction has been checked here yet" in out
+        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
+        assert (status, err) == (0, "")
+        found = json.loads(out)
+        (p,) = found["predictions"]
+        assert p["strategy"] == "generator"
+        assert p["low"] <= p["samples_per_s"] <= p["high"]
+        assert p["error_frac"] == pytest.approx(p["samples_per_s"] / p["measured_samples_per_s"] - 1)
+        assert found["calibration"]["n"] == 1
+
+    def test_too_few_batches(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        call(*RUN)
+        monkeypatch.setattr("vitprof.experiments.prediction.predict", lambda *_, **__: None)
+        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.1")
+        assert (status, out) == (1, "")
+        assert err == "generator: too few batches in 0.1 s; give more --seconds\n"
+
+    def test_bad_values(self, call: Call) -> None:
+        call(*RUN)
+        status, _, err = call("predict", "1", "--strategies", "nonsense")
+        assert status == 2
+        assert err.startswith("vitprof: --strategies nonsense: choose one of per-sample")
+        assert call("predict", "1", "--strategies", ",")[:2] == (2, "")
+        assert call("predict", "2")[0] == 1

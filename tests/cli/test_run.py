@@ -1,0 +1,295 @@
+"""The command line with runs: what it prints, writes, keeps and returns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests import ROOT
+from tests.command_line import Call
+from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
+from vitprof import cli
+from vitprof.config import catalog
+from vitprof.engine import train
+from vitprof.engine.data import idx
+from vitprof.engine.trainer import TorchTrainer
+from vitprof.export import SUMMARY_HEADER, read_csv_text
+from vitprof.home import data_dir, home
+from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.store import RunStore
+
+HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
+QUICK = ["run", "--strategy", "memory", "--batch-size", "50", "--steps", "8", *HERE]
+DEMANDED = re.findall(
+    r"\w+",
+    "n_steps, samples_per_s, epoch_s, step_ms_median, step_ms_p95, data_wait_frac, device_idle_frac, "
+    "gpu_util_pct_mean, gpu_mem_peak_bytes, rss_peak_bytes, cpu_s_per_sample, prepare_s, loss_first, loss_last, "
+    "test_accuracy",
+)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline="")))
+
+
+@pytest.mark.usefixtures("small_home")
+class TestRun:
+    def test_json_is_one_object_and_nothing_else(self, call: Call) -> None:
+        status, out, err = call(*QUICK, "--name", "a name", "--json")
+        assert (status, err) == (0, "")
+        run = json.loads(out)
+        assert out == json.dumps(run, indent=2) + "\n"
+        assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= run.keys()
+        assert (run["schema_version"], run["name"], run["status"], run["error"]) == (1, "a name", "done", None)
+        assert (run["config"]["strategy"], run["config"]["batch_size"]) == ("memory", 50)
+        assert run["config"]["lr"] == catalog.MODELS["tiny"].lr  # what was used, not only what was asked for
+        assert {"torch", "device_name", "platform"} <= run["environment"].keys()
+        assert set(DEMANDED) <= run["summary"].keys() == set(SUMMARY_COLUMNS)
+        known = {k for k, v in run["summary"].items() if v is not None}
+        assert known >= set(DEMANDED) - {
+            "gpu_util_pct_mean",
+            "gpu_mem_peak_bytes",
+            "cpu_s_per_sample",
+            "rss_peak_bytes",
+        }
+        assert run["summary"]["n_steps"] == 8
+        if run["environment"]["device"] == "cpu":
+            assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
+
+    def test_loader_only_json(self, call: Call) -> None:
+        status, out, _ = call(*QUICK, "--loader-only", "--json")
+        summary = json.loads(out)["summary"]
+        assert status == 0
+        assert summary["loss_first"] is summary["loss_last"] is summary["test_accuracy"] is None
+        assert summary["device_idle_frac"] is summary["compute_frac"] is None
+        assert summary["samples_per_s"] > 0
+
+    def test_for_a_person(self, call: Call) -> None:
+        """Quiet in a pipe but for the result, also where FORCE_COLOR stands; names are text, not markup."""
+        status, out, err = call(*QUICK, "--name", "[/oops] :dog:")
+        assert (status, err) == (0, "")
+        assert "run 1: [/oops] :dog:" in out
+        assert all(label in out for label in ("throughput", "samples/s", "data wait", "device idle", "test accuracy"))
+        assert "n/a" not in out
+
+    def test_quiet_in_a_pipe_whatever_the_colours(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        status, out, err = call(*QUICK, "--no-evaluate", "--json")
+        assert (status, err) == (0, "")
+        json.loads(out)
+
+    def test_progress_on_a_terminal(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a job says of itself is shown as it is."""
+        shown = io.StringIO()
+        terminal = Console(file=shown, force_terminal=True, width=100)
+        monkeypatch.setattr(cli.terminal, "err", terminal)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        whole = train._train_epoch
+
+        def talking(job: train.Job, *args: Any) -> Any:
+            step = job.trainer.step
+
+            def say_and_step(*batch: Any) -> Any:
+                job.events.stage("training", 0.5, "[/bracket] of 8")
+                return step(*batch)
+
+            job.trainer.step = say_and_step  # type: ignore[method-assign]
+            return whole(job, *args)
+
+        monkeypatch.setattr(train, "_train_epoch", talking)
+        monkeypatch.setattr(cli.run, "POLL_S", 0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.0)
+            status, _, _ = call(*QUICK, "--no-evaluate", "--steps", "40")
+        assert status == 0
+        assert "[/bracket] of 8" in shown.getvalue()
+        assert "50%" in shown.getvalue()
+
+    def test_csv(self, call: Call, tmp_path: Path) -> None:
+        name = '=1+1, "quoted"'
+        status, _, err = call(*QUICK, "--name", name, "--csv", str(tmp_path / "run.csv"))
+        assert (status, err) == (0, "")
+        (row,) = rows(tmp_path / "run.csv")
+        assert tuple(row) == SUMMARY_HEADER
+        assert row["name"].startswith("'=")
+        assert read_csv_text(row["name"]) == name
+        assert (row["strategy"], row["batch_size"], row["n_steps"], row["status"]) == ("memory", "50", "8", "done")
+        assert float(row["samples_per_s"]) > 0
+        assert row["gpu_util_pct_mean"] == ""
+
+    def test_runs_export_delete(self, call: Call, tmp_path: Path) -> None:
+        for name, batch_size in (("first", "50"), ("second", "100")):
+            assert call(*QUICK, "--no-evaluate", "--name", name, "--batch-size", batch_size)[0] == 0
+        status, out, err = call("runs")
+        assert (status, err) == (0, "")
+        assert out.index("second") < out.index("first")
+        assert out.count("done") == 2
+        listed = json.loads(call("runs", "--json")[1])["runs"]
+        assert [(r["run_id"], r["name"]) for r in listed] == [(2, "second"), (1, "first")]
+
+        target = tmp_path / "both.csv"
+        assert call("export", "1", "2", "--csv", str(target)) == (0, "", "")
+        assert [(r["run_id"], r["batch_size"]) for r in rows(target)] == [("1", "50"), ("2", "100")]
+        assert call("export", "1", "2", "--csv", str(target), "--steps") == (0, "", "")
+        steps = rows(target)
+        assert list(steps[0]) == ["run_id", "name", *STEP_COLUMNS, "simulated"]
+        assert [(r["run_id"], r["step"]) for r in steps] == [(i, str(n)) for i in "12" for n in range(8)]
+        assert float(steps[0]["t_start_s"]) >= 0
+        assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
+
+        assert call("delete", "1") == (0, "", "")
+        assert [r["run_id"] for r in json.loads(call("runs", "--json")[1])["runs"]] == [2]
+        assert call("delete", "1")[0] == 1
+
+    def test_a_csv_that_cannot_be_written_does_not_hide_the_result(
+        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(self: Path, *args: object, **kwargs: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "replace", full)
+        status, out, err = call(*QUICK, "--no-evaluate", "--json", "--csv", str(tmp_path / "x.csv"))
+        assert json.loads(out)["status"] == "done"
+        assert (status, err) == (1, f"vitprof: {tmp_path / 'x.csv'} cannot be written: No space left on device\n")
+        assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.usefixtures("small_home")
+class TestFailure:
+    def test_of_the_job(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*args: object) -> None:
+            raise RuntimeError("the model\nhas lost its head")
+
+        monkeypatch.setattr(TorchTrainer, "step", broken)
+        monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
+        status, out, err = call(*QUICK, "--json")
+        run = json.loads(out)
+        assert status == 1
+        assert (run["status"], run["error"]) == ("failed", "RuntimeError: the model")
+        assert run["summary"]["n_steps"] == 0
+        assert err == "vitprof: run 1 failed: RuntimeError: the model\n"
+        status, out, err = call(*QUICK)
+        assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
+
+    @pytest.fixture
+    def own_copy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A set that this test may damage."""
+        shutil.copytree(home() / "data", tmp_path / "copy" / "data")
+        monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "copy"))
+        return tmp_path / "copy" / "data" / "digits"
+
+    @pytest.mark.parametrize("strategy", ["memory", "per-sample"])
+    @pytest.mark.parametrize(
+        "damage",
+        [lambda b: b[:-1], lambda b: b"", lambda b: b[:500] + b"\xff\x00\xff" + b[503:]],
+        ids=["cut", "empty", "changed"],
+    )
+    def test_a_damaged_file(self, call: Call, own_copy: Path, strategy: str, damage: Callable[[bytes], bytes]) -> None:
+        path = idx.raw_dir(own_copy) / idx.FILES[0]
+        path.write_bytes(damage(path.read_bytes()))
+        status, out, err = call(*QUICK, "--strategy", strategy)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"vitprof: run 1 failed: {path} is damaged (")
+        assert err.endswith(f"delete {own_copy} and it is made again\n")
+
+    def test_a_missing_file(self, call: Call, own_copy: Path) -> None:
+        (idx.raw_dir(own_copy) / idx.FILES[3]).unlink()
+        status, _, err = call(*QUICK)
+        assert (status, err.count("\n")) == (1, 1)
+        assert f"{idx.FILES[3]} is missing; delete {own_copy} and it is made again" in err
+
+    def test_a_disk_that_fills_up_while_data_are_made(
+        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Here a limit on the size of files, which stops the third of a file that large sets need."""
+        monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "fresh"))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+        try:
+            status, out, err = call(*QUICK)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert "train-images-idx3-ubyte is larger than files may be here" in err
+        assert list(data_dir().iterdir()) == []
+        store = RunStore()
+        assert store.run(1).status == "failed"
+        store.close()
+        assert call(*QUICK, "--no-evaluate")[0] == 0  # and with room it works
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.usefixtures("full_home")
+class TestProcess:
+    """The real program, in a process of its own as its jobs are."""
+
+    RUN = ("run", "--strategy", "memory", "--threads", "1", "--device", "cpu", "--no-evaluate")
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "vitprof", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
+        )
+
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+    def test_ctrl_c_keeps_what_was_measured(self, name: str) -> None:
+        as_json = ["--json"] if name == "SIGINT" else []
+        program = self.start(*self.RUN, "--epochs", "1000", *as_json)
+
+        def measured() -> bool:
+            if not (home() / "runs.sqlite").exists() or not store.runs():
+                return False
+            return len(store.steps(1, names=["step"])["step"]) > 0
+
+        store = RunStore()
+        try:
+            wait_until(measured, "the first steps")
+            program.send_signal(getattr(signal, name))
+            out, err = program.communicate(timeout=30)
+            run, steps = store.run(1), store.steps(1, names=["step"])["step"].tolist()
+        finally:
+            store.close()
+            program.kill()
+        assert program.returncode == 130
+        assert err == "vitprof: run 1 was stopped; what was measured until then is kept\n"
+        assert run.status == "stopped"
+        assert run.summary is not None
+        assert run.summary.n_steps == len(steps) > 0
+        assert steps == list(range(len(steps)))
+        if as_json:
+            shown = json.loads(out)
+            assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))
+        else:
+            assert out.startswith("run 1: memory")
+
+    @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a CUDA device here")
+    def test_a_failed_run(self) -> None:
+        program = self.start(*self.RUN, "--steps", "5", "--json", "--device", "cuda:0")
+        out, err = program.communicate(timeout=120)
+        run = json.loads(out)
+        assert program.returncode == 1
+        assert run["status"] == "failed"
+        assert set(DEMANDED) <= run["summary"].keys()
+        assert run["error"].startswith("device cuda:0: this PyTorch")
+        assert err == f"vitprof: run 1 failed: {run['error']}\n"

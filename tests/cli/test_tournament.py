@@ -1,0 +1,244 @@
+"""`tournament` from the command line: what it runs, prints and writes, and how it goes on after an end of any kind."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests import ROOT
+from tests.command_line import Call
+from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
+from vitprof import cli
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.tournament import Candidate
+from vitprof.config import RunConfig
+from vitprof.errors import VitprofError
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.tuning.candidates import Tried, Tuning
+from vitprof.export.tournament import TOURNAMENT_HEADER
+from vitprof.store import RunStore
+from vitprof.store.schema import tournaments
+from vitprof.store.tournaments import tournament
+
+HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
+QUICK = ["tournament", "--strategies", "memory,dali", "--batch-sizes", "16,32", "--repeats", "2", *HERE]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("vitprof.experiments.tournament.tournament_runner.POLL_S", 0.005)
+    monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline="")))
+
+
+@pytest.mark.usefixtures("small_home")
+class TestTournament:
+    def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
+        status, out, err = call(*QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
+        assert (status, err) == (0, "")
+        assert "tournament 1: =mine, simulated device (done)" in out
+        assert "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits" in out
+        assert "Against memory/b16/w-/as-is:" in out
+        found = rows(tmp_path / "t.csv")
+        assert tuple(found[0]) == TOURNAMENT_HEADER
+        assert [r["rank"] for r in found] == ["1", "2", "", ""]
+        best, base = found[0], found[1]
+        assert (best["key"], best["baseline"]) == ("memory/b32/w-/as-is", "false")
+        (use,) = (r for r in found if r["recommended"] == "true")  # the baseline where the machine was too busy to tell
+        assert f"{'Use' if use is best else 'Keep'} memory, batch {use['batch_size']}: " in out
+        assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
+        assert float(best["samples_per_s_low"]) <= float(best["samples_per_s"]) <= float(best["samples_per_s_high"])
+        assert float(best["speed_up"]) > 1
+        assert (found[2]["status"], found[2]["samples_per_s"], found[2]["tie"]) == ("refused", "", "")
+        assert {(r["simulated"], r["schema_version"]) for r in found} == {("true", "1")}
+        # shown again: nothing is run
+        n = len(RunStore().runs())
+        status, out, err = call("tournament", "--resume", "1", "--json")
+        told = json.loads(out)
+        assert (status, err, told["status"], told["simulated"]) == (0, "", "done", True)
+        assert (told["recommendation"]["key"], told["best"]) == (use["key"], best["key"])
+        assert [t["rank"] for t in told["trials"]] == [1, 2, None, None]
+        assert told["spec"]["strategies"] == ["memory", "dali"]
+        assert len(RunStore().runs()) == n
+        status, out, err = call("tournament", "--resume", "1", "--markdown")
+        lines = out.splitlines()
+        assert (status, err) == (0, "")
+        assert "simulated" in lines[0]
+        assert lines[2:4] == ["| setting | batch 16 | batch 32 |", "|---|---|---|"]
+        assert lines[4].startswith("| memory")
+        status, out, _ = call("tournament", "--list")
+        assert status == 0
+        assert "=mine (simulated)" in out
+        assert json.loads(call("tournament", "--list", "--json")[1])["tournaments"][0]["name"] == "=mine"
+
+    def test_no_trial_gives_a_figure(self, call: Call) -> None:
+        status, out, _ = call("tournament", "--strategies", "dali", *HERE)
+        assert status == 1
+        assert "no trial has given a figure" in out
+        assert "refused: dali/b128/w2/as-is" in out
+
+    def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        once = iter([signal.SIGINT])
+        look = TournamentView.look
+
+        def interrupting(self: Any) -> Any:
+            now = look(self)
+            if now.progress.done == 1 and (number := next(once, None)) is not None:
+                os.kill(os.getpid(), number)
+            return now
+
+        monkeypatch.setattr(TournamentView, "look", interrupting)
+        status, out, err = call(*QUICK[:-1], "30")
+        assert status == 130
+        assert "(paused)" in out
+        assert err.splitlines()[-1] == (
+            "vitprof: tournament 1 is paused; python -m vitprof tournament --resume 1 goes on"
+        )
+        assert "paused by Ctrl-C" in err
+        status, out, err = call("tournament", "--resume", "1")
+        assert (status, err) == (0, "")
+        assert "(done)" in out
+
+    def test_too_few_steps_are_told_and_a_csv_that_fails_hides_nothing(
+        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = ["tournament", "--strategies", "memory", "--batch-sizes", "16", "--repeats", "1", *HERE[:-1]]
+
+        def full(path: Path, text: str) -> None:
+            raise VitprofError(f"{path} cannot be written: the disk is full")
+
+        monkeypatch.setattr("vitprof.export.writing.write_text", full)
+        status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
+        assert status == 1
+        assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out
+        assert "the disk is full; nothing is lost: python -m vitprof tournament --resume 1 --csv FILE writes it" in err
+        status, out, err = call(*asked, "4")
+        assert status == 1
+        assert "no steady step: the first 5 are warm-up; give more steps" in out
+
+    def test_all_that_can_run_here(self) -> None:
+        from vitprof.cli.common.tournament_options import _strategies
+        from vitprof.config import RunConfig
+
+        found = _strategies("all", RunConfig())
+        assert {"per-sample", "memory", "device"} <= set(found)
+        assert "dali" not in found
+
+    @pytest.mark.parametrize(
+        ("args", "line"),
+        [
+            ([], "--strategies : give some"),
+            (["--strategies", "nonsense"], "--strategies nonsense: choose one of"),
+            (["--strategies", "memory", "--batch-sizes", "6,x"], "--batch-sizes x: give whole numbers"),
+            (["--strategies", "memory", "--batch-sizes", ","], "--batch-sizes ,: give values"),
+            (["--strategies", "workers", "--workers", "-1"], "--workers -1: give a whole number of at least 0"),
+            (["--strategies", "memory", "--repeats", "0"], "--repeats 0: give a whole number of at least 1"),
+            (["--strategies", "memory", "--repeats", "many"], "--repeats many: give a whole number"),
+            (["--strategies", "memory", "--time", "0"], "--time 0.0: give a number of seconds above 0"),
+            (["--strategies", "memory", "--baseline", "it"], "--baseline it: there is no such trial"),
+            (["--strategies", "memory", "--page-caches", "hot"], "--page-caches hot: choose of as-is, warm, cold"),
+            (["--resume", "1", "--threads", "3"], "--threads 3: a tournament that is resumed keeps its settings"),
+            (["--resume", "1", "--repeats", "3"], "--repeats 3: a tournament that is resumed keeps its settings"),
+            (["--resume", "1", "--early-stop"], "--early-stop: a tournament that is resumed keeps its settings"),
+            (["--auto", "--strategies", "memory,cache"], "--strategies memory,cache: --auto tunes one strategy"),
+            (["--auto", "--strategies", "memory", "--steps", "5"], "--steps 5: --auto gives its runs their budgets"),
+            (["--auto", "--strategies", "memory", "--baseline", "x"], "--baseline x: it does not go with --auto"),
+        ],
+    )
+    def test_bad_values(self, call: Call, args: list[str], line: str) -> None:
+        status, out, err = call("tournament", *args)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"vitprof: {line}")
+        assert err.count("\n") == 1
+
+    def test_there_is_none(self, call: Call) -> None:
+        assert call("tournament", "--resume", "7")[::2] == (
+            1,
+            "vitprof: there is no tournament 7; python -m vitprof tournament --list lists them\n",
+        )
+        assert "no tournaments yet" in call("tournament", "--list")[1]
+
+
+@pytest.mark.usefixtures("small_home")
+class TestAuto:
+    def test_what_it_finds(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # imported: the search would count the time for it
+        monkeypatch.setattr("vitprof.experiments.tuning.search.LEAST_S", 0.1)
+        asked = ["tournament", "--auto", "--strategies", "memory", "--batch-sizes", "16,64", "--time", "1", *HERE[:-2]]
+        status, out, err = call(*asked, "--json")
+        found = json.loads(out)
+        assert (status, err) == (0, "")
+        assert found["default"] == {"workers": None, "prefetch_factor": None, "batch_size": 16}
+        assert found["simulated"] is True
+        assert found["tried"][0]["samples_per_s"] > 0
+        assert found["command"].startswith("python -m vitprof run --strategy memory --batch-size ")
+
+    def test_told_to_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        base = RunConfig(strategy="memory", batch_size=256, device="cpu")
+        tried = (Tried(Candidate(None, None, 64), 1, 1, 500.0, ""), Tried(Candidate(None, None, 256), 0, 2, nan, "no"))
+        found = Tuning(
+            strategy="memory",
+            default=tried[0].candidate,
+            winner=tried[1].candidate,
+            config=base,
+            samples_per_s=1000.0,
+            gain=Interval(2.0, 1.9, 2.1),
+            verified=True,
+            tried=tried,
+            n_candidates=3,
+            seconds=60.0,
+            stopped=True,
+        )
+        monkeypatch.setattr("vitprof.experiments.tuning.search.tune", lambda *_, **__: found)
+        status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
+        assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
+        assert "memory: batch 256 reaches 1,000 samples/s, 2.00 times that of batch 64 (1.90 to 2.10)" in out
+        assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
+
+
+@pytest.mark.usefixtures("full_home")
+def test_goes_on_after_a_kill(call: Call) -> None:
+    """A program that was killed in mid-trial: the trial is run again, what was done is not."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    wanted = ["tournament", "--strategies", "memory", "--batch-sizes", "500,1000", "--repeats", "1", *HERE[:-1], "6000"]
+    wanted[wanted.index("simulated:1,5")] = "simulated:10,0"
+    started = subprocess.Popen([sys.executable, "-m", "vitprof", *wanted], env=env, stderr=subprocess.DEVNULL)
+    with contextlib.closing(RunStore()) as store:
+        try:
+            wait_until(lambda: any(r.stage == "training" for r in store.runs()), "a trial trains")
+        finally:
+            family = descendants(started.pid)
+            started.kill()
+            started.wait()
+        assert gone(family)
+        assert tournament(store, 1).status == "paused"
+        with store.transaction() as db:  # the rest need not take as long
+            spec = db.execute(sa.select(tournaments.c.spec)).scalar_one()
+            db.execute(sa.update(tournaments).values(spec={**spec, "base": {**spec["base"], "steps": 14}}))
+        status, out, err = call("tournament", "--resume", "1", "--json")
+        assert (status, err) == (0, "")
+        assert json.loads(out)["status"] == "done"
+        found = [(r.role, r.status) for r in store.runs(oldest_first=True)]
+    first, second = "memory/b500/w-/as-is#1", "memory/b1000/w-/as-is#1"
+    assert found == [(first, "interrupted"), (first, "done"), (second, "done")]

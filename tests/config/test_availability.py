@@ -1,0 +1,139 @@
+"""Whether a strategy can run on machines that have, or lack, one thing each."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from vitprof.config import availability as module
+from vitprof.config.availability import Machine, availability, look_around, why_unavailable
+from vitprof.config.catalog import DATASETS, dataset_info
+from vitprof.config.footprint import pixel_bytes
+from vitprof.config.strategies import STRATEGIES
+from vitprof.telemetry import GpuInfo
+
+DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
+GPU = GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580")
+PLENTY = Machine(gpus=(GPU,), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
+BARE = dataclasses.replace(PLENTY, gpus=())
+
+
+@pytest.fixture(autouse=True)
+def _all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if everything were installed: tests here must not depend on which extras are."""
+    monkeypatch.setattr(module, "installed", lambda package: True)
+    monkeypatch.setattr(module.sys, "platform", "linux")
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    monkeypatch.setattr(module, "installed", lambda package: package not in packages)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_where_there_is_plenty_of_everything_all_run_as_they_should(name: str) -> None:
+    assert availability(STRATEGIES[name], PHOTOS, machine=PLENTY) == module.OK
+    assert why_unavailable(STRATEGIES[name], PHOTOS, PLENTY) == ""
+
+
+def test_a_data_set_that_does_not_fit_names_those_that_do() -> None:
+    assert why_unavailable(STRATEGIES["dali"], DIGITS, PLENTY) == ("it cannot load digits; choose the data set photos")
+
+
+def test_parts_that_do_not_fit_together_are_named() -> None:
+    seen = availability(STRATEGIES["hdf5"], DIGITS, {"loader": "threads"}, machine=PLENTY)
+    assert (seen.verdict, seen.reason.partition(";")[0]) == ("bad", "loader threads: it cannot read storage hdf5")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "package"),
+    [
+        ("dali", "nvidia-dali-cuda130"),
+        ("hdf5", "h5py"),
+        ("hdf5-chunked", "h5py"),
+        ("lmdb", "lmdb"),
+        ("threads", "simplejpeg"),
+        ("threads", "opencv-python-headless"),
+        ("preprocessed", "simplejpeg"),
+    ],
+)
+def test_a_missing_package_is_named_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, package: str
+) -> None:
+    without(monkeypatch, package)
+    reason = why_unavailable(STRATEGIES[strategy], PHOTOS, PLENTY)
+    assert reason == f"the package {package} is missing: pip install {package}"
+    assert why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY) == ""
+
+
+def test_dali_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.sys, "platform", "darwin")
+    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "DALI runs on Linux only, and this is darwin"
+
+
+def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "fcntl")
+    assert "no file locks" in why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY)
+
+
+@pytest.mark.parametrize("name", ["device", "prefetch", "dali"])
+def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str) -> None:
+    for seen in (
+        availability(STRATEGIES[name], PHOTOS, machine=BARE),
+        availability(STRATEGIES[name], PHOTOS, {"device": "cpu"}, machine=PLENTY),
+    ):
+        assert seen.verdict == "note"
+        assert seen.reason.startswith("without a GPU")
+    assert why_unavailable(STRATEGIES[name], PHOTOS, BARE) == ""
+
+
+def test_a_set_larger_than_the_gpu_is_a_note() -> None:
+    small = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=2.0**20),))
+    seen = availability(STRATEGIES["device"], DIGITS, machine=small)
+    assert (seen.verdict, seen.reason) == (
+        "note",
+        "the set takes 52.3 MiB of device memory and a GPU here has 1.00 MiB",
+    )
+    unknown = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=float("nan")),))
+    assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
+
+
+def test_no_ram_disk_or_one_that_is_too_small() -> None:
+    missing = dataclasses.replace(PLENTY, tmpfs=None)
+    assert "no tmpfs" in why_unavailable(STRATEGIES["ram-disk"], PHOTOS, missing)
+    small = dataclasses.replace(PLENTY, tmpfs=(Path("/dev/shm"), 64 << 20))
+    reason = why_unavailable(STRATEGIES["ram-disk"], PHOTOS, small)
+    assert reason == "the RAM disk /dev/shm has 64.0 MiB left and 1.08 GiB are needed"
+    assert why_unavailable(STRATEGIES["ram-disk"], dataset_info("photos", 100), small) == ""
+
+
+def test_too_little_ram() -> None:
+    room = dataclasses.replace(PLENTY, ram_bytes=pixel_bytes(PHOTOS) + 1)
+    assert why_unavailable(STRATEGIES["memory"], PHOTOS, room) == ""
+    assert "it takes 6.17 GiB of RAM" in why_unavailable(STRATEGIES["tensordataset"], PHOTOS, room)
+
+
+def test_too_little_disk() -> None:
+    full = dataclasses.replace(PLENTY, disk_bytes=1 << 20)
+    reason = why_unavailable(STRATEGIES["hdf5"], PHOTOS, full)
+    assert reason.startswith("it writes 1.54 GiB and 1.00 MiB are free in ")
+    assert reason.endswith("set VITPROF_HOME to a larger disk")
+    assert "it writes" in why_unavailable(STRATEGIES["staged"], PHOTOS, full)
+    assert why_unavailable(STRATEGIES["threads"], PHOTOS, full) == ""
+
+
+def test_this_machine_can_be_asked_before_home_exists(vitprof_home: Path) -> None:
+    machine = look_around()
+    assert machine.ram_bytes > 0
+    assert machine.disk_bytes > 0
+    assert not vitprof_home.exists()
+
+
+def test_installed_looks_without_importing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert module.installed("h5py")
+    assert module.installed("opencv-python-headless")
+    assert not module.installed("no-such-package")
+    monkeypatch.setitem(module.MODULES, "half-there", "no_such_parent.child")
+    assert not module.installed("half-there")

@@ -1,0 +1,97 @@
+"""The facts about parts, and which of them fit together. tests/test_contract.py runs every combination."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vitprof.config import KNOBS
+from vitprof.config.catalog import DATASETS
+from vitprof.config.parts import (
+    ALL,
+    DECODERS,
+    LOADERS,
+    LOCATIONS,
+    STORAGES,
+    TRANSFERS,
+    Combination,
+    legal_combinations,
+    prepared_as,
+    why_not,
+)
+from vitprof.errors import ConfigError
+
+DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
+EVERY_PART = [part for parts in ALL.values() for part in parts.values()]
+
+
+@pytest.mark.parametrize("part", EVERY_PART, ids=lambda p: p.name)
+def test_a_part_explains_itself(part: Any) -> None:
+    assert len(part.title) > 3
+    assert len(part.what) > 30
+    assert part.what.endswith(".")
+    assert set(part.knobs) <= set(KNOBS)
+
+
+@pytest.mark.parametrize("info", [DIGITS, PHOTOS], ids=lambda d: d.name)
+def test_every_part_is_of_use_somewhere(info: Any) -> None:
+    """Adding a storage makes it usable with every loader, location and transfer that it fits."""
+    legal = legal_combinations(info)
+    assert len(set(legal)) == len(legal)
+    assert {c.storage for c in legal} == {s.name for s in STORAGES.values() if info.kind in s.kinds}
+    assert {c.location for c in legal} == set(LOCATIONS)
+    assert {c.loader for c in legal} == {p.name for p in LOADERS.values() if info.kind in p.kinds}
+    assert {c.transfer for c in legal} == set(TRANSFERS)
+
+
+@pytest.mark.parametrize(
+    ("parts", "field", "message"),
+    [
+        (("idx", "disk", "dataloader", "blocking"), "", ""),
+        (("hdf5", "staged", "ahead", "stream"), "", ""),
+        (("memory", "disk", "batches", "resident"), "", ""),
+        (("imagefolder", "disk", "dataloader", "blocking"), "storage", "it cannot keep digits"),
+        (("files", "disk", "batches", "blocking"), "loader", "it cannot read storage files"),
+        (("files", "disk", "dali", "blocking"), "loader", "choose one of dataloader, threads, generator"),
+        (("memory", "ram-disk", "batches", "blocking"), "location", "in memory while training"),
+        (("memmap", "disk", "batches", "resident"), "transfer", "storage memory and loader batches"),
+        (("memory", "disk", "ahead", "resident"), "transfer", "storage memory and loader batches"),
+    ],
+)
+def test_what_fits_and_what_does_not(parts: tuple[str, ...], field: str, message: str) -> None:
+    wrong = why_not(DIGITS, Combination(*parts))
+    assert (wrong.field if wrong else "") == field
+    assert message in (wrong.allowed if wrong else "")
+
+
+def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match="loader: 'magic' is not possible; choose one of dataloader, batches, ahead"):
+        Combination("idx", "disk", "magic", "blocking")
+
+
+def test_settings_are_those_of_the_four_parts() -> None:
+    knobs = Combination("files", "staged", "threads", "pinned").knobs()
+    assert set(knobs) == {
+        *("decoder", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
+        *("workers", "prefetch_factor", "shuffle", "cache_mb"),
+    }
+    assert Combination("hdf5-chunked", "disk", "ahead", "pinned").knobs()["shuffle"] == "block"
+    assert "decoder" not in Combination("files", "disk", "dali", "blocking").knobs()
+    assert set(DECODERS) == {"idx", "jpeg"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "kind", "made_as"),
+    [
+        ("idx", "idx", None),
+        ("files", "jpeg", None),
+        ("files", "idx", "files"),
+        ("memory", "idx", None),
+        ("memory", "jpeg", "memmap"),
+        ("pt-whole", "idx", "pt-single"),
+        ("hdf5", "jpeg", "hdf5"),
+    ],
+)
+def test_what_a_storage_is_read_from(storage: str, kind: str, made_as: str | None) -> None:
+    assert prepared_as(storage, kind) == made_as

@@ -1,0 +1,223 @@
+"""What `resolve` makes of a config: every default filled in, every foreign knob refused, and a name for the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config.catalog import DATASETS, MODELS, dataset_info
+from vitprof.config.resolve import resolve, run_name
+from vitprof.config.strategies import STRATEGIES, Strategy
+from vitprof.errors import ConfigError
+
+OTHER_VALUE: dict[str, Any] = {
+    "workers": 3,
+    "prefetch_factor": 7,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "start_method": "spawn",
+    "decoder": "pil",
+    "cache_mb": 3.0,
+    "slow_drive": "mechanical-disk",
+    "slow_mb_s": 12.0,
+    "slow_latency_ms": 3.5,
+    "stage_overlap": True,
+}
+EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.name)
+
+
+def dataset_of(plan: Strategy) -> str:
+    """A data set that the strategy can load."""
+    return "photos" if plan.name == "dali" else "digits"
+
+
+def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
+    info = dataset_info(name or dataset_of(plan))
+    return plan.knobs(plan.combination(info), info)
+
+
+@EVERY
+def test_resolve_fills_in_every_default(plan: Strategy) -> None:
+    resolved = resolve(RunConfig(strategy=plan.name, dataset=dataset_of(plan)))
+    takes = knobs_of(plan) | {k: v for k, v in plan.fixed.items() if v is not None}
+    assert {knob: getattr(resolved, knob) for knob in KNOBS} == {k: takes.get(k) for k in KNOBS}
+    assert (resolved.image_size, resolved.lr) == (28, 3e-3)
+
+
+@EVERY
+@pytest.mark.parametrize("knob", OTHER_VALUE)
+def test_a_knob_is_kept_where_the_strategy_takes_it_and_refused_where_not(plan: Strategy, knob: str) -> None:
+    value, takes = OTHER_VALUE[knob], knobs_of(plan)
+    config = RunConfig(strategy=plan.name, dataset=dataset_of(plan), **{knob: value})
+    if knob in takes:
+        assert value != takes[knob]
+        resolved = resolve(config)
+        assert {k: getattr(resolved, k) for k in takes} == {**takes, knob: value}
+        return
+    if plan.fixed.get(knob, ()) == value:  # what it is anyway
+        assert getattr(resolve(config), knob) == value
+        return
+    with pytest.raises(ConfigError) as caught:
+        resolve(config)
+    assert (caught.value.field, caught.value.value) == (knob, value)
+    assert f"strategy {plan.name} does not take it" in str(caught.value)
+    assert all(name in caught.value.allowed for name in takes)
+
+
+@EVERY
+def test_resolving_twice_changes_nothing_more(plan: Strategy) -> None:
+    """The job manager resolves what a person asked for, and the job resolves what it is given."""
+    once = resolve(RunConfig(strategy=plan.name, dataset=dataset_of(plan), steps=3))
+    assert resolve(once) == once
+    assert resolve(RunConfig.from_dict(once.to_dict())) == once
+
+
+def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
+    resolved = resolve(RunConfig(strategy="workers", storage="hdf5-chunked", location="staged", loader="ahead"))
+    assert (resolved.storage, resolved.loader, resolved.transfer) == ("hdf5-chunked", "ahead", "pinned")
+    assert (resolved.shuffle, resolved.slow_drive, resolved.prefetch_factor) == ("block", "network-drive", 1)
+    assert (resolved.workers, resolved.pin_memory) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"loader": "threads"}, "loader: 'threads' is not possible; it cannot read storage idx; choose one of "),
+        ({"storage": "hdf5-encoded"}, "storage: 'hdf5-encoded' is not possible; it cannot keep digits; choose one of "),
+        ({"storage": "tape"}, "storage: 'tape' is not possible; choose one of idx, imagefolder, "),
+        ({"location": "ram-disk"}, "location: 'ram-disk' is not possible; storage idx is in memory while training"),
+        ({"transfer": "resident"}, "transfer: 'resident' is not possible; it needs storage memory and loader batches"),
+        ({"storage": "files", "decoder": "simplejpeg"}, "decoder: 'simplejpeg' is not possible; it cannot decode PNG"),
+        ({"storage": "files", "loader": "threads", "workers": 0}, "workers: 0 is not possible; loader threads works "),
+        (
+            {"strategy": "per-sample", "storage": "files", "loader": "threads", "workers": 0},
+            "workers: 0 is not possible",
+        ),
+        ({"replay": "device", "inject": "transfer:5"}, "inject: 'transfer:5' is not possible; batches are replayed"),
+        ({"replay": "host", "inject": "read:5"}, "inject: 'read:5' is not possible; batches are replayed on the host"),
+        ({"strategy": "memory", "page_cache": "cold"}, "page_cache: 'cold' is not possible; the samples are in memory"),
+        ({"strategy": "ram-disk", "page_cache": "warm"}, "page_cache: 'warm' is not possible; the samples are in "),
+        ({"n_images": 500}, "n_images: 500 is not possible; digits always has 60000; leave it out"),
+        ({"strategy": "device", "augment": "cpu"}, "augment: 'cpu' is not possible; these samples are not touched"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_in_one_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(RunConfig(**({"strategy": "workers"} | values)))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_workers_is_said_of_the_dataloader_alone() -> None:
+    once = resolve(RunConfig(strategy="per-sample", storage="files", loader="threads"))
+    assert (once.workers or 0) >= 1
+    assert resolve(once) == once
+    assert resolve(RunConfig(strategy="per-sample")).workers == 0
+
+
+def test_a_wait_in_the_transfer_of_replayed_batches() -> None:
+    assert resolve(RunConfig(strategy="memory", replay="host", inject="transfer:5")).inject == "transfer:5"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "strategy", "augment"),
+    [
+        ("digits", "per-sample", "off"),
+        ("digits", "memory", "off"),
+        ("photos", "per-sample", "cpu"),
+        ("photos", "threads", "cpu"),
+        ("photos", "preprocessed", "device"),
+        ("photos", "device", "device"),
+        ("photos", "tensordataset", "device"),
+    ],
+)
+def test_photos_are_augmented_unless_told_otherwise(dataset: str, strategy: str, augment: str) -> None:
+    """A random crop and a flip are part of training on photos; on the device where the pixels come in whole batches."""
+    assert resolve(RunConfig(dataset=dataset, strategy=strategy)).augment == augment
+    assert resolve(RunConfig(dataset=dataset, strategy=strategy, augment="off")).augment == "off"
+
+
+@pytest.mark.parametrize("given", [{}, {"prefetch_factor": 4, "persistent_workers": True}])
+def test_without_workers_there_is_nothing_to_prefetch_and_nothing_to_keep(given: dict[str, Any]) -> None:
+    resolved = resolve(RunConfig(strategy="workers", workers=0, **given))  # PyTorch refuses both with 0 workers
+    assert (resolved.workers, resolved.prefetch_factor, resolved.persistent_workers) == (0, None, False)
+    assert resolved.pin_memory is True
+    assert resolve(resolved) == resolved
+
+
+@pytest.mark.parametrize("preset", MODELS.values(), ids=lambda p: p.name)
+def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: Any) -> None:
+    resolved = resolve(RunConfig(model=preset.name))
+    assert (resolved.image_size, resolved.lr) == (preset.image_size, preset.lr)
+    size = 3 * preset.patch_size
+    resolved = resolve(RunConfig(model=preset.name, image_size=size, lr=0.5))
+    assert (resolved.image_size, resolved.lr) == (size, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"dataset": "nothing"}, f"dataset: 'nothing' is not possible; choose one of {', '.join(DATASETS)}"),
+        ({"model": "nothing"}, f"model: 'nothing' is not possible; choose one of {', '.join(MODELS)}"),
+        ({"strategy": "nothing"}, f"strategy: 'nothing' is not possible; choose one of {', '.join(STRATEGIES)}"),
+        ({"batch_size": 60_001}, "batch_size: 60001 is not possible; the training set of digits has 60000 samples"),
+        (
+            {"image_size": 30},
+            "image_size: 30 is not possible; tiny cuts images into 7 px patches; give a multiple",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(RunConfig(**values))
+    assert str(caught.value) == message
+
+
+def test_a_batch_may_be_the_whole_set() -> None:
+    assert resolve(RunConfig(batch_size=60_000)).batch_size == 60_000
+
+
+def test_nothing_else_of_the_config_is_touched() -> None:
+    config = RunConfig(name="n", seconds=3.0, seed=7, device="cuda:1", precision="bf16", warmup_steps=0, evaluate=False)
+    before, after = config.to_dict(), resolve(config).to_dict()
+    filled = {"image_size", "lr", "augment", *PARTS, "workers", "pin_memory", "persistent_workers"}
+    assert {name for name in before if before[name] != after[name]} == filled
+
+
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [
+        ({"name": "mine", "strategy": "workers", "workers": 2}, "mine"),
+        ({"name": "mine", "strategy": "slow-drive", "slow_drive": "network-drive"}, "mine (throttled)"),
+        ({"strategy": "memory", "batch_size": 512}, "memory, batch 512"),
+        ({"strategy": "workers", "workers": 1}, "workers, batch 128, 1 worker"),
+        ({"strategy": "workers", "workers": 4, "loader_only": True}, "workers, batch 128, 4 workers, loader only"),
+        ({"strategy": "workers", "workers": 0}, "workers, batch 128"),
+        (
+            {"strategy": "threads", "dataset": "photos", "workers": 2, "page_cache": "cold"},
+            "threads, photos, batch 128, 2 threads, cold page cache",
+        ),
+        (
+            {"strategy": "cache", "storage": "memmap", "cache_mb": 12.5, "augment": "cpu"},
+            "cache, storage memmap, batch 128, cache 12.5 MB, augmented on cpu",
+        ),
+        (
+            {"strategy": "staged", "slow_drive": "network-drive", "slow_mb_s": 5.0, "workers": 0},
+            "staged, batch 128, throttled as network-drive, 5 MB/s",
+        ),
+        ({"strategy": "memory", "dataset": "photos", "n_images": 1500}, "memory, photos, 1,500 images, batch 128"),
+        (
+            {"strategy": "staged", "slow_drive": "mechanical-disk", "workers": 0},
+            "staged, batch 128, throttled as mechanical-disk",
+        ),
+        (
+            {"model": "s/16", "precision": "bf16", "compile": True, "strategy": "device"},
+            "device, batch 128, s/16, bf16, compiled",
+        ),
+    ],
+)
+def test_a_run_without_a_name_is_called_after_what_tells_runs_apart(values: dict[str, Any], label: str) -> None:
+    assert run_name(RunConfig(**values)) == label
+    assert run_name(resolve(RunConfig(**values))) == label

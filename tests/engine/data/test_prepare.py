@@ -1,0 +1,336 @@
+"""vitprof.engine.data.prepare and read_split: made once, checked always, never half there."""
+
+import functools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import ROOT
+from vitprof.engine import data
+from vitprof.engine.data import digits, idx, prepare, read_split
+from vitprof.errors import ConfigError, DataError, JobStopped, VitprofError
+
+SMALL = {"n_train": 2500, "n_test": 100}
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of our own in which `digits` is small; gives the directory that holds the data sets."""
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(digits, "make", functools.partial(digits.make, **SMALL))
+    return tmp_path / "home" / "data"
+
+
+def start(script: str, home: Path) -> subprocess.Popen[str]:
+    """Run `script` in a process of its own, after lines that make `digits` small there too."""
+    head = f"""
+        import functools, sys
+        from vitprof.engine import data
+        from vitprof.engine.data import digits
+        from vitprof.errors import DataError
+        digits.make = functools.partial(digits.make, **{SMALL})
+    """
+    code = textwrap.dedent(head) + textwrap.dedent(script)
+    env = os.environ | {"VITPROF_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env)
+
+
+def one_line(call: Callable[[], object], kind: type[Exception] = DataError) -> str:
+    """The message of the error that `call` raises: one line."""
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_made_once_and_read(made: Path) -> None:
+    told: list[tuple[float, str]] = []
+    root = prepare("digits", progress=lambda fraction, message: told.append((fraction, message)))
+    assert root == made / "digits"
+    assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told)
+    assert told[0][0] == 0
+    assert told[-1] == (1, "digits is ready")
+    assert [p.name for p in made.iterdir()] == ["digits"]
+    images, labels = read_split(root, True)
+    assert images.shape == (2500, 28, 28)
+    assert labels.shape == (2500,)
+    manifest = json.loads((root / data.MANIFEST).read_text())
+    assert manifest["maker"] == digits.MAKER
+    assert manifest["maker"]["seed"] == digits.SEED
+    assert manifest["files"][idx.FILES[0]]["size"] == 16 + 2500 * 784
+
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in root.rglob("*")}
+    told.clear()
+    assert prepare("digits", progress=lambda fraction, message: told.append((fraction, message))) == root
+    assert told == [(1, "digits is ready")]
+    assert {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in root.rglob("*")} == before
+
+
+def test_unknown_name(made: Path) -> None:
+    assert "choose one of digits, mnist, photos" in one_line(lambda: prepare("didgits"), ConfigError)
+    assert "digits always has" in one_line(lambda: prepare("digits", 100), ConfigError)
+
+
+def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:
+    child = start("data.prepare('digits'); print([m for m in sys.modules if m.startswith('torch')])", tmp_path / "h")
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out.strip(), err) == (0, "[]", "")
+
+
+@pytest.mark.parametrize("name", idx.FILES)
+def test_damaged_files(made: Path, name: str) -> None:
+    root = prepare("digits")
+    path = idx.raw_dir(root) / name
+    content = path.read_bytes()
+
+    def expect(what: str) -> None:
+        message = one_line(lambda: prepare("digits"))
+        assert message.startswith(f"{path} {what}")
+        assert message.endswith(f"; delete {root} and it is made again")
+
+    path.write_bytes(content[:-1])
+    expect("is damaged (size differs")
+    path.write_bytes(content + b"x")
+    expect("is damaged (size differs")
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    expect("is damaged (hash differs")
+    path.unlink()
+    expect("is missing")
+    path.mkdir()
+    expect("is damaged (size differs")
+    path.rmdir()
+    path.write_bytes(content)
+    assert prepare("digits") == root
+
+
+def test_following_the_advice_repairs_it(made: Path) -> None:
+    root = prepare("digits")
+    shutil.rmtree(idx.raw_dir(root))
+    assert f"delete {root} and" in one_line(lambda: prepare("digits"))
+    shutil.rmtree(root)
+    assert prepare("digits") == root
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"])
+def test_damaged_manifest(made: Path, content: bytes) -> None:
+    root = prepare("digits")
+    (root / data.MANIFEST).write_bytes(content)
+    assert f"{data.MANIFEST} is damaged; delete {root}" in one_line(lambda: prepare("digits"))
+
+
+def test_manifest_without_a_file_and_no_manifest(made: Path) -> None:
+    root = prepare("digits")
+    manifest = json.loads((root / data.MANIFEST).read_text())
+    del manifest["files"][idx.FILES[2]]
+    (root / data.MANIFEST).write_text(json.dumps(manifest))
+    assert f"{idx.FILES[2]} is damaged" in one_line(lambda: prepare("digits"))
+    (root / data.MANIFEST).unlink()
+    assert f"{data.MANIFEST} is missing; delete {root}" in one_line(lambda: prepare("digits"))
+    (root / data.MANIFEST).mkdir()
+    assert "cannot read" in one_line(lambda: prepare("digits"))
+
+
+def test_an_empty_directory_is_no_data_set(made: Path) -> None:
+    (made / "digits").mkdir(parents=True)
+    assert read_split(prepare("digits"), False)[0].shape == (100, 28, 28)
+
+
+def test_a_file_in_the_way(made: Path) -> None:
+    made.mkdir(parents=True)
+    (made / "digits").write_text("mine")
+    assert f"cannot write {made / 'digits'}: Not a directory" in one_line(lambda: prepare("digits"))
+    assert [p.name for p in made.iterdir()] == ["digits"]
+    assert (made / "digits").read_text() == "mine"
+
+
+def test_another_version_is_made_again_silently(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = prepare("digits")
+    (root / "old").touch()
+    monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+    assert prepare("digits") == root
+    assert not (root / "old").exists()
+    assert json.loads((root / data.MANIFEST).read_text())["maker"]["version"] == 99
+    assert [p.name for p in made.iterdir()] == ["digits"]
+
+
+def test_the_old_version_stays_if_the_new_one_fails(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = prepare("digits")
+    before = read_split(root, True)[0]
+    monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+    with pytest.raises(JobStopped):
+        prepare("digits", stop=lambda: True)
+    assert np.array_equal(read_split(root, True)[0], before)
+
+
+@pytest.mark.parametrize("chunks", [0, 2, 3])
+def test_stop_leaves_nothing(made: Path, chunks: int) -> None:
+    asked = iter(range(100))
+    with pytest.raises(JobStopped):
+        prepare("digits", stop=lambda: next(asked) == chunks)
+    assert not list(made.iterdir())
+
+
+def test_any_failure_leaves_nothing(made: Path) -> None:
+    def fail(fraction: float, message: str) -> None:
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare("digits", progress=fail)
+    assert not list(made.iterdir())
+
+
+def test_leftovers_of_dead_processes_are_removed(made: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = platform.node()
+    dead = made / f".digits.tmp-{host}-{gone.pid}-0123abcd"
+    old = made / f".mnist.tmp-{host}-{gone.pid}-0123abcd.old"
+    alive = made / f".digits.tmp-{host}-{os.getppid()}-0123abcd"
+    elsewhere = made / f".digits.tmp-not-{host}-{gone.pid}-0123abcd"
+    mine = made / ".digits.tmp-notes"
+    for path in (dead, old, alive, elsewhere, mine):
+        (path / "MNIST").mkdir(parents=True)
+    prepare("digits")
+    assert {p.name for p in made.iterdir()} == {alive.name, elsewhere.name, mine.name, "digits"}
+
+
+def test_killed_while_making(made: Path, tmp_path: Path) -> None:
+    """SIGKILL leaves a temporary directory; the next one makes the set and removes it."""
+    script = """
+        import os, signal
+        data.prepare("digits", progress=lambda f, m: f > 0.9 and os.kill(os.getpid(), signal.SIGKILL))
+    """
+    child = start(script, tmp_path / "home")
+    child.communicate(timeout=60)
+    assert child.returncode == -9
+    assert len(list(made.iterdir())) == 1
+    assert not (made / "digits").exists()
+    prepare("digits")
+    assert [p.name for p in made.iterdir()] == ["digits"]
+
+
+@pytest.mark.parametrize("outdated", [False, True])
+def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outdated: bool) -> None:
+    """Both have made the whole set before either may put it in place."""
+    if outdated:
+        with monkeypatch.context() as patch:
+            patch.setattr(digits, "MAKER", digits.MAKER | {"version": 0})
+            prepare("digits")
+    script = """
+        make = digits.make
+        def make_and_wait(*args, **kwargs):
+            make(*args, **kwargs)
+            print("made", flush=True)
+            sys.stdin.readline()
+        digits.make = make_and_wait
+        root = data.prepare("digits")
+        print(data.read_split(root, True)[0].shape[0])
+    """
+    children = [start(script, tmp_path / "home") for _ in range(2)]
+    assert [child.stdout and child.stdout.readline() for child in children] == ["made\n", "made\n"]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go on\n")
+        child.stdin.flush()
+    results = [(*child.communicate(timeout=60), child.returncode) for child in children]
+    assert results == [("2500\n", "", 0)] * 2
+    assert [p.name for p in made.iterdir()] == ["digits"]
+    assert prepare("digits") == made / "digits"
+
+
+def test_file_size_limit(made: Path, tmp_path: Path) -> None:
+    script = """
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            data.prepare("digits")
+        except DataError as error:
+            print(error)
+    """
+    child = start(script, tmp_path / "home")
+    out, err = child.communicate(timeout=60)
+    assert err == ""
+    assert "train-images-idx3-ubyte is larger than files may be here; raise the limit (ulimit -f)" in out
+    assert out.count("\n") == 1
+    assert not list(made.iterdir())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """VITPROF_HOME is a file system of 3 MB (the small set takes 2 MB)."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "vitprof-test", str(disk)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small file system needs root")
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no mount here: {mounted.stderr.strip()}")
+    monkeypatch.setenv("VITPROF_HOME", str(disk))
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_disk_full(made: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(2_000_000))
+    message = one_line(lambda: prepare("digits"))
+    assert f"disk full: {small_disk / 'data'} needs 2.1 MB and has 1." in message
+    # Somebody else fills the disk after we have looked.
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40))
+        message = one_line(lambda: prepare("digits"))
+        assert message.startswith("disk full while writing")
+        assert "train-images-idx3-ubyte; free some space or set VITPROF_HOME" in message
+        assert not list((small_disk / "data").iterdir())
+    filler.unlink()  # following the advice
+    assert prepare("digits") == small_disk / "data" / "digits"
+
+
+def test_a_made_set_is_used_from_a_read_only_disk(made: Path, small_disk: Path) -> None:
+    root = prepare("digits")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert prepare("digits") == root
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    shutil.rmtree(root)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert "Read-only file system; set VITPROF_HOME" in one_line(lambda: prepare("digits"), VitprofError)
+
+
+@pytest.mark.parametrize("home", ["{tmp}/file/home", "/proc/vitprof", "/proc/version"])
+def test_unusable_home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("VITPROF_HOME", home.format(tmp=tmp_path))
+    message = one_line(lambda: prepare("digits"), VitprofError)
+    assert message.startswith("cannot write to ")
+    assert home.format(tmp=tmp_path) in message
+    assert "set VITPROF_HOME" in message
+
+
+def test_read_split_refuses_what_does_not_belong_together(tmp_path: Path) -> None:
+    digits.make(tmp_path, n_train=20, n_test=10)
+    images, labels = idx.split_files(tmp_path, True)
+    idx.write_idx(labels, np.zeros(19, np.uint8))
+    assert f"delete {tmp_path} and it is made again" in one_line(lambda: read_split(tmp_path, True))
+    idx.write_idx(labels, np.full(20, 10, np.uint8))
+    assert "labels 0 to 9" in one_line(lambda: read_split(tmp_path, True))
+    idx.write_idx(labels, np.zeros(20, np.uint8))
+    idx.write_idx(images, np.zeros((20, 32, 32), np.uint8))
+    assert "28 x 28" in one_line(lambda: read_split(tmp_path, True))
+    images.unlink()
+    assert "it is missing" in one_line(lambda: read_split(tmp_path, True))

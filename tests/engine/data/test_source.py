@@ -1,0 +1,137 @@
+"""vitprof.engine.data.source: a data set's own samples, in one order everywhere, and errors that name the file."""
+
+import functools
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision.datasets import ImageFolder
+
+from tests.engine_fixtures import N_PHOTOS, SMALL, photos_home, small_home  # noqa: F401
+from vitprof.config.catalog import dataset_info
+from vitprof.engine import data
+from vitprof.engine.data.photos import PhotosSource
+from vitprof.engine.data.source import open_source
+from vitprof.engine.decode import centre_crop, open_decoder
+from vitprof.errors import DataError, SampleError
+
+INFO = dataset_info("photos", N_PHOTOS)
+
+
+@pytest.fixture
+def made(photos_home: Path) -> Path:  # noqa: F811
+    return photos_home / "data" / INFO.directory
+
+
+@pytest.fixture
+def mine(made: Path, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(made, tmp_path / "mine"))
+
+
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("train", [True, False])
+def test_digits(train: bool) -> None:
+    root = data.prepare("digits")
+    source = open_source(SMALL, root, train=train)
+    images, labels = data.read_split(root, train)
+    assert np.array_equal(source.labels, labels)
+    assert source.ids[:2] == (["train-000000", "train-000001"] if train else ["test-000000", "test-000001"])
+    assert len(set(source.ids)) == len(labels)
+    assert np.array_equal(source.pixels(3, 9), images[3:9, :, :, None])
+    for encoded, image in zip(source.encoded(3, 9), images[3:9], strict=True):
+        with Image.open(io.BytesIO(encoded)) as file:
+            assert file.format == "PNG"
+            assert np.array_equal(np.asarray(file), image)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_photos_are_in_imagefolders_order(made: Path, train: bool) -> None:
+    source = open_source(INFO, made, train=train)
+    assert isinstance(source, PhotosSource)
+    folder = ImageFolder(str(made / ("train" if train else "test")), allow_empty=True)
+    assert [str(source.path(i)) for i in range(len(source.ids))] == [path for path, _ in folder.samples]
+    assert source.labels.dtype == np.int64
+    assert source.labels.tolist() == folder.targets
+    assert len(source.ids) == (INFO.n_train if train else INFO.n_test)
+    assert source.ids == [Path(path).stem for path, _ in folder.samples]
+    for i in (0, 5, 11):
+        assert source.path(i).parent.name == f"class-{source.labels[i]:03d}"
+
+
+def test_photos_pixels_and_bytes(made: Path) -> None:
+    source = PhotosSource(INFO, made, True)
+    encoded = source.encoded(7, 20)
+    assert encoded == [source.path(i).read_bytes() for i in range(7, 20)]
+    pixels = source.pixels(7, 20)
+    assert pixels.shape == (13, 224, 224, 3)
+    assert pixels.dtype == np.uint8
+    one = np.empty((224, 224, 3), np.uint8)
+    for image, file in zip(pixels, encoded, strict=True):
+        open_decoder("simplejpeg")(file, functools.partial(centre_crop, size=224), one)
+        assert np.array_equal(image, one)
+    assert source.pixels(4, 4).shape == (0, 224, 224, 3)
+    assert len(source.pixels(N_PHOTOS - 1, N_PHOTOS + 5)) == 1
+
+
+def test_unreadable_photos_are_named(mine: Path) -> None:
+    source = PhotosSource(INFO, mine, True)
+    path = source.path(9)
+    whole = path.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"not an image"):
+        path.write_bytes(damaged)
+        with pytest.raises(SampleError) as caught:
+            source.pixels(0, N_PHOTOS)
+        assert str(caught.value).startswith(f"{path} cannot be read (")
+        assert "\n" not in str(caught.value)
+    assert source.pixels(0, 9).shape[0] == 9
+    path.write_bytes(b"")
+    with pytest.raises(SampleError, match="it is empty"):
+        source.encoded(9, 10)
+    path.unlink()
+    for read in (source.encoded, source.pixels):
+        with pytest.raises(SampleError, match="No such file"):
+            read(8, 10)
+    path.mkdir()
+    with pytest.raises(SampleError, match="Is a directory"):
+        source.encoded(9, 10)
+
+
+def refused(root: Path, train: bool = True) -> str:
+    with pytest.raises(DataError) as caught:
+        open_source(INFO, root, train=train)
+    assert "\n" not in str(caught.value)
+    assert f"delete {root} and it is made again" in str(caught.value)
+    return str(caught.value)
+
+
+def test_missing_folders(mine: Path, tmp_path: Path) -> None:
+    assert refused(tmp_path / "nothing").startswith(f"cannot read {tmp_path / 'nothing' / 'train'}: No such file")
+    shutil.rmtree(mine / "train" / "class-042")
+    assert refused(mine).startswith(f"{mine / 'train'} has 99 class folders instead of 100")
+    (mine / "train" / "class-042").mkdir()
+    assert len(open_source(INFO, mine, train=True).ids) < N_PHOTOS
+    (mine / "train" / "class-100").mkdir()
+    assert "has 101 class folders" in refused(mine)
+    shutil.rmtree(mine / "test")
+    (mine / "test").mkdir()
+    assert refused(mine, train=False).startswith(f"{mine / 'test'} has 0 class folders")
+    for label in range(100):
+        (mine / "test" / f"class-{label:03d}").mkdir()
+    assert refused(mine, train=False).startswith(f"{mine / 'test'} has no images")
+
+
+def test_a_file_where_a_folder_should_be(mine: Path) -> None:
+    shutil.rmtree(mine / "train")
+    (mine / "train").write_text("mine")
+    assert refused(mine).startswith(f"cannot read {mine / 'train'}: Not a directory")
+
+
+def test_ids_are_unique(mine: Path) -> None:
+    source = PhotosSource(INFO, mine, True)
+    copied = mine / "train" / "class-099" / source.path(0).name
+    shutil.copy(source.path(0), copied)
+    assert str(copied) in refused(mine)

@@ -1,0 +1,78 @@
+"""NVIDIA DALI where it is missing, where it cannot start, and on a GPU. What it delivers: test_encoded.py."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
+from tests.engine_fixtures import N_PHOTOS
+from vitprof.engine.devices.cuda import CudaDevice
+from vitprof.engine.loaders import dali_pipeline, open_loader
+from vitprof.engine.loaders.making import open_maker
+from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.transfer import open_transfer
+from vitprof.engine.transfer.normalise import ToInput
+from vitprof.errors import ConfigError, DataError
+
+
+@pytest.fixture(autouse=True)
+def _home(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+
+
+def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    config = photos_config(loader="dali")
+    storage = storage_of(config)
+    with pytest.raises(ConfigError, match="pip install nvidia-dali-cuda130") as caught:
+        open_loader(storage, info_of(config), config, train=True)
+    assert (caught.value.field, caught.value.value) == ("loader", "dali")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_dali_cannot_use_is_named() -> None:
+    pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
+    with pytest.raises(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$") as caught:
+        dali_pipeline.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_reason_is_the_line_that_says_what_is_wrong() -> None:
+    text = "Critical error in pipeline:\nError in CPU operator `x`,\n\nencountered:\n\nFailed to decode sample #0 \n"
+    assert dali_pipeline.reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
+        "Failed to decode sample #0"
+    )
+    assert dali_pipeline.reason(RuntimeError()) == "RuntimeError"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
+@pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
+def test_on_a_gpu_images_are_made_there(transfer: str) -> None:
+    pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
+    config = photos_config(loader="dali", device="cuda:0", augment="cpu", transfer=transfer)
+    storage, info = storage_of(config), info_of(config)
+    make = open_maker(storage, info, other(config, decoder="pil"), train=True)
+    device = CudaDevice(0, time.perf_counter)
+    to_input = ToInput(info, "uint8", 224, device.torch_device)
+    moves = open_transfer(transfer, device, to_input)
+    mean, std = (torch.tensor(v, device="cuda:0").view(1, 3, 1, 1) for v in (info.mean, info.std))
+    with opened(config, storage=storage) as loader:
+        for epoch in (0, 1):
+            order = epoch_order(N_PHOTOS, 42, epoch)
+            got = []
+            for batch in loader.epoch(epoch):
+                assert batch.images.device == device.torch_device
+                moved = moves(batch)
+                assert moved.labels.device == device.torch_device
+                inputs = moved.images if moves.normalises else to_input(moved.images)
+                images = ((inputs * std + mean) * 255).round()
+                got.append(batch._replace(images=images.cpu(), labels=moved.labels.cpu()))
+            assert torch.equal(torch.cat([batch.labels for batch in got]), storage.labels[order])
+            wanted = as_images(collected(iter([make(epoch, order)])))
+            assert abs(as_images(got) - wanted).mean(axis=(1, 2, 3)).max() < 4  # nvJPEG's own chroma upsampling

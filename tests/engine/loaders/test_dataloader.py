@@ -1,0 +1,243 @@
+"""PyTorch's DataLoader: how workers start and end, and what of their errors reaches the caller."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from tests.engine.loaders.loader_helpers import (
+    as_input,
+    collected,
+    config_of,
+    digits,
+    labels_of,
+    opened,
+    storage_of,
+    variant_id,
+)
+from tests.engine_fixtures import SMALL, descendants, gone, small_home  # noqa: F401
+from vitprof.config import RunConfig
+from vitprof.engine.loaders import Loader, Schedule
+from vitprof.engine.loaders import dataloader as dataloader_module
+from vitprof.engine.loaders.dataloader import over_samples, start_method
+from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.loaders.samples import open_samples
+from vitprof.errors import DataError, SampleError, one_line
+
+pytestmark = pytest.mark.usefixtures("small_home")
+N = SMALL.n_train
+WORKERS = {"loader": "dataloader", "workers": 2}
+FLEETING = WORKERS | {"persistent_workers": False}
+
+
+@pytest.mark.parametrize("variant", [WORKERS, FLEETING], ids=variant_id)
+class TestWorkers:
+    """Real processes."""
+
+    @pytest.fixture
+    def loader(self, variant: dict[str, Any]) -> Iterator[Loader]:
+        with opened(config_of(**variant, storage="idx")) as loader:
+            yield loader
+
+    def test_live_as_long_as_they_should(self, loader: Loader, variant: dict[str, Any]) -> None:
+        list(loader.epoch(0))
+        assert len(descendants()) == (2 if variant.get("persistent_workers", True) else 0)
+        batches = loader.epoch(1)
+        next(batches)
+        workers = descendants()
+        assert len(workers) == 2
+        loader.close()  # in mid-epoch, with batches on their way
+        assert gone(workers)
+        loader.close()
+
+    def test_never_more_than_asked_for(self, loader: Loader, variant: dict[str, Any]) -> None:
+        late = loader.epoch(0)
+        next(late)
+        next(loader.epoch(1))
+        assert len(descendants()) <= 2
+        assert len(list(loader.epoch(2))) == len(loader)
+        late.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Python's choices on Linux")
+@pytest.mark.parametrize(("method", "storage"), [("forkserver", "idx"), ("spawn", "memory")])
+def test_workers_that_are_sent_all_they_need(method: str, storage: str) -> None:
+    config = config_of(**WORKERS, start_method=method, storage=storage)
+    opened_storage = storage_of(config)
+    with opened(config, storage=opened_storage) as loader:
+        for epoch in (0, 1):
+            batches = collected(loader.epoch(epoch))
+            order = epoch_order(N, 42, epoch)
+            assert torch.equal(labels_of(batches), digits()[1][order])
+            pixels = getattr(opened_storage, "pixels", "uint8")
+            assert torch.equal(as_input(batches, pixels), digits()[0][order])
+
+
+def test_how_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process, in_thread = RunConfig(isolation="process"), RunConfig(isolation="thread")
+    monkeypatch.setattr(dataloader_module.sys, "platform", "linux")
+    assert (start_method(in_process), start_method(in_thread)) == ("fork", "forkserver")
+    assert start_method(RunConfig(isolation="thread", start_method="spawn")) == "spawn"
+    monkeypatch.setattr(dataloader_module.sys, "platform", "darwin")
+    assert (start_method(in_process), start_method(in_thread)) == (None, None)
+
+
+class CutOff:
+    """An iterator of batches whose connection to a worker breaks."""
+
+    def __init__(self, workers: list[Any]) -> None:
+        self._workers = workers
+
+    def __iter__(self) -> CutOff:
+        return self
+
+    def __next__(self) -> Any:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+
+def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
+    """As a real one that is killed while it hands over a batch; then PyTorch's signal handler may say it as well."""
+    with opened(config_of(loader="dataloader", workers=0)) as loader:
+        real = loader._loader  # type: ignore[attr-defined]
+        worker = multiprocessing.get_context("fork").Process(target=signal.pause)
+        worker.start()
+        loader._loader = CutOff([worker])  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionResetError):  # alive: it was something else
+            next(loader.epoch(0))
+        worker.kill()
+        worker.join()
+        with pytest.raises(RuntimeError, match=rf"^DataLoader worker \(pid {worker.pid}\) was ended by SIGKILL$"):
+            next(loader.epoch(0))
+        loader._loader = real  # type: ignore[attr-defined]
+
+
+class Suicidal(Dataset[Any]):
+    """A data set one sample of which kills the worker that asks for it."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index == 57:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(1, 28, 28), 0
+
+
+def test_a_worker_that_is_killed_is_no_hang() -> None:
+    loader = over(Suicidal(), workers=2)
+    try:
+        with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as caught:
+            list(loader.epoch(0))
+        assert "\n" not in one_line(caught.value)
+    finally:
+        loader.close()
+
+
+class Broken(Dataset[Any]):
+    """A data set that cannot give some of its samples."""
+
+    def __init__(self, error: Exception, bad: tuple[int, ...] = (57,)) -> None:
+        self.error, self.bad = error, bad
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index in self.bad:
+            raise self.error
+        return torch.zeros(1, 28, 28), index
+
+
+class OwnError(Exception):
+    """One that cannot be made from a message alone."""
+
+    def __init__(self, path: str, line: int) -> None:
+        super().__init__(f"{path}:{line}: no such breed")
+
+
+def over(samples: Dataset[Any], **config: Any) -> Loader:
+    resolved = config_of(**({"loader": "dataloader", "storage": "idx", "batch_size": 10} | config))
+    storage = type("Given", (), {"dataset": lambda self, laps=None: samples})()
+    return over_samples(Schedule(samples, resolved, train=True), *open_samples(storage, resolved, train=True), resolved)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("sample 57 is upside down"), "ValueError: sample 57 is upside down"),
+        (OwnError("dogs.csv", 3), "dogs.csv:3: no such breed"),
+        (KeyError("beagle"), "KeyError: 'beagle'"),
+        (RuntimeError(), "RuntimeError"),
+        (SampleError("/data/57.jpg is empty; delete it"), "/data/57.jpg is empty; delete it"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_exception_reaches_the_caller_with_its_own_message(workers: int, error: Exception, expected: str) -> None:
+    loader = over(Broken(error), workers=workers)
+    try:
+        with pytest.raises(Exception) as caught:
+            list(loader.epoch(0))
+        assert one_line(caught.value).endswith(expected)
+        assert "\n" not in one_line(caught.value)
+        assert isinstance(caught.value, SampleError) == isinstance(error, SampleError)
+    finally:
+        loader.close()
+    assert gone(descendants())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_cannot_be_read_are_skipped_and_named(workers: int) -> None:
+    bad = tuple(epoch_order(100, 42, 0)[[3, 20, 21, 22, 23]].tolist())
+    loader = over(Broken(SampleError("/data/x.jpg is empty"), bad), workers=workers, skip_unreadable=True, batch_size=4)
+    try:
+        batches = collected(loader.epoch(0))
+        assert [len(batch.labels) for batch in batches] == [3, 4, 4, 4, 4, 0] + [4] * 19
+        assert [len(batch.unreadable) for batch in batches] == [1, 0, 0, 0, 0, 4] + [0] * 19
+        assert batches[5].unreadable == ("/data/x.jpg is empty",) * 4
+        assert len(batches[5].images) == 0
+        assert labels_of(batches).tolist() == [i for i in epoch_order(100, 42, 0).tolist() if i not in bad]
+        assert all(len(batch.labels) == 4 for batch in batches[6:])
+    finally:
+        loader.close()
+
+
+def test_errors_of_other_kinds_are_not_skipped() -> None:
+    loader = over(Broken(ValueError("a defect")), workers=0, skip_unreadable=True)
+    with pytest.raises(ValueError, match="a defect"):
+        list(loader.epoch(0))
+    loader.close()
+
+
+@pytest.mark.parametrize(("device", "pins"), [("cpu", False), ("cuda:0", True), ("auto", True)])
+def test_memory_is_pinned_for_a_gpu_only(device: str, pins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU of a machine with a GPU pinning would start CUDA for nothing."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with opened(config_of(**WORKERS, device=device)) as loader:
+        assert loader._loader.pin_memory is pins  # type: ignore[attr-defined]
+
+
+def test_the_settings_reach_pytorch() -> None:
+    config = config_of(**FLEETING, prefetch_factor=5, start_method="spawn")
+    with opened(config) as loader:
+        real = loader._loader  # type: ignore[attr-defined]
+        assert (real.num_workers, real.prefetch_factor, real.persistent_workers) == (2, 5, False)
+        assert real.multiprocessing_context.get_start_method() == "spawn"
+
+
+def test_batches_that_do_not_fit_into_shared_memory_are_refused() -> None:
+    """A worker that runs out of it dies by a bus error, which says nothing."""
+    config = RunConfig(strategy="workers", workers=4, prefetch_factor=100, batch_size=60_000)
+    with pytest.raises(DataError, match=r"/dev/shm has .* MB free; 4 workers with 100 batches of 60000 each need "):
+        dataloader_module.ensure_shared_memory(config, 10**9)
+    dataloader_module.ensure_shared_memory(config, 0)
+    dataloader_module.ensure_shared_memory(dataclasses.replace(config, workers=0), 10**9)

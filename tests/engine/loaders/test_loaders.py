@@ -1,0 +1,250 @@
+"""Every loader: the same batches in the same order, epochs that can be broken off, and nothing left when closed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.loaders.loader_helpers import (
+    as_input,
+    collected,
+    config_of,
+    digits,
+    labels_of,
+    opened,
+    storage_of,
+    variant_id,
+)
+from tests.engine_fixtures import SMALL, descendants, small_home, vitprof_threads  # noqa: F401
+from vitprof.engine.batch import Batch
+from vitprof.engine.loaders import Loader
+from vitprof.engine.loaders.order import epoch_order
+from vitprof.errors import DataError, SampleError, one_line
+
+pytestmark = pytest.mark.usefixtures("small_home")
+N = SMALL.n_train
+BATCHES = {"loader": "batches"}
+AHEAD = {"loader": "ahead"}
+WORKERS = {"loader": "dataloader", "workers": 2}
+THREADS = {"storage": "files", "loader": "threads", "workers": 2}
+QUICK: list[dict[str, Any]] = [
+    BATCHES,
+    AHEAD,
+    AHEAD | {"prefetch_factor": 4},
+    THREADS,
+    THREADS | {"workers": 3, "prefetch_factor": 1},
+    {"loader": "generator"},
+    {"storage": "files", "loader": "generator"},
+    {"storage": "idx", "loader": "generator"},
+    {"loader": "dataloader", "workers": 0},
+    {"storage": "idx", "loader": "dataloader", "workers": 0},
+    {"storage": "memory-float", "loader": "dataloader", "workers": 0},
+]
+PROCESSES: list[dict[str, Any]] = [
+    WORKERS,
+    WORKERS | {"persistent_workers": False},
+    WORKERS | {"workers": 1, "prefetch_factor": 5},
+    WORKERS | {"storage": "idx"},
+    WORKERS | {"storage": "idx", "persistent_workers": False},
+    WORKERS | {"storage": "files"},
+]
+
+
+@pytest.mark.parametrize("variant", QUICK + PROCESSES, ids=variant_id)
+def test_each_epoch_has_each_sample_once_in_the_shared_order(variant: dict[str, Any]) -> None:
+    """And the same pixels, to the last bit."""
+    images, labels = digits()
+    config = config_of(**variant)
+    storage = storage_of(config)
+    with opened(config, storage=storage) as loader:
+        for epoch in (0, 1):
+            batches = collected(loader.epoch(epoch))
+            order = epoch_order(N, 42, epoch)
+            assert [len(batch.labels) for batch in batches] == [64] * 9 + [24]
+            assert len(loader) == len(batches)
+            assert all(batch.unreadable == () for batch in batches)
+            assert torch.equal(labels_of(batches), labels[order])
+            assert torch.equal(as_input(batches, getattr(storage, "pixels", "uint8")), images[order])
+
+
+@pytest.mark.parametrize("shuffle", ["block", "none"])
+@pytest.mark.parametrize("variant", [BATCHES, AHEAD, WORKERS], ids=variant_id)
+def test_other_orders(variant: dict[str, Any], shuffle: str) -> None:
+    with opened(config_of(**variant, shuffle=shuffle)) as loader:
+        for epoch in (0, 1):
+            labels = labels_of(collected(loader.epoch(epoch)))
+            assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch, shuffle)])
+
+
+@pytest.mark.parametrize("variant", QUICK, ids=variant_id)
+def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
+    with opened(config_of(**variant), train=False) as loader:
+        for epoch in (0, 1):
+            assert torch.equal(labels_of(collected(loader.epoch(epoch))), digits(train=False)[1])
+
+
+def check_whole(loader: Loader, epoch: int) -> None:
+    labels = labels_of(collected(loader.epoch(epoch)))
+    assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch)])
+
+
+BREAKABLE = [*QUICK, WORKERS, WORKERS | {"persistent_workers": False}, WORKERS | {"storage": "idx"}]
+
+
+@pytest.mark.parametrize("variant", BREAKABLE, ids=variant_id)
+class TestBrokenOff:
+    """Epochs that end before their last batch."""
+
+    def test_the_next_epoch_is_whole(self, variant: dict[str, Any]) -> None:
+        with opened(config_of(**variant)) as loader:
+            for _ in itertools.islice(loader.epoch(0), 2):
+                pass
+            check_whole(loader, 1)
+            batches = loader.epoch(2)
+            next(batches)
+            batches.close()
+            assert not vitprof_threads() or variant["loader"] == "threads"
+            check_whole(loader, 3)
+
+    def test_an_iterator_that_is_closed_late_does_no_harm(self, variant: dict[str, Any]) -> None:
+        """As one that an exception's traceback keeps alive."""
+        with opened(config_of(**variant)) as loader:
+            late = loader.epoch(0)
+            next(late)
+            batches = loader.epoch(1)
+            got = collected(itertools.islice(batches, 3))
+            late.close()
+            got += collected(batches)
+            assert torch.equal(labels_of(got), digits()[1][epoch_order(N, 42, 1)])
+
+    def test_closing_in_the_middle_leaves_nothing(self, variant: dict[str, Any]) -> None:
+        with opened(config_of(**variant)) as loader:
+            batches = loader.epoch(0)
+            next(batches)
+            loader.close()
+            assert not vitprof_threads()
+            assert not descendants()
+            loader.close()
+
+
+def test_an_epoch_that_was_overtaken_ends() -> None:
+    """Instead of waiting for a thread that has ended."""
+    with opened(config_of(**AHEAD)) as loader:
+        overtaken = loader.epoch(0)
+        next(overtaken)
+        check_whole(loader, 1)
+        assert len(list(overtaken)) <= 1
+
+
+class CountingBuffer:
+    """Gives fresh memory and remembers it."""
+
+    def __init__(self) -> None:
+        self.given: list[torch.Tensor] = []
+
+    def __call__(self, shape: tuple[int, ...]) -> torch.Tensor:
+        self.given.append(torch.empty(shape, dtype=torch.uint8))
+        return self.given[-1]
+
+
+@pytest.mark.parametrize("variant", [BATCHES, AHEAD, THREADS], ids=variant_id)
+def test_batches_are_made_in_the_memory_that_is_given(variant: dict[str, Any]) -> None:
+    buffer = CountingBuffer()
+    with opened(config_of(**variant), buffer=buffer) as loader:
+        batches = list(loader.epoch(0))
+    assert [batch.images.data_ptr() for batch in batches] == [given.data_ptr() for given in buffer.given]
+    assert torch.equal(as_input(batches), digits()[0][epoch_order(N, 42, 0)])
+
+
+@pytest.mark.parametrize(("variant", "depth"), [(AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)], ids=str)
+def test_no_more_than_prefetch_factor_batches_are_ahead(variant: dict[str, Any], depth: int) -> None:
+    buffer = CountingBuffer()
+    reading = 1 if variant == AHEAD else 0  # besides those that are ready; the pool's own count as being made
+    with opened(config_of(**variant, prefetch_factor=depth), buffer=buffer) as loader:
+        for got, _ in enumerate(loader.epoch(0), 1):
+            assert len(buffer.given) <= got + depth + reading
+
+
+UNREADABLE = 57
+
+
+class Damaged:
+    """A pixel storage of which one sample, or every one from there on, cannot be read."""
+
+    def __init__(self, storage: Any, *, error: type[Exception] = SampleError, last: int = UNREADABLE) -> None:
+        self._storage, self._error, self._last = storage, error, last
+        self.labels, self.shape = storage.labels, storage.shape
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        bad = [index for index in indices.tolist() if UNREADABLE <= index <= self._last]
+        if bad:
+            raise self._error(f"/data/{bad[0]}.raw is too short; delete /data and it is made again")
+        return self._storage.read(indices, out)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._storage.close()
+
+
+WHOLE = [BATCHES, AHEAD, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}, WORKERS]
+
+
+@pytest.mark.parametrize("error", [SampleError, DataError])
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_an_unreadable_sample_reaches_the_caller_with_its_file(variant: dict[str, Any], error: type[Exception]) -> None:
+    config = config_of(**variant)
+    with opened(config, storage=Damaged(storage_of(config), error=error)) as loader:
+        for _ in range(2):
+            with pytest.raises(error) as caught:
+                list(loader.epoch(0))
+            assert one_line(caught.value) == "/data/57.raw is too short; delete /data and it is made again"
+
+
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_whole(variant: dict[str, Any]) -> None:
+    config = config_of(**variant, skip_unreadable=True)
+    with opened(config, storage=Damaged(storage_of(config), last=UNREADABLE + 2)) as loader:
+        for epoch in (0, 1):
+            batches = collected(loader.epoch(epoch))
+            order = epoch_order(N, 42, epoch)
+            left = order[(order < UNREADABLE) | (order > UNREADABLE + 2)]
+            assert torch.equal(labels_of(batches), digits()[1][left])
+            assert torch.equal(as_input(batches), digits()[0][left])
+            named = [line for batch in batches for line in batch.unreadable]
+            assert sorted(line.partition(" ")[0] for line in named) == [f"/data/{i}.raw" for i in (57, 58, 59)]
+
+
+@pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
+def test_a_batch_without_a_readable_sample_is_empty(variant: dict[str, Any]) -> None:
+    config = config_of(**variant, skip_unreadable=True, shuffle="none", batch_size=3)
+    with opened(config, storage=Damaged(storage_of(config), last=UNREADABLE + 2)) as loader:
+        batches = collected(loader.epoch(0))
+    assert [len(batch.labels) for batch in batches] == [3] * (UNREADABLE // 3) + [0] + [3] * (200 - UNREADABLE // 3 - 1)
+    empty = batches[UNREADABLE // 3]
+    assert len(empty.images) == 0
+    assert len(empty.unreadable) == 3
+    assert labels_of(batches).tolist() == [v for i, v in enumerate(digits()[1].tolist()) if not 57 <= i <= 59]
+
+
+def test_other_errors_are_not_skipped() -> None:
+    config = config_of(**BATCHES, skip_unreadable=True)
+    with (
+        opened(config, storage=Damaged(storage_of(config), error=DataError)) as loader,
+        pytest.raises(DataError, match=r"57\.raw"),
+    ):
+        list(loader.epoch(0))
+
+
+def test_a_batch_is_made_of_plain_tensors() -> None:
+    """PyTorch pins and sends such a tuple."""
+    with opened(config_of(**WORKERS)) as loader:
+        batch = next(loader.epoch(0))
+    assert type(batch) is Batch
+    assert batch.images.dtype == torch.uint8
+    assert batch.images.shape == (64, 1, 28, 28)
+    assert batch.labels.dtype == torch.int64

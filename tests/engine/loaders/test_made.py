@@ -1,0 +1,222 @@
+"""Every loader says how its batches were made: parts, moments, worker, and what was ready; and nothing else changes."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from tests.engine.loaders.loader_helpers import (
+    collected,
+    config_of,
+    info_of,
+    labels_of,
+    opened,
+    other,
+    photos_config,
+    storage_of,
+    variant_id,
+)
+from tests.engine_fixtures import small_home, wait_until  # noqa: F401
+from vitprof.engine.batch import Batch, Made
+from vitprof.engine.loaders.dataloader import n_ready
+from vitprof.engine.loaders.samples import open_samples
+from vitprof.engine.locations.overlap import OverlappedStorage
+from vitprof.engine.stopwatch import Laps
+from vitprof.engine.storage import Place, open_storage
+
+AHEAD = {"loader": "ahead"}
+THREADS = {"storage": "files", "loader": "threads", "workers": 2}
+WORKERS = {"loader": "dataloader", "workers": 2}
+IN_LOOP: list[dict[str, Any]] = [
+    {"loader": "batches"},
+    {"loader": "batches", "augment": "cpu"},
+    {"loader": "generator"},
+    {"loader": "generator", "storage": "files"},
+    {"loader": "generator", "storage": "idx"},
+    {"loader": "dataloader", "workers": 0},
+    {"loader": "dataloader", "workers": 0, "storage": "files", "augment": "cpu"},
+    {"loader": "dataloader", "workers": 0, "storage": "idx"},
+    {"loader": "dataloader", "workers": 0, "storage": "memory-float"},
+]
+PROCESSES: list[dict[str, Any]] = [WORKERS, WORKERS | {"storage": "idx"}, WORKERS | {"storage": "files"}]
+EVERY = [*IN_LOOP, AHEAD, THREADS, *PROCESSES]
+NO_DALI = importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None
+PHOTOS: list[Any] = [
+    {"storage": "imagefolder", "loader": "dataloader", "workers": 0},
+    {"storage": "files", "loader": "threads"},
+    pytest.param({"loader": "dali"}, marks=pytest.mark.skipif(NO_DALI, reason="nvidia-dali is not installed")),
+]
+
+
+def check(made: Made | None, began: float, *, alone: bool) -> Made:
+    """What holds for every batch that was made since `began`; parts add up where one thread made it."""
+    got = time.perf_counter()
+    assert made is not None
+    assert began <= made.start_s <= made.end_s <= got
+    known = [part for part in made[:4] if not math.isnan(part)]
+    assert all(part >= 0 for part in known)
+    if alone:
+        assert sum(known) <= made.end_s - made.start_s + 1e-9  # differences of floats are rounded
+    return made
+
+
+@pytest.mark.usefixtures("small_home")
+class TestDigits:
+    @pytest.mark.parametrize("variant", EVERY, ids=variant_id)
+    def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        with opened(config_of(**variant, batch_size=200)) as loader:
+            for epoch in (0, 1):
+                made = [check(b.made, began, alone=variant != THREADS) for b in loader.epoch(epoch)]
+        pixels = "storage" not in variant
+        for batch in made:
+            assert (batch.decode_s == 0) == (pixels or variant["storage"] == "memory-float")
+            assert (batch.read_s == 0) == (variant.get("storage") == "idx")  # torchvision has read all there is
+            assert (batch.transform_s > 0) == (variant.get("augment") == "cpu" or variant.get("storage") == "idx")
+            assert batch.collate_s > 0
+            assert math.isnan(batch.worker) == (variant not in PROCESSES)
+            assert math.isnan(batch.queue_depth) == (variant in IN_LOOP)
+
+    @pytest.mark.parametrize("variant", EVERY, ids=variant_id)
+    def test_switched_off_it_says_nothing_and_gives_the_same(self, variant: dict[str, Any]) -> None:
+        config = config_of(**variant, batch_size=200)
+        with opened(config) as loader:
+            torch.manual_seed(0)
+            on = collected(loader.epoch(0))
+        with opened(other(config, loader_times=False)) as loader:
+            torch.manual_seed(0)
+            batches = list(loader.epoch(0))
+            assert [batch.made for batch in batches] == [None] * 3
+            assert torch.equal(labels_of(batches), labels_of(on))
+        if variant.get("storage") != "memory-float":
+            assert {batch.images.dtype for batch in batches} == {on[0].images.dtype}
+        assert [batch.images.stride() for batch in batches] == [batch.images.stride() for batch in on]
+
+    def test_workers_number_their_batches(self) -> None:
+        with opened(config_of(**WORKERS, batch_size=100)) as loader:
+            made = [batch.made for batch in loader.epoch(0)]
+        assert [batch.worker for batch in made if batch is not None] == [0, 1, 0, 1, 0, 1]
+
+    def test_what_workers_have_ready_is_counted(self) -> None:
+        with opened(config_of(**WORKERS, batch_size=100)) as loader:
+            batches = loader.epoch(0)
+            first = next(batches)
+            wait_until(lambda: n_ready(loader._batches) == 4, "two batches of each worker")  # type: ignore[attr-defined]
+            second = next(batches)
+            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
+            assert depth == [0, 4]
+
+    def test_what_a_thread_has_read_is_counted(self) -> None:
+        with opened(config_of(**AHEAD, prefetch_factor=2, batch_size=100)) as loader:
+            batches = loader.epoch(0)
+            first = next(batches)
+            reading = loader._reading  # type: ignore[attr-defined]
+            wait_until(lambda: reading._n_read == 4, "two batches ready, and one that was being read")
+            second = next(batches)
+            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
+            assert depth == [0, 3]
+
+    def test_what_threads_have_done_is_counted(self) -> None:
+        with opened(config_of(**THREADS, prefetch_factor=2, batch_size=100)) as loader:
+            batches = loader.epoch(0)
+            first = next(batches)
+            under_way = loader._epoch.under_way  # type: ignore[attr-defined]
+            wait_until(lambda: len(under_way) == 2 and all(b.batch is not None for b in under_way), "two batches")
+            second = next(batches)
+            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
+            assert depth == [0, 2]
+
+    def test_what_is_made_ahead_ended_before_it_was_asked_for(self) -> None:
+        """Then nothing of the wait was for making it."""
+        with opened(config_of(**THREADS, batch_size=100)) as loader:
+            batches = loader.epoch(0)
+            next(batches)
+            wait_until(lambda: loader._epoch.under_way[0].batch is not None, "a batch")  # type: ignore[attr-defined]
+            asked = time.perf_counter()
+            made = next(batches).made
+        assert made is not None
+        assert made.end_s <= asked
+
+    def test_it_can_be_sent_to_another_process(self) -> None:
+        config = config_of(storage="idx", batch_size=50)
+        dataset, collate = pickle.loads(pickle.dumps(open_samples(storage_of(config), config, train=True)))
+        began = time.perf_counter()
+        for _ in range(2):
+            batch = collate(dataset.__getitems__(list(range(50))))
+            assert check(batch.made, began, alone=True).transform_s > 0
+
+    def test_an_overtaken_epoch_of_threads_ends(self) -> None:
+        with opened(config_of(**THREADS)) as loader:
+            overtaken = loader.epoch(0)
+            next(overtaken)
+            assert len(list(loader.epoch(1))) == 10
+            assert list(overtaken) == []
+
+
+@pytest.fixture
+def photos(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+
+
+@pytest.mark.usefixtures("photos")
+class TestPhotos:
+    @pytest.mark.parametrize("variant", PHOTOS, ids=variant_id)
+    def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        with opened(photos_config(**variant, batch_size=8)) as loader:
+            folder = variant.get("storage") == "imagefolder"
+            for batch in itertools.islice(loader.epoch(0), 3):
+                made = check(batch.made, began, alone=folder)
+                assert made.read_s > 0
+                assert (made.transform_s > 0) == folder  # the crops of the others are part of their decoding
+                if variant["loader"] == "dali":
+                    assert math.isnan(made.decode_s)
+                    assert math.isnan(made.collate_s)
+                else:
+                    assert min(made.decode_s, made.collate_s) > 0
+
+    def test_an_image_folder_that_is_timed_gives_the_same_images(self) -> None:
+        config = photos_config(storage="imagefolder", loader="dataloader", workers=0)
+        storage = storage_of(config)
+        plain, timed = storage.dataset(), storage.dataset(Laps())
+        for index in (0, 7):
+            assert torch.equal(plain[index][0], timed[index][0])
+            assert plain[index][1] == timed[index][1]
+
+    def test_a_storage_that_is_being_copied_is_timed_too(self, tmp_path: Path) -> None:
+        config = photos_config(storage="imagefolder", loader="dataloader", workers=0)
+        info, place = info_of(config), storage_of(config)._dataset.loader.place
+
+        def opener(at: Place) -> Any:
+            return open_storage("imagefolder", info, at, train=True)
+
+        storage = OverlappedStorage(opener, place, place, tmp_path / "marker")
+        began = time.perf_counter()
+        with opened(config, storage=storage) as loader:
+            made = check(next(loader.epoch(0)).made, began, alone=True)
+            assert min(made[:3]) > 0
+
+
+def test_a_batch_survives_pinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch builds it anew in its pinning thread; that memory is pinned by CUDA only."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
+    batch = Batch(torch.zeros(2, 1), torch.arange(2), ("a line",), Made(*[0.5] * 6, 1.0))
+    pinned = pin_memory(batch)
+    assert (type(pinned), type(pinned.made)) == (Batch, Made)
+    assert pinned.made[:7] == batch.made[:7]  # type: ignore[index]
+    assert tuple(pinned.unreadable) == ("a line",)  # torch 2.6 makes a list of it
+    assert pin_memory(batch._replace(made=None)).made is None
+
+
+def test_a_pytorch_that_hides_its_queues_makes_the_depth_unknown() -> None:
+    assert math.isnan(n_ready(object()))
+    assert math.isnan(n_ready(iter([])))

@@ -1,0 +1,80 @@
+"""The order of an epoch, and how it is cut into batches."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.config import RunConfig
+from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.order import BLOCK, epoch_order
+
+
+def test_a_full_shuffle_depends_on_seed_and_epoch() -> None:
+    order = epoch_order(1000, 42, 0)
+    assert order.dtype == torch.int64
+    assert torch.equal(order, epoch_order(1000, 42, 0))
+    for other in (epoch_order(1000, 42, 1), epoch_order(1000, 43, 0), torch.arange(1000)):
+        assert not torch.equal(order, other)
+    assert epoch_order(10, 2**32 - 1, 10**6).sort().values.tolist() == list(range(10))
+
+
+@given(
+    n=st.integers(1, 700),
+    block=st.integers(1, 200),
+    shuffle=st.sampled_from(["full", "block", "none"]),
+    seed=st.integers(0, 2**32 - 1),
+    epoch=st.integers(0, 10**6),
+)
+def test_each_order_has_each_sample_once(n: int, block: int, shuffle: str, seed: int, epoch: int) -> None:
+    order = epoch_order(n, seed, epoch, shuffle, block)
+    assert order.sort().values.tolist() == list(range(n))
+
+
+def test_a_block_shuffle_keeps_neighbours_together() -> None:
+    order = epoch_order(1000, 42, 3, "block", 64).tolist()
+    steps = [b - a for a, b in pairwise(order)]
+    assert sum(step != 1 for step in steps) <= 1000 // 64
+    starts = [order[0], *(b for a, b in pairwise(order) if b - a != 1)]
+    assert all(start % 64 == 0 for start in starts)
+    assert starts != sorted(starts)
+    assert order != epoch_order(1000, 42, 4, "block", 64).tolist()
+
+
+class Sized:
+    def __init__(self, n: int, **attributes: object) -> None:
+        self._n = n
+        self.__dict__ |= attributes
+
+    def __len__(self) -> int:
+        return self._n
+
+
+def test_only_the_last_batch_is_smaller() -> None:
+    schedule = Schedule(Sized(100), RunConfig(batch_size=30), train=True)
+    assert len(schedule) == 4
+    assert [len(batch) for batch in schedule.batches(0)] == [30, 30, 30, 10]
+    assert torch.equal(torch.cat(schedule.batches(2)), epoch_order(100, 42, 2))
+    assert len(Schedule(Sized(90), RunConfig(batch_size=30), train=True)) == 3
+
+
+@pytest.mark.parametrize("shuffle", ["full", "block", "none"])
+def test_a_test_set_comes_as_it_is_stored(shuffle: str) -> None:
+    schedule = Schedule(Sized(100), RunConfig(batch_size=30, shuffle=shuffle), train=False)
+    assert torch.cat(schedule.batches(1)).tolist() == list(range(100))
+
+
+@pytest.mark.parametrize(("storage", "block"), [(Sized(1000), BLOCK), (Sized(1000, block=50), 50)])
+def test_blocks_are_the_chunks_of_the_storage(storage: Sized, block: int) -> None:
+    schedule = Schedule(storage, RunConfig(batch_size=10, shuffle="block"), train=True)
+    assert torch.equal(torch.cat(schedule.batches(0)), epoch_order(1000, 42, 0, "block", block))
+
+
+def test_indices_lie_where_the_storage_does() -> None:
+    """A resident storage cannot be asked with indices on the host."""
+    schedule = Schedule(Sized(100, device=torch.device("meta")), RunConfig(batch_size=30), train=True)
+    assert {batch.device.type for batch in schedule.batches(0)} == {"meta"}

@@ -1,0 +1,158 @@
+"""Each location: where the files are, what was copied, and nothing left behind."""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine_fixtures import wait_until
+from vitprof.config import RunConfig
+from vitprof.engine.locations import Located, open_location
+from vitprof.engine.locations.throttle import TokenBucket
+from vitprof.engine.storage import Place
+from vitprof.errors import DataError, JobStopped
+from vitprof.telemetry.tmpfs import find_tmpfs
+
+FAST: dict[str, Any] = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0}
+
+
+def never() -> bool:
+    return False
+
+
+def nobody(fraction: float, message: str) -> None:
+    """Progress nobody asked for."""
+
+
+at = partial(open_location, progress=nobody, stop=never)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    top = tmp_path / "prepared" / "memmap"
+    top.mkdir(parents=True)
+    (top / "train.npy").write_bytes(b"x" * 10_000)
+    return top
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(vitprof_home: Path) -> Any:
+    ram = find_tmpfs()
+    yield
+    assert not (vitprof_home / "locations").exists()
+    if ram is not None:
+        mine = f".{os.getpid()}."
+        left = ram.path / f"vitprof-{os.getuid()}"
+        assert not [p for p in (left.iterdir() if left.exists() else []) if mine in p.name]
+
+
+def read(place: Place) -> bytes:
+    place.reading(10_000, 1)
+    return (place.root / "train.npy").read_bytes()
+
+
+def test_disk(directory: Path) -> None:
+    with at(RunConfig(location="disk"), directory) as located:
+        assert located == Located(Place(directory), "")
+        assert (located.stage_s, located.stage_bytes) == (0, 0)
+        assert located.open(read) == b"x" * 10_000
+
+
+@pytest.mark.skipif(find_tmpfs() is None, reason="there is no tmpfs here that can be written to")
+def test_ram_disk(directory: Path) -> None:
+    ram = find_tmpfs()
+    assert ram is not None
+    with at(RunConfig(location="ram-disk"), directory) as located:
+        assert located.place.root.is_relative_to(ram.path)
+        assert located.place.throttle is None
+        assert located.open(read) == b"x" * 10_000
+        assert str(ram.path) in located.note
+        assert located.stage_bytes == 10_000
+        assert located.stage_s > 0
+        assert os.stat(located.place.root.parent).st_mode & 0o077 == 0  # others are not to read it
+    assert not located.place.root.exists()
+
+
+def test_ram_disk_that_is_too_small(directory: Path) -> None:
+    with (directory / "sparse").open("wb") as file:
+        file.truncate(2**43)
+    with pytest.raises(DataError, match="RAM disk"), at(RunConfig(location="ram-disk"), directory):
+        pass
+
+
+def test_slow_drive(directory: Path) -> None:
+    with at(RunConfig(location="slow-drive", **FAST), directory) as located:
+        assert located.place.root == directory
+        bucket = located.place.throttle
+        assert isinstance(bucket, TokenBucket)
+        assert (bucket.drive.mb_s, bucket.drive.latency_ms) == (1000, 0)
+        assert located.open(read) == b"x" * 10_000
+        assert located.note.startswith("throttled to 1,000 MB/s")
+        assert located.stage_s == 0
+    bucket.wait(10**15, 1)  # let go of with the location
+
+
+def test_staged(directory: Path) -> None:
+    told: list[str] = []
+    config = RunConfig(location="staged", stage_overlap=False, **FAST)
+    with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
+        assert located.place.root != directory
+        assert located.place.throttle is None
+        assert located.open(read) == b"x" * 10_000
+        assert (located.stage_bytes, located.copying) == (10_000, None)
+        assert located.stage_s > 0
+        assert "throttled" in located.note
+    assert told
+
+
+def test_staged_while_training(directory: Path) -> None:
+    with at(RunConfig(location="staged", stage_overlap=True, **FAST), directory) as located:
+        copying = located.copying
+        assert copying is not None
+        assert located.place.root == directory
+        wait_until(lambda: copying.complete, "the copy")
+        assert located.stage_bytes == 10_000
+        assert located.stage_s > 0
+        storage = located.open(partial(Size, "train.npy"))
+        assert storage.size() == 10_000
+        assert storage._local is not None
+
+
+class Size:
+    def __init__(self, name: str, place: Place) -> None:
+        self._path = place.root / name
+
+    def size(self) -> int:
+        return self._path.stat().st_size
+
+
+def test_training_that_is_over_before_the_copy(directory: Path) -> None:
+    with at(RunConfig(location="staged", stage_overlap=True, slow_latency_ms=1e9), directory) as located:
+        assert located.open(partial(Size, "train.npy")).size() == 10_000
+    assert math.isnan(located.stage_s)
+    assert located.stage_bytes == 0
+
+
+def test_a_stop_while_staging(directory: Path) -> None:
+    config = RunConfig(location="staged", slow_latency_ms=1e9)
+    with pytest.raises(JobStopped), open_location(config, directory, progress=nobody, stop=lambda: True):
+        pass
+
+
+@pytest.mark.parametrize("location", ["disk", "ram-disk", "slow-drive", "staged"])
+def test_an_error_of_the_job_goes_through(directory: Path, location: str) -> None:
+    if location == "ram-disk" and find_tmpfs() is None:
+        pytest.skip("there is no tmpfs here that can be written to")
+
+    def job() -> None:
+        with at(RunConfig(location=location, **FAST), directory):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        job()
+    assert (directory / "train.npy").exists()

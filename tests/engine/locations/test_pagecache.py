@@ -1,0 +1,130 @@
+"""The page cache of real files on a real file system."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vitprof.engine.locations import pagecache
+from vitprof.engine.locations.pagecache import LEFT, cached_fraction, drop, settle, warm
+from vitprof.errors import DataError, JobStopped
+from vitprof.telemetry.tmpfs import find_tmpfs, is_in_ram
+
+MIB = 2**20
+
+
+def never() -> bool:
+    return False
+
+
+def nobody(fraction: float, message: str) -> None:
+    """Progress nobody asked for."""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two large files, small ones and an empty one, on a disk."""
+    if is_in_ram(tmp_path) or pagecache._mincore() is None or not hasattr(os, "posix_fadvise"):
+        pytest.skip(f"{tmp_path} is in RAM, or this system does not tell what is cached")
+    top = tmp_path / "files"
+    (top / "small").mkdir(parents=True)
+    for name in ("one", "other"):
+        (top / name).write_bytes(secrets.token_bytes(4 * MIB))
+    for i in range(20):
+        (top / "small" / f"{i}.jpg").write_bytes(secrets.token_bytes(5000))
+    (top / "empty").touch()
+    return top
+
+
+def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
+    told: list[tuple[float, str]] = []
+    assert settle(directory, "as-is", nobody, never) > 0.9  # just written
+    assert settle(directory, "cold", lambda *p: told.append(p), never) <= LEFT
+    assert settle(directory, "as-is", nobody, never) <= LEFT
+    assert settle(directory, "warm", lambda *p: told.append(p), never) > 0.99
+    assert {message.split()[0] for _, message in told} == {"dropping", "reading"}
+    assert told[-1][0] == 1
+    assert all(0 <= fraction <= 1 for fraction, _ in told)
+
+
+def test_a_part_is_told_as_a_part(directory: Path) -> None:
+    files = [directory / "one", directory / "other"]
+    drop(files)
+    warm(files[:1])
+    assert cached_fraction(files) == pytest.approx(0.5, abs=0.02)
+    assert cached_fraction(files[:1]) > 0.99
+
+
+def test_of_many_files_some_are_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagecache, "MOST_FILES", 5)
+    small = sorted((directory / "small").iterdir())
+    drop(small)
+    warm(small[:10])
+    assert 0.3 < cached_fraction(small) < 0.7
+
+
+def test_mapped_pages_stay_and_that_is_said(directory: Path) -> None:
+    with (directory / "one").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert len(set(mapped[:: mmap.PAGESIZE])) > 1  # touched
+        with pytest.raises(DataError, match="stay in the page cache; end the process that has these files mapped"):
+            drop([directory / "one"])
+    assert drop([directory / "one"]) <= LEFT
+
+
+@pytest.fixture
+def in_ram() -> Iterator[Path]:
+    found = find_tmpfs()
+    if found is None:
+        pytest.skip("there is no tmpfs here that can be written to")
+    path = found.path / f"vitprof-test-{secrets.token_hex(4)}"
+    path.write_bytes(b"x" * 10_000)
+    yield path
+    path.unlink()
+
+
+def test_a_ram_disk_cannot_be_dropped(in_ram: Path) -> None:
+    with pytest.raises(DataError, match="on a RAM disk") as caught:
+        drop([in_ram])
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_to_tell(tmp_path: Path) -> None:
+    assert math.isnan(cached_fraction([]))
+    (tmp_path / "empty").touch()
+    assert math.isnan(settle(tmp_path, "as-is", nobody, never))
+    with pytest.raises(ValueError, match="lukewarm"):
+        settle(tmp_path, "lukewarm", nobody, never)
+
+
+def test_files_of_others_are_not_told(read_only_dir: Path) -> None:
+    """Acting as nobody, what another user owns looks cached to mincore whether it is or not."""
+    theirs = Path("/etc/passwd")
+    if os.access(theirs, os.W_OK, effective_ids=True) or theirs.stat().st_uid == os.geteuid():
+        pytest.skip("every file can be written to here")
+    assert math.isnan(cached_fraction([theirs]))
+
+
+def test_a_system_that_cannot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fadvise")
+    with pytest.raises(DataError, match="cannot be dropped on"):
+        settle(directory, "cold", nobody, never)
+    monkeypatch.setattr(pagecache, "_mincore", lambda: None)
+    assert math.isnan(settle(directory, "warm", nobody, never))
+
+
+@pytest.mark.parametrize("wanted", ["cold", "warm"])
+def test_a_stop(directory: Path, wanted: str) -> None:
+    with pytest.raises(JobStopped):
+        settle(directory, wanted, nobody, lambda: True)
+
+
+def test_a_missing_file_is_named(directory: Path) -> None:
+    for act in (cached_fraction, drop, warm):
+        with pytest.raises(DataError, match="nowhere cannot be read"):
+            act([directory / "nowhere"])

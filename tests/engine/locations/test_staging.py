@@ -1,0 +1,197 @@
+"""Copying a tree: everything, or an error and nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vitprof.engine.locations.staging import BLOCK, copy_tree, tree_bytes, walk
+from vitprof.engine.locations.throttle import SlowDrive, TokenBucket
+from vitprof.errors import DataError, JobStopped
+
+Told = list[tuple[float, str]]
+
+
+def never() -> bool:
+    return False
+
+
+def nobody(fraction: float, message: str) -> None:
+    """Progress nobody asked for."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tree with small, empty and large files, a link and a nested folder."""
+    top = tmp_path / "source"
+    (top / "train" / "007").mkdir(parents=True)
+    for i in range(30):
+        (top / "train" / "007" / f"{i:03d}.jpg").write_bytes(os.urandom(1000 + i))
+    (top / "empty").touch()
+    (top / "big.npy").write_bytes(os.urandom(3 * BLOCK + 17))
+    (top / "exact").write_bytes(os.urandom(BLOCK))
+    (top / "link").symlink_to(top / "exact")
+    return top
+
+
+def contents(top: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
+
+
+def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
+    told: Told = []
+    target = tmp_path / "deep" / "target"
+    ticks = iter(range(1000))
+    copied = copy_tree(
+        source, target, throttle=None, progress=lambda *p: told.append(p), stop=never, clock=lambda: float(next(ticks))
+    )
+    assert contents(target) == contents(source)
+    assert (copied.n_files, copied.n_bytes) == (34, tree_bytes(source))
+    assert copied.seconds > 0
+    fractions = [fraction for fraction, _ in told]
+    assert fractions == sorted(fractions)
+    assert told[-1][0] == 1
+    assert "MB" in told[-1][1]
+    assert told[-2][1].startswith("copied 5.")  # of 5.24 MB, and how fast
+    assert told[-2][1].endswith("MB/s")
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    assert copy_tree(tmp_path / "source", tmp_path / "t", throttle=None, progress=nobody, stop=never).n_bytes == 0
+    assert (tmp_path / "t").is_dir()
+
+
+class Time:
+    """A clock for many threads, moved by the latest of their sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.now += seconds
+
+
+@pytest.mark.parametrize(("serial", "at_least"), [(True, 34 * 0.1), (False, 0.0)])
+def test_a_slow_drive_is_asked_for_each_file_and_byte(
+    source: Path, tmp_path: Path, serial: bool, at_least: float
+) -> None:
+    time = Time()
+    drive = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 100.0, serial), clock=time, sleep=time.sleep)
+    copied = copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=never, clock=time)
+    assert contents(tmp_path / "t") == contents(source)
+    assert copied.seconds >= at_least + 0.99 * copied.n_bytes / 1e6  # not real time: nothing slept
+
+
+def test_latencies_are_waited_for_by_many_threads(source: Path, tmp_path: Path) -> None:
+    """At 34 files of 0.1 s each, one reader would take 3.4 s of the drive's time beside what the bytes take."""
+    barrier = threading.Barrier(8)  # breaks unless eight readers wait at once
+
+    class Meeting(TokenBucket):
+        def wait(self, n_bytes: int, n_files: int, stop: object = None) -> None:
+            if n_files and not met.is_set():
+                barrier.wait(20)
+                met.set()
+
+    met = threading.Event()
+    drive = Meeting(tmp_path / "drive", SlowDrive(30.0, 207.0, serial=False))
+    copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=never)
+    assert met.is_set()
+    assert contents(tmp_path / "t") == contents(source)
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_a_stop_ends_a_wait_and_leaves_nothing(source: Path, tmp_path: Path, serial: bool) -> None:
+    drive = TokenBucket(tmp_path / "drive", SlowDrive(1e-6, 1e9, serial))
+    with pytest.raises(JobStopped, match="stopped while data were being copied"):
+        copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=lambda: True)
+    assert not (tmp_path / "t").exists()
+
+
+def test_an_error_of_progress_ends_it_too(source: Path, tmp_path: Path) -> None:
+    def fail(fraction: float, message: str) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        copy_tree(source, tmp_path / "t", throttle=None, progress=fail, stop=never)
+    assert not (tmp_path / "t").exists()
+
+
+def check_fails(source: Path, tmp_path: Path, names: str) -> str:
+    with pytest.raises(DataError, match=names) as caught:
+        copy_tree(source, tmp_path / "t", throttle=None, progress=nobody, stop=never)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "t").exists()
+    return str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(source: Path, tmp_path: Path) -> None:
+    (source / "train" / "gone.jpg").symlink_to("/nowhere")
+    check_fails(source, tmp_path, "train/gone.jpg cannot be read")
+
+
+def test_a_pipe_is_no_file_and_no_reason_to_hang(source: Path, tmp_path: Path) -> None:
+    os.mkfifo(source / "pipe")
+    check_fails(source, tmp_path, "pipe is neither")
+
+
+def test_a_missing_source(tmp_path: Path) -> None:
+    check_fails(tmp_path / "nowhere", tmp_path, "nowhere cannot be read")
+
+
+def test_permission_is_asked_for(read_only_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=str(read_only_dir)):
+        copy_tree(read_only_dir, read_only_dir / "t", throttle=None, progress=nobody, stop=never)
+
+
+def test_no_room_is_seen_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+    free = os.statvfs(tmp_path)
+    with (source / "sparse").open("wb") as file:
+        file.truncate(2 * free.f_bavail * free.f_frsize + 2**30)
+    message = check_fails(source, tmp_path, "no room for a copy")
+    assert "needs" in message
+
+
+@pytest.fixture
+def small_files_only() -> Iterator[None]:
+    """This process cannot write files above 1 MiB: the system's own error in the middle of one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (BLOCK, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_written_is_named(source: Path, tmp_path: Path, small_files_only: None) -> None:
+    check_fails(source, tmp_path, r"cannot write .*big\.npy")
+
+
+def test_a_full_disk_is_called_so(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)  # a real one takes a file system of its own, which takes root
+    check_fails(source, tmp_path, "disk full while copying to")
+
+
+def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "mine").touch()
+    with pytest.raises(DataError, match="/t"):
+        copy_tree(source, tmp_path / "t", throttle=None, progress=nobody, stop=never)
+    assert (tmp_path / "t" / "mine").exists()
+
+
+def test_links_in_a_circle_end(source: Path) -> None:
+    before = list(walk(source))
+    (source / "train" / "up").symlink_to(source)
+    assert list(walk(source)) == before

@@ -1,0 +1,168 @@
+"""The throttled drive: rates in a time of its own, and one state for all processes."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from vitprof.config import RunConfig
+from vitprof.engine.locations.throttle import BURST_S, PRESETS, SlowDrive, TokenBucket, describe, slow_drive
+from vitprof.errors import DataError
+
+NETWORK = SlowDrive(10.0, 100.0, serial=False)
+DISK = SlowDrive(10.0, 100.0, serial=True)
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def bucket(tmp_path: Path, drive: SlowDrive, time: Time) -> TokenBucket:
+    return TokenBucket(tmp_path / "drive", drive, clock=time, sleep=time.sleep)
+
+
+@pytest.mark.parametrize("drive", [NETWORK, DISK])
+def test_one_reader_gets_the_bandwidth(tmp_path: Path, drive: SlowDrive) -> None:
+    time = Time()
+    slow = bucket(tmp_path, drive, time)
+    for _ in range(100):
+        slow.wait(1_000_000, 0)
+    assert time.now - 1000 == pytest.approx(10.0, abs=2 * BURST_S)
+
+
+@pytest.mark.parametrize("drive", [NETWORK, DISK])
+def test_one_reader_waits_for_each_file(tmp_path: Path, drive: SlowDrive) -> None:
+    time = Time()
+    slow = bucket(tmp_path, drive, time)
+    for _ in range(20):
+        slow.wait(100_000, 1)
+    slow.wait(500_000, 5)  # a batch of five, opened one after another
+    assert time.now - 1000 == pytest.approx(25 * 0.11, abs=25 * BURST_S)
+
+
+def test_a_pause_of_the_reader_saves_nothing_up(tmp_path: Path) -> None:
+    time = Time()
+    slow = bucket(tmp_path, DISK, time)
+    slow.wait(0, 1)
+    time.now += 50
+    before = time.now
+    slow.wait(1_000_000, 1)
+    assert time.now - before == pytest.approx(0.2, abs=2 * BURST_S)
+
+
+def test_latencies_overlap_on_a_network_and_not_on_a_disk(tmp_path: Path) -> None:
+    time = Time()
+    network = TokenBucket(tmp_path / "network", NETWORK, clock=time)
+    due = [network._reserve(100_000, 1) - time.now for _ in range(20)]
+    assert due[:10] == pytest.approx([0.11] * 10)  # ten readers at once wait no longer than one
+    assert due[19] == pytest.approx(0.2, abs=2 * BURST_S)  # then the line is full: 20 * 10 ms
+    disk = TokenBucket(tmp_path / "disk", DISK, clock=time)
+    due = [disk._reserve(100_000, 1) - time.now for _ in range(3)]
+    assert due == pytest.approx([0.11, 0.22, 0.33], abs=2 * BURST_S)
+
+
+SCRIPT = """
+import multiprocessing, sys, threading
+from pathlib import Path
+from vitprof.engine.locations.throttle import SlowDrive, TokenBucket
+
+def clock():
+    return 0.0
+
+def reserve(bucket):
+    for _ in range(50):
+        bucket._reserve(1_000_000, 0)
+
+def work(bucket):
+    threads = [threading.Thread(target=reserve, args=(bucket,)) for _ in range(2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+
+if __name__ == "__main__":
+    bucket = TokenBucket(Path(sys.argv[2]), SlowDrive(1.0, 0.0, False), clock=clock)
+    bucket._reserve(1_000_000, 0)  # open here too, before a fork
+    context = multiprocessing.get_context(sys.argv[1])
+    workers = [context.Process(target=work, args=(bucket,)) for _ in range(2)]
+    for worker in workers: worker.start()
+    work(bucket)
+    for worker in workers: worker.join()
+    print(bucket._reserve(0, 0))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_processes_and_threads_share_it(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "readers.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), method, str(tmp_path / "drive")]
+    root = str(ROOT)
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": root})
+    assert float(ended.stdout) == 301  # 1 + 3 processes * 2 threads * 50, none lost
+
+
+def test_it_can_be_pickled(tmp_path: Path) -> None:
+    slow = TokenBucket(tmp_path / "drive", NETWORK)
+    slow.wait(10, 0)
+    again = pickle.loads(pickle.dumps(slow))
+    assert (again.path, again.drive) == (slow.path, slow.drive)
+    slow.close()
+    again.wait(10**12, 100)  # closed for all
+
+
+def test_closing_lets_go_whoever_waits(tmp_path: Path) -> None:
+    slow = TokenBucket(tmp_path / "drive", NETWORK)
+    waiting = [threading.Thread(target=slow.wait, args=(10**12, 1), daemon=True) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    slow.close()
+    for thread in waiting:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in waiting)
+
+
+def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
+    time = Time()
+    slow = bucket(tmp_path, NETWORK, time)
+    slow.wait(10**12, 1, lambda: time.now > 1005)
+    assert time.now == pytest.approx(1005, abs=0.2)
+    (tmp_path / "drive").unlink()
+    again = pickle.loads(pickle.dumps(TokenBucket(tmp_path / "other", NETWORK)))
+    (tmp_path / "other").unlink()
+    again.wait(10**12, 1)
+
+
+def test_presets_say_what_the_reference_says() -> None:
+    network = PRESETS["network-drive"]
+    epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
+    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # REFERENCE.md section 5
+    assert PRESETS["mechanical-disk"].serial
+    assert not network.serial
+
+
+def test_settings_replace_the_presets() -> None:
+    assert slow_drive(RunConfig(location="slow-drive")) == PRESETS["network-drive"]
+    config = RunConfig(slow_drive="mechanical-disk", slow_mb_s=5, slow_latency_ms=0)
+    assert slow_drive(config) == SlowDrive(5, 0, serial=True)
+    assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
+    assert "one after another" in describe(PRESETS["mechanical-disk"])
+
+
+def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere/drive") as caught:
+        TokenBucket(tmp_path / "nowhere" / "drive", NETWORK)
+    assert "\n" not in str(caught.value)

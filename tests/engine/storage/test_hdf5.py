@@ -1,0 +1,492 @@
+"""HDF5: images in one piece, in chunks, and JPEG bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, read_all  # noqa: F401
+from tests.engine.storage.writer_helpers import (
+    COUNTS,
+    INFO,
+    Counting,
+    assert_closes,
+    assert_goes_on_after_a_full_disk,
+    assert_safe_with_threads,
+    assert_safe_with_workers,
+    assert_same,
+    chunk_of,
+    die,
+    encoded_of,
+    expected,
+    facts_of,
+    killed,
+    one_line,
+    open_both,
+    open_files,
+    pixels_of,
+    read_one,
+    small_disk,  # noqa: F401
+    write_both,
+    write_split,
+)
+from tests.engine_fixtures import SMALL, small_home  # noqa: F401
+from vitprof import home
+from vitprof.engine.data.source import open_source
+from vitprof.engine.storage import Place, hdf5, hdf5_encoded, hdf5_file
+from vitprof.engine.storage.format import Format
+from vitprof.errors import DataError, SampleError
+
+FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
+    "contiguous": (hdf5.CONTIGUOUS_FORMAT, hdf5.ContiguousStorage),
+    "chunked": (hdf5.CHUNKED_FORMAT, hdf5.ChunkedStorage),
+    "encoded": (hdf5.ENCODED_FORMAT, hdf5.EncodedStorage),
+}
+PIXELS = ["contiguous", "chunked"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each format, written once; not to be changed."""
+    top = tmp_path_factory.mktemp("hdf5")
+    return {name: write_both(top / name, form) for name, (form, _) in FORMATS.items()}
+
+
+@pytest.fixture
+def own(written: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of one of them, to be damaged."""
+    return lambda name: Path(shutil.copytree(written[name], tmp_path / name))
+
+
+def assert_whole(name: str, directory: Path) -> None:
+    for storage, split in open_both(FORMATS[name][1], directory):
+        assert torch.equal(storage.labels, torch.from_numpy(facts_of(split).labels))
+        if name == "encoded":
+            assert [storage.read_encoded(i) for i in range(len(storage))] == encoded_of(split)
+        else:
+            images = storage.read(torch.arange(len(storage)))
+            assert np.array_equal(images.numpy(), pixels_of(split))
+        storage.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
+    assert_whole(name, written[name])
+    assert sorted(path.name for path in written[name].iterdir()) == ["data.h5", "labels.npz"]
+
+
+@pytest.mark.parametrize("name", PIXELS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(indices=st.lists(st.integers(0, 599), max_size=70))
+def test_any_order_and_repeats(name: str, written: dict[str, Path], indices: list[int]) -> None:
+    storage = FORMATS[name][1](INFO, Place(written[name]), True)
+    images = storage.read(torch.tensor(indices, dtype=torch.int64))
+    assert images.dtype == torch.uint8
+    assert images.shape == (len(indices), 28, 28, 1)
+    assert np.array_equal(images.numpy(), pixels_of("train")[indices])
+    storage.close()
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_shuffled_blocks_into_a_given_batch(name: str, written: dict[str, Path]) -> None:
+    storage = FORMATS[name][1](INFO, Place(written[name]), True)
+    block = getattr(storage, "block", 100)
+    blocks = [torch.arange(start, min(start + block, 600)) for start in range(0, 600, block)]
+    order = torch.cat(blocks[::-1])
+    batch = torch.zeros((250, 28, 28, 1), dtype=torch.uint8)
+    for indices in order.split(250):
+        out = batch[: len(indices)]
+        assert storage.read(indices, out) is out
+        assert np.array_equal(out.numpy(), pixels_of("train")[indices.numpy()])
+    storage.close()
+
+
+def test_the_file_is_the_one_that_the_article_describes(written: dict[str, Path]) -> None:
+    for name in PIXELS:
+        with h5py.File(written[name] / "data.h5", "r") as file:
+            assert sorted(file) == ["X_test", "X_train", "Y_test", "Y_train"]
+            for split, n in COUNTS.items():
+                images, labels = file[f"X_{split}"], file[f"Y_{split}"]
+                assert (images.shape, images.dtype) == ((n, 28, 28, 1), np.uint8)
+                assert (labels.shape, labels.dtype) == ((n,), np.int64)
+                assert images.chunks == (None if name == "contiguous" else (min(n, 256), 28, 28, 1))
+                assert np.array_equal(images[:], pixels_of(split))
+                assert np.array_equal(labels[:], facts_of(split).labels)
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(784, 256), (4096, 256), (150_528, 4), (1 << 20, 1), (1 << 30, 1)])
+def test_rows_of_a_chunk(row_bytes: int, rows: int) -> None:
+    assert hdf5.chunk_rows(row_bytes) == rows
+
+
+def test_a_storage_knows_its_blocks(written: dict[str, Path]) -> None:
+    assert [storage.block for storage, _ in open_both(hdf5.ChunkedStorage, written["chunked"])] == [256, 100]
+
+
+def test_what_is_read_is_told_to_the_drive(written: dict[str, Path]) -> None:
+    for name in PIXELS:
+        throttle = Counting()
+        storage = FORMATS[name][1](INFO, Place(written[name], throttle), True)
+        storage.read(torch.tensor([5, 3, 5]))
+        assert throttle.told == [(3 * 784, 0)]
+        storage.close()
+    throttle = Counting()
+    storage = hdf5.EncodedStorage(INFO, Place(written["encoded"], throttle), True)
+    storage.read_encoded(17)
+    assert throttle.told == [(len(encoded_of("train")[17]), 0)]
+    storage.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_forked_workers(name: str, written: dict[str, Path]) -> None:
+    assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
+
+
+def test_a_spawned_worker(written: dict[str, Path]) -> None:
+    opened = [pair for name in FORMATS for pair in open_both(FORMATS[name][1], written[name])]
+    assert_safe_with_workers(opened, "spawn", workers=1)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_threads(name: str, written: dict[str, Path]) -> None:
+    assert_safe_with_threads(FORMATS[name][1], written[name])
+
+
+@pytest.mark.parametrize("name", ["chunked", "encoded"])
+def test_two_threads_that_open_the_file_at_the_same_moment(
+    name: str, written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, function = (hdf5, "open_file") if name == "chunked" else (os, "open")
+    plain, both = getattr(module, function), threading.Barrier(2, timeout=60)
+
+    def together(path: Any, *rest: Any, **options: Any) -> Any:
+        if str(path).endswith("data.h5"):
+            both.wait()
+        return plain(path, *rest, **options)
+
+    storage = FORMATS[name][1](INFO, Place(written[name]), True)
+    monkeypatch.setattr(module, function, together)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda i: read_one(storage, i), [10, 20]))
+    assert_same(found, [expected(storage, "train")[i] for i in (10, 20)])
+    storage.close()
+    assert open_files(written[name]) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nothing_stays_open(name: str, written: dict[str, Path]) -> None:
+    assert_closes(FORMATS[name][1], written[name])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path]) -> None:
+    opened = open_both(FORMATS[name][1], written[name])
+    for storage, _ in opened:
+        read_one(storage, 0)
+
+    def work() -> None:
+        for storage, _ in opened:
+            read_one(storage, 1)
+            if name == "chunked":
+                assert [*storage._handles] == [os.getpid()]
+            storage.close()
+        assert open_files(written[name]) == []
+        die()
+
+    killed(work)
+    for storage, split in opened:
+        assert_same([read_one(storage, 2)], expected(storage, split)[2:3])
+        storage.close()
+
+
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize(("name", "cls"), [("hdf5", hdf5.ContiguousStorage), ("hdf5-chunked", hdf5.ChunkedStorage)])
+def test_made_of_digits(name: str, cls: Callable[..., Any]) -> None:
+    for train in (True, False):
+        storage = cls(SMALL, place(name), train)
+        assert np.array_equal(read_all(storage), images_of(train=train))
+        storage.close()
+
+
+@pytest.mark.usefixtures("few_photos")
+def test_made_of_photos() -> None:
+    root = home.data_dir() / PHOTOS.directory
+    for train in (True, False):
+        storage = hdf5.EncodedStorage(PHOTOS, place("hdf5-encoded", PHOTOS), train)
+        source = open_source(PHOTOS, root, train=train)
+        assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(source.ids))
+        assert storage.labels.tolist() == source.labels.tolist()
+        storage.close()
+
+
+# Writing
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_going_on_after_an_interruption(name: str, tmp_path: Path) -> None:
+    form = FORMATS[name][0]
+    write_split(tmp_path, form, "train", 0, 300)
+    write_split(tmp_path, form, "train", 200)  # some samples come twice
+    write_split(tmp_path, form, "test", 0, 50)
+    write_split(tmp_path, form, "test", 50)
+    assert_whole_with_labels(name, tmp_path)
+    assert open_files(tmp_path) == []
+
+
+def assert_whole_with_labels(name: str, directory: Path) -> None:
+    assert sorted(path.name for path in directory.iterdir()) == ["data.h5"]
+    assert_whole(name, directory)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_killed_while_samples_are_written(name: str, tmp_path: Path) -> None:
+    form = FORMATS[name][0]
+
+    def work() -> None:
+        write_split(tmp_path, form, "train", 0, 256)
+        writer = form.open_writer(tmp_path, facts_of("train"))
+        writer.add(256, chunk_of(form, "train", 256, 400))
+        die()
+
+    killed(work)
+    write_split(tmp_path, form, "train", 256)
+    write_split(tmp_path, form, "test")
+    assert_whole_with_labels(name, tmp_path)
+
+
+@pytest.mark.parametrize("moment", ["before", "half", "flushed", "all"])
+@pytest.mark.parametrize("name", PIXELS)
+def test_killed_while_the_second_split_is_added_to_the_file(name: str, moment: str, tmp_path: Path) -> None:
+    form = FORMATS[name][0]
+    create = hdf5_file._create
+
+    def half(file: Any, images: Any, small: Any) -> None:
+        if moment == "before":
+            die()
+        create(file, images, {})
+        if moment == "flushed":
+            file.flush()
+        die()
+
+    def work() -> None:
+        if moment == "all":  # everything is written, and the undo file is still there
+            Path.unlink = die  # type: ignore[method-assign, assignment]
+        else:
+            hdf5_file._create = half
+        form.open_writer(tmp_path, facts_of("test"))
+
+    write_split(tmp_path, form, "train")
+    killed(work)
+    assert (tmp_path / "data.h5.undo.npz").exists()
+    write_split(tmp_path, form, "test")
+    assert_whole_with_labels(name, tmp_path)
+
+
+def test_killed_while_the_file_is_made(tmp_path: Path) -> None:
+    def work() -> None:
+        hdf5_file._create = die
+        hdf5.CONTIGUOUS_FORMAT.open_writer(tmp_path, facts_of("train"))
+
+    killed(work)
+    assert not (tmp_path / "data.h5").exists()
+    write_split(tmp_path, hdf5.CONTIGUOUS_FORMAT, "train")
+    write_split(tmp_path, hdf5.CONTIGUOUS_FORMAT, "test")
+    assert_whole_with_labels("contiguous", tmp_path)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_structure_that_was_written_in_part_is_taken_back(name: str, tmp_path: Path, written: dict[str, Path]) -> None:
+    form = FORMATS[name][0]
+    write_split(tmp_path, form, "train")
+    path, undo = tmp_path / "data.h5", tmp_path / "data.h5.undo.npz"
+    hdf5_file._save(path, undo)
+    with h5py.File(path) as file:
+        first = hdf5_file.extents_of(file["X_train"]).offsets[0]
+    with path.open("r+b") as raw:
+        raw.write(bytes(first))
+        raw.seek(0, 2)
+        raw.write(b"?" * 5000)
+    write_split(tmp_path, form, "test")
+    assert path.stat().st_size == (written[name] / "data.h5").stat().st_size
+    assert_whole_with_labels(name, tmp_path)
+
+
+def test_killed_while_collected_bytes_are_brought_in(tmp_path: Path) -> None:
+    form = hdf5.ENCODED_FORMAT
+    write_at = hdf5_encoded.write_at
+
+    def half(file: int, data: memoryview, position: int) -> None:
+        write_at(file, data[: len(data) // 2], position)
+        die()
+
+    def work() -> None:
+        hdf5_encoded.write_at = half
+        hdf5_encoded.finish(tmp_path, facts_of("train"))
+
+    write_split(tmp_path, form, "test")
+    write_split(tmp_path, form, "train", 0, 599)
+    writer = form.open_writer(tmp_path, facts_of("train"))
+    writer.add(599, chunk_of(form, "train", 599, 600))
+    writer.close()
+    killed(work)
+    assert (tmp_path / "train.bytes").exists()
+    for _ in range(2):
+        hdf5_encoded.finish(tmp_path, facts_of("train"))
+        assert_whole_with_labels("encoded", tmp_path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_beginnings_that_are_gone_are_not_gone_on_from(name: str, tmp_path: Path) -> None:
+    form = FORMATS[name][0]
+    writer = form.open_writer(tmp_path, facts_of("train"))
+    with pytest.raises(DataError, match=f"128 samples; delete {tmp_path}"):
+        writer.add(128, chunk_of(form, "train", 128, 256))
+    writer.close()
+
+
+def test_finishing_with_too_few_samples(tmp_path: Path) -> None:
+    write_split(tmp_path, hdf5.ENCODED_FORMAT, "train", 0, 128)
+    with pytest.raises(DataError, match="less than 600 samples"):
+        hdf5_encoded.finish(tmp_path, facts_of("train"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
+    directory = assert_goes_on_after_a_full_disk(FORMATS[name][0], request.getfixturevalue("small_disk"))
+    assert_whole(name, directory)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_cut_in_half(name: str, own: Callable[[str], Path]) -> None:
+    directory = own(name)
+    path = directory / "data.h5"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    one_line(FORMATS[name][1], directory, str(path), "truncated")
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5" * 1000, b"\x89HDF\r\n\x1a\n" + bytes(4000)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_not_hdf5(name: str, content: bytes, own: Callable[[str], Path]) -> None:
+    directory = own(name)
+    (directory / "data.h5").write_bytes(content)
+    one_line(FORMATS[name][1], directory, str(directory / "data.h5"), "cannot be read")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_missing(name: str, own: Callable[[str], Path], tmp_path: Path) -> None:
+    directory = own(name)
+    (directory / "data.h5").unlink()
+    one_line(FORMATS[name][1], directory, str(directory / "data.h5"), "missing")
+    one_line(FORMATS[name][1], tmp_path / "nowhere", "nowhere/data.h5", "missing")
+
+
+X, Y = pixels_of("train"), facts_of("train").labels
+OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    # how X_train and Y_train are made instead, and what is to be said
+    "dtype": ({"data": X.astype(np.float32)}, {"data": Y}, "X_train is float32"),
+    "rank": ({"data": X[..., 0]}, {"data": Y}, "X_train is uint8 (600, 28, 28), not uint8 (600, 28, 28, 1)"),
+    "shape": ({"data": X[:, :14]}, {"data": Y}, "X_train is uint8 (600, 14, 28, 1)"),
+    "fewer images": ({"data": X[:599]}, {"data": Y}, "X_train is uint8 (599, 28, 28, 1), not uint8 (600, 28, 28, 1)"),
+    "fewer labels": ({"data": X}, {"data": Y[:10]}, "X_train is uint8 (600, 28, 28, 1), not uint8 (10, 28, 28, 1)"),
+    "label dtype": ({"data": X}, {"data": Y.astype(np.float32)}, "Y_train is float32"),
+    "label rank": ({"data": X}, {"data": Y[:, None]}, "Y_train is int64 (600, 1)"),
+    "text labels": ({"data": X}, {"data": [b"one"] * 600}, "Y_train is"),
+    "no images": ({}, {"data": Y}, "no data set X_train"),
+    "no labels": ({"data": X}, {}, "no data set Y_train"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER)
+@pytest.mark.parametrize("name", PIXELS)
+def test_another_content(name: str, case: str, tmp_path: Path) -> None:
+    images, labels, words = OTHER[case]
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        chunks = {"chunks": True} if name == "chunked" else {}
+        for key, made in (("X_train", images | chunks if images else {}), ("Y_train", labels)):
+            if made:
+                file.create_dataset(key, **made)
+    one_line(FORMATS[name][1], tmp_path, str(tmp_path / "data.h5"), words)
+
+
+def test_another_layout(written: dict[str, Path], tmp_path: Path) -> None:
+    one_line(hdf5.ContiguousStorage, written["chunked"], "X_train is chunked, not contiguous")
+    one_line(hdf5.ChunkedStorage, written["contiguous"], "X_train is contiguous, not chunked")
+    one_line(hdf5.EncodedStorage, written["contiguous"], "no data set offsets_train")
+    one_line(hdf5.ContiguousStorage, written["encoded"], "X_train is uint8")
+    with h5py.File(tmp_path / "data.h5", "w") as file:  # a group, a virtual and a lazily allocated data set
+        file.create_group("X_test")
+        file["Y_train"], file["Y_test"] = Y, Y
+        layout = h5py.VirtualLayout((600, 28, 28, 1), np.uint8)
+        layout[:] = h5py.VirtualSource(written["contiguous"] / "data.h5", "X_train", (600, 28, 28, 1))
+        file.create_virtual_dataset("X_train", layout)
+    one_line(hdf5.ContiguousStorage, tmp_path, "X_train is of another layout")
+    one_line(hdf5.ContiguousStorage, tmp_path, "no data set X_test", train=False)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["Y_train"] = Y
+        file.create_dataset("X_train", (600, 28, 28, 1), np.uint8)
+    one_line(hdf5.ContiguousStorage, tmp_path, "X_train", "beyond the end of the file")
+
+
+def test_images_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(X.tobytes())
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["Y_train"] = Y
+        file.create_dataset("X_train", X.shape, np.uint8, external=[(str(tmp_path / "raw"), 0, X.size)])
+    one_line(hdf5.ContiguousStorage, tmp_path, "X_train is in another file")
+
+
+@pytest.mark.parametrize("offsets", [[5, 10], [0, 20, 10], [0, 10]])
+def test_offsets_that_cannot_be(offsets: list[int], tmp_path: Path) -> None:
+    n = len(offsets) - 1
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["X_train"], file["Y_train"], file["offsets_train"] = np.zeros(30, np.uint8), Y[:n], np.array(offsets)
+    one_line(hdf5.EncodedStorage, tmp_path, str(tmp_path / "data.h5"), "X_train" if offsets == [0, 10] else "offsets")
+
+
+def test_an_empty_sample_is_named(own: Callable[[str], Path]) -> None:
+    directory = own("encoded")
+    with h5py.File(directory / "data.h5", "r+") as file:
+        file["offsets_train"][8] = file["offsets_train"][7]
+    storage = hdf5.EncodedStorage(INFO, Place(directory), True)
+    assert storage.name_of(7) == f"{directory / 'data.h5'}: train-000007"
+    with pytest.raises(SampleError, match=r"data\.h5: train-000007 is empty; delete") as caught:
+        storage.read_encoded(7)
+    assert "\n" not in str(caught.value)
+    assert storage.read_encoded(6) == encoded_of("train")[6]
+    storage.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, own: Callable[[str], Path]) -> None:
+    directory = own(name)
+    storage = FORMATS[name][1](INFO, Place(directory), True)
+    path = directory / "data.h5"
+    with path.open("r+b") as file:
+        file.truncate(3000)
+
+    def read() -> None:
+        storage.read_encoded(599) if name == "encoded" else storage.read(torch.tensor([599]))
+
+    with pytest.raises(DataError, match=r"data\.h5 cannot be read"):
+        read()
+    storage.close()
+    path.unlink()
+    with pytest.raises(DataError, match=r"it is missing|No such file"):
+        read()
+    assert open_files(directory) == []

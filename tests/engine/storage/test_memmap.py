@@ -1,0 +1,91 @@
+"""The .npy file mapped into memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all, shared_home  # noqa: F401
+from tests.engine_fixtures import SMALL
+from vitprof.engine.storage import Place
+from vitprof.engine.storage.format import Chunk, SplitFacts
+from vitprof.engine.storage.memmap import MemmapStorage, Writer
+from vitprof.errors import DataError
+
+
+@pytest.fixture
+def root(shared_home: Path, tmp_path: Path) -> Path:  # noqa: F811
+    return copy_of("memmap", tmp_path)
+
+
+def test_the_file_is_numpys_own(root: Path) -> None:
+    assert np.array_equal(np.load(root / "train.npy"), images_of())
+
+
+def test_photos(few_photos: Path) -> None:  # noqa: F811
+    for train in (True, False):
+        storage = MemmapStorage(PHOTOS, place("memmap", PHOTOS), train)
+        assert storage.shape == (224, 224, 3)
+        assert np.array_equal(read_all(storage), images_of(PHOTOS, train=train))
+        storage.close()
+
+
+def test_chunks_in_any_order_and_twice(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (10, 4, 4, 3), np.uint8)
+    ids, labels = [str(i) for i in range(10)], np.arange(10)
+    split = SplitFacts("train", 10, (4, 4, 3), ids, labels)
+    for start, stop in ((0, 4), (8, 10), (2, 8)):
+        writer = Writer(tmp_path, split)  # opened anew on what is there
+        writer.add(start, Chunk(ids[start:stop], labels[start:stop], images[start:stop], None))
+        writer.flush()
+        writer.close()
+        writer.close()
+    assert np.array_equal(np.load(tmp_path / "train.npy"), images)
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("missing", "it is missing"),
+        ("empty", "cannot be read"),
+        ("cut", "cannot be read"),
+        ("garbage", "cannot be read|is not"),
+        ("dtype", r"holds float32 \(600, 28, 28, 1\), not uint8 \(600, 28, 28, 1\)"),
+        ("length", r"holds uint8 \(599, 28, 28, 1\), not uint8 \(600, 28, 28, 1\)"),
+        ("pickle", "cannot be read"),
+        ("archive", "is not a .npy file"),
+        ("unreadable", "cannot be read"),
+    ],
+)
+def test_damage_is_named(root: Path, damage: str, named: str) -> None:
+    path = root / "train.npy"
+    whole = path.read_bytes()
+    images = images_of()
+    path.unlink()
+    if damage in ("empty", "cut", "garbage"):
+        path.write_bytes({"empty": b"", "cut": whole[:-1], "garbage": b"x" * len(whole)}[damage])
+    elif damage == "dtype":
+        np.save(path, images.astype(np.float32))
+    elif damage == "length":
+        np.save(path, images[:-1])
+    elif damage == "pickle":
+        np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    elif damage == "archive":
+        with path.open("wb") as file:
+            np.savez(file, images=images)
+    elif damage == "unreadable":
+        path.mkdir()
+    with pytest.raises(DataError, match=rf"train\.npy.*({named}).*delete {root} and it is made again") as caught:
+        MemmapStorage(SMALL, Place(root), True)
+    assert "\n" not in str(caught.value)
+
+
+def test_removed_between_opening_and_reading(root: Path) -> None:
+    storage = MemmapStorage(SMALL, Place(root), True)
+    storage.close()
+    (root / "train.npy").unlink()
+    with pytest.raises(DataError, match="it is missing"):
+        storage.read(torch.arange(2))

@@ -1,0 +1,418 @@
+"""Making storages: once, resumable, and never used half made."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, prepare, read_all  # noqa: F401
+from tests.engine_fixtures import SMALL, small_home, ticking  # noqa: F401
+from vitprof.engine import data
+from vitprof.engine.data import digits
+from vitprof.engine.storage import format, memmap, open_storage
+from vitprof.engine.storage import prepare as making
+from vitprof.engine.storage.journal import JOURNAL
+from vitprof.engine.storage.labels import LABELS, read_ids, read_labels
+from vitprof.engine.storage.manifest import MANIFEST
+from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
+
+usual = pytest.mark.usefixtures("small_home")
+STORED = ["memmap", "raw-files", "pt", "pt-single", "files", "hdf5", "hdf5-chunked", "lmdb"]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 600 + 100 samples come in chunks of 50."""
+    monkeypatch.setattr(making, "CHUNK", 50)
+
+
+class Log:
+    """Progress, kept; `stop` turns true after some chunks."""
+
+    def __init__(self, chunks: int = 10**9) -> None:
+        self.messages: list[str] = []
+        self.fractions: list[float] = []
+        self._chunks = chunks
+
+    def __call__(self, fraction: float, message: str) -> None:
+        self.fractions.append(fraction)
+        self.messages.append(message)
+
+    def done(self) -> list[int]:
+        """Samples written, after each chunk."""
+        return [int(m[1]) for message in self.messages if (m := re.search(r"(\d+) of \d+ samples", message))]
+
+    def stop(self) -> bool:
+        return len(self.done()) >= self._chunks
+
+
+def partial_of(name: str) -> Path:
+    return Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits" / f"{name}.partial"
+
+
+@usual
+def test_made_once(small_chunks: None) -> None:
+    log, again = Log(), Log()
+    first = prepare("memmap", progress=log, clock=ticking())
+    assert log.done() == list(range(50, 701, 50))
+    assert log.fractions == sorted(log.fractions)
+    assert log.messages[-1] == "memmap is ready"
+    assert first.directory == Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits" / "memmap"
+    assert prepare("memmap", progress=again) == first
+    assert again.messages == []
+    assert sorted(os.listdir(first.directory.parent)) == ["memmap", "memmap.lock"]
+    assert sorted(os.listdir(first.directory)) == [LABELS, MANIFEST, "test.npy", "train.npy"]
+
+
+@usual
+def test_what_it_cost_is_recorded() -> None:
+    prepared = prepare("raw-files", clock=ticking(0.5))
+    files = [p for p in prepared.directory.rglob("*") if p.is_file() and p.name != MANIFEST]
+    assert prepared.size_bytes == sum(p.stat().st_blocks * 512 for p in files)
+    assert prepared.size_bytes > sum(p.stat().st_size for p in files)  # 784 bytes take a block
+    assert prepared.prepare_s > 0
+    manifest = json.loads((prepared.directory / MANIFEST).read_text())
+    assert (manifest["n_train"], manifest["n_test"], manifest["n_unreadable"]) == (600, 100, 0)
+
+
+@usual
+def test_ids_and_labels() -> None:
+    root = prepare("memmap").directory
+    assert read_ids(root, train=False) == [f"test-{i:06d}" for i in range(100)]
+    for train in (True, False):
+        labels = read_labels(root, train=train)
+        assert labels.dtype == torch.int64
+        assert np.array_equal(labels.numpy(), data.read_split(data.prepare("digits"), train)[1])
+
+
+@usual
+def test_a_data_sets_own_files_need_no_making() -> None:
+    prepared = prepare("memory")
+    assert prepared.directory == data.prepare("digits")
+    assert prepared.prepare_s == 0
+    assert prepared.size_bytes >= 700 * 784
+    assert not (Path(os.environ["VITPROF_HOME"]) / "prepared").exists()
+
+
+@usual
+@pytest.mark.parametrize("change", ["version", "maker"])
+def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = prepare("memmap").directory
+    before = (root / MANIFEST).read_text()
+    if change == "version":
+        monkeypatch.setattr(memmap, "FORMAT", dataclasses.replace(memmap.FORMAT, version=99))
+    else:
+        home = Path(os.environ["VITPROF_HOME"])
+        (home / "data").unlink()  # made once for all tests, and linked
+        monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+    log = Log()
+    prepare("memmap", progress=log)
+    assert log.done()
+    assert json.loads((root / MANIFEST).read_text())["made_of"] != json.loads(before)["made_of"]
+    assert sorted(os.listdir(root.parent)) == ["memmap", "memmap.lock"]
+
+
+@usual
+@pytest.mark.parametrize("chunks", [0, 3, 12, 13])
+def test_a_stop_loses_nothing(chunks: int, small_chunks: None) -> None:
+    log, second = Log(chunks), Log()
+    with pytest.raises(JobStopped, match=r"memmap; the next try goes on"):
+        prepare("memmap", progress=log, stop=log.stop, clock=ticking(1.0))
+    assert not partial_of("memmap").with_name("memmap").exists()
+    spent_s = json.loads((partial_of("memmap") / JOURNAL).read_text())["spent_s"]
+    prepared = prepare("memmap", progress=second, clock=ticking(1.0))
+    assert second.done() == list(range(50 * chunks + 50, 701, 50))
+    assert prepared.prepare_s > spent_s > 0
+    for train in (True, False):
+        storage = open_storage("memmap", SMALL, place("memmap"), train=train)
+        assert np.array_equal(read_all(storage), images_of(train=train))
+
+
+def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> None:
+    def progress(fraction: float, message: str) -> None:
+        if f" {samples} of " in message:
+            to_parent.send(message)
+            signal.pause()
+
+    prepare(name, progress=progress, clock=ticking(10.0))  # the journal is written after each chunk
+
+
+@usual
+@pytest.mark.parametrize("samples", [250, 650])
+@pytest.mark.parametrize("name", STORED)
+def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
+    data.prepare("digits")
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_prepare_until_killed, args=(name, samples, there))
+    child.start()
+    there.close()
+    with here:
+        assert f" {samples} of " in here.recv()
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert not partial_of(name).with_name(name).exists()
+    log = Log()
+    prepare(name, progress=log)
+    assert log.done() == list(range(samples, 701, 50))  # only the chunk after the last entry of the journal comes again
+    assert_whole(name)
+
+
+def assert_whole(name: str) -> None:
+    for train in (True, False):
+        storage = open_storage(name, SMALL, place(name), train=train)
+        if name == "files":
+            files = [storage.read_encoded(i) for i in range(len(storage))]
+            assert files == expected_files(train)
+        else:
+            assert np.array_equal(read_all(storage), images_of(train=train))
+        assert np.array_equal(storage.labels.numpy(), data.read_split(data.prepare("digits"), train)[1])
+        storage.close()
+
+
+def expected_files(train: bool) -> list[bytes]:
+    from vitprof.engine.data.source import open_source
+
+    return open_source(SMALL, data.prepare("digits"), train=train).encoded(0, 600 if train else 100)
+
+
+@usual
+@pytest.mark.parametrize("what", ["garbage", "other boot", "other maker", "none"])
+def test_an_unusable_journal_means_starting_over(what: str, small_chunks: None) -> None:
+    log, second = Log(3), Log()
+    with pytest.raises(JobStopped):
+        prepare("memmap", progress=log, stop=log.stop)
+    journal = partial_of("memmap") / JOURNAL
+    entry = json.loads(journal.read_text())
+    if what == "garbage":
+        journal.write_text('{"made_of": ')
+    elif what == "other boot":  # what is not yet on the disk is lost when the machine goes down
+        journal.write_text(json.dumps(entry | {"boot": "another"}))
+    elif what == "other maker":
+        journal.write_text(json.dumps(entry | {"made_of": entry["made_of"] | {"maker": {}}}))
+    else:
+        journal.unlink()
+    (partial_of("memmap") / "stray").touch()
+    root = prepare("memmap", progress=second).directory
+    assert second.done()[0] == 50
+    assert not (root / "stray").exists()
+
+
+@usual
+def test_waits_while_another_process_prepares() -> None:
+    log = Log()
+    prepared = Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits"
+    prepared.mkdir(parents=True)
+    with (prepared / "memmap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def until_noticed(fraction: float, message: str) -> None:
+            log(fraction, message)
+            if message == "another process is preparing memmap":
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        assert prepare("memmap", progress=until_noticed).directory.exists()
+        assert log.messages[0] == "another process is preparing memmap"
+
+
+@usual
+def test_stopped_while_waiting() -> None:
+    prepared = Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits"
+    prepared.mkdir(parents=True)
+    with (prepared / "memmap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JobStopped, match="waiting for another process"):
+            prepare("memmap", stop=lambda: True)
+
+
+@usual
+def test_several_at_once_make_it_once() -> None:
+    logs = [Log() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda log: prepare("memmap", progress=log), logs))
+    assert len({p.directory for p in found}) == len({p.prepare_s for p in found}) == 1
+    assert sum(bool(log.done()) for log in logs) == 1
+
+
+@usual
+@pytest.mark.parametrize(
+    ("name", "damage", "named"),
+    [
+        ("memmap", "cut train.npy", r"train\.npy is damaged \(470,427 bytes instead of 470,528\)"),
+        ("memmap", "remove test.npy", r"test\.npy is missing"),
+        ("memmap", f"remove {LABELS}", r"labels\.npz is missing"),
+        ("memmap", f"remove {MANIFEST}", r"manifest\.json is missing"),
+        ("memmap", f"empty {MANIFEST}", r"manifest\.json is damaged"),
+        ("raw-files", "remove images/train-000/train-000005", r"train-000/? is damaged \(599 files instead of 600\)"),
+        ("pt", "remove data/train-000005.pt", r"data/? is damaged \(699 files instead of 700\)"),
+    ],
+)
+def test_damage_is_noticed_and_named(name: str, damage: str, named: str) -> None:
+    root = prepare(name).directory
+    how, _, file = damage.partition(" ")
+    if how == "remove":
+        (root / file).unlink()
+    elif how == "empty":
+        (root / file).write_bytes(b"")
+    else:
+        content = (root / file).read_bytes()
+        (root / file).write_bytes(content[:-101])
+    with pytest.raises(DataError, match=named) as caught:
+        prepare(name)
+    assert f"delete {root} and it is made again" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    shutil.rmtree(root)
+    assert prepare(name).directory == root
+
+
+@usual
+@pytest.mark.parametrize("damage", ["missing", "cut", "empty", "other arrays", "other lengths", "other dtype"])
+def test_labels_that_cannot_be_read_are_named(damage: str) -> None:
+    root = prepare("memmap").directory
+    path = root / LABELS
+    whole = path.read_bytes()
+    path.unlink()
+    ids, labels = np.array(["a", "b"]), np.arange(2)
+    if damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "empty":
+        path.touch()
+    elif damage == "other arrays":
+        np.savez(path, x=labels)
+    elif damage == "other lengths":
+        np.savez(path, train_ids=ids, train_labels=labels[:1])
+    elif damage == "other dtype":
+        np.savez(path, train_ids=ids, train_labels=labels.astype(np.float32))
+    with pytest.raises(DataError, match=r"labels\.npz cannot be read") as caught:
+        read_labels(root, train=True)
+    assert "\n" not in str(caught.value)
+
+
+@usual
+def test_one_wrong_byte_in_labels_is_noticed() -> None:
+    path = prepare("memmap").directory / LABELS
+    content = bytearray(path.read_bytes())
+    at = content.index(b"train_labels.npy") + 400
+    content[at] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"labels\.npz cannot be read \(it is damaged\)"):
+        read_labels(path.parent, train=True)
+
+
+@usual
+def test_a_full_disk(small_chunks: None) -> None:
+    log, second = Log(3), Log()
+    with pytest.raises(JobStopped):
+        prepare("memmap", progress=log, stop=log.stop)
+    written = partial_of("memmap") / "train.npy"
+    written.rename(written.with_name("kept"))
+    written.symlink_to("/dev/full")  # every write to it says that the disk is full
+    with pytest.raises(DataError, match="disk full while preparing") as caught:
+        prepare("memmap")
+    assert re.search(r"start again to go on .* delete \S+memmap\.partial, which frees", str(caught.value))
+    assert "\n" not in str(caught.value)
+    written.with_name("kept").replace(written)
+    prepare("memmap", progress=second)
+    assert second.done()[0] == 200
+    assert_whole("memmap")
+
+
+@usual
+def test_too_little_room_is_noticed_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match=r"disk full: .* needs 0.5 MB and has 0.0 MB free"):
+        prepare("memmap")
+    assert not list(partial_of("memmap").glob("*.npy"))
+
+
+def test_a_home_that_cannot_be_written_to(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
+    with pytest.raises(VitprofError, match=r"cannot write to .*read-only") as caught:
+        making.prepare_storage("memmap", SMALL, read_only_dir, progress=Log(), stop=lambda: False)
+    assert "\n" not in str(caught.value)
+
+
+@usual
+def test_a_data_set_without_its_manifest(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json cannot be read"):
+        making.prepare_storage("memmap", SMALL, tmp_path, progress=Log(), stop=lambda: False)
+
+
+def damage_photos(root: Path) -> list[str]:
+    """An empty file and a truncated one; returns their names."""
+    files = sorted((root / "train").rglob("*.jpg"))
+    files[3].write_bytes(b"")
+    files[11].write_bytes(files[11].read_bytes()[:5000])
+    return [files[3].name, files[11].name]
+
+
+def test_an_unreadable_sample_ends_it(few_photos: Path) -> None:  # noqa: F811
+    names = damage_photos(few_photos)
+    with pytest.raises(SampleError, match=names[0]) as caught:
+        prepare("memmap", PHOTOS)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    whole = images_of(PHOTOS)
+    monkeypatch.setattr(making, "CHUNK", 4)
+    names = damage_photos(few_photos)
+    log = Log()
+    prepared = prepare("memmap", PHOTOS, progress=log, skip_unreadable=True)
+    assert prepared.n_unreadable == 2
+    assert names[0] in log.messages[-1]
+    assert log.done()[-1] == 20
+    manifest = json.loads((prepared.directory / MANIFEST).read_text())
+    assert (manifest["n_train"], manifest["n_test"], manifest["n_unreadable"]) == (18, 2, 2)
+    assert all(name in why for name, why in zip(names, manifest["unreadable"], strict=True))
+    storage = open_storage("memmap", PHOTOS, place("memmap", PHOTOS, skip_unreadable=True), train=True)
+    assert np.array_equal(read_all(storage), np.delete(whole, [3, 11], axis=0))
+    assert len(storage.labels) == 18
+    assert not {Path(name).stem for name in names} & set(read_ids(prepared.directory, train=True))
+    with pytest.raises(DataError, match=r"made without samples that cannot be read \(2; the first: ") as caught:
+        prepare("memmap", PHOTOS)
+    assert names[0] in str(caught.value)
+
+
+def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(making, "CHUNK", 4)
+    damage_photos(few_photos)
+
+    def stop_late() -> bool:
+        return any("left" in m or " 8 of 20 " in m for m in log.messages)
+
+    log, second = Log(), Log()
+    with pytest.raises(JobStopped):
+        prepare("memmap", PHOTOS, progress=log, stop=stop_late, skip_unreadable=True)
+    prepare("memmap", PHOTOS, progress=second, skip_unreadable=True)
+    assert second.done() == [12, 16, 18, 20]  # neither looked for again nor started over
+
+
+def test_a_format_nobody_knows() -> None:
+    with pytest.raises(KeyError):
+        format.format_of("tape")
+
+
+@usual
+def test_every_format_is_known() -> None:
+    from vitprof.config.parts import STORAGES, prepared_as
+
+    wanted = {prepared_as(s.name, kind) for s in STORAGES.values() for kind in s.kinds} - {None}
+    assert wanted == set(format.FORMATS)
+    forms: list[Any] = [format.format_of(name) for name in format.FORMATS]
+    assert all(f.bytes_a_sample(SMALL) > 0 and f.version >= 1 for f in forms)

@@ -1,0 +1,254 @@
+"""What every storage promises: the same samples whichever way they are kept, in whichever process they are read."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests import ROOT
+from tests.engine.storage.preparing import images_of, open_files, place, read_all, shared_home  # noqa: F401
+from tests.engine_fixtures import SMALL
+from vitprof.engine import data
+from vitprof.engine.data import idx
+from vitprof.engine.data.source import open_source
+from vitprof.engine.storage import Place, open_storage
+from vitprof.engine.storage.idx import IdxStorage
+from vitprof.errors import DataError, one_line
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory"]
+SAMPLES = ["idx", "memory-float"]
+EVERY = [*PIXELS, *SAMPLES, "files"]
+NO_FILES = ["memory", "memory-float", "idx"]
+
+
+def opened(name: str, *, train: bool = True) -> Any:
+    return open_storage(name, SMALL, place(name), train=train)
+
+
+def labels_of(train: bool = True) -> torch.Tensor:
+    return torch.from_numpy(data.read_split(data.prepare("digits"), train)[1])
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", EVERY)
+def test_labels(name: str, train: bool) -> None:
+    storage = opened(name, train=train)
+    assert len(storage) == (600 if train else 100)
+    assert storage.labels.dtype == torch.int64
+    assert torch.equal(storage.labels, labels_of(train))
+    storage.close()
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", PIXELS)
+def test_images_in_whole_batches(name: str, train: bool) -> None:
+    storage = opened(name, train=train)
+    images = images_of(train=train)
+    assert storage.shape == (28, 28, 1)
+    for indices in ([5, len(images) - 1, 0, 5], [7], [3, 4, 5, 6], list(range(len(images))), [6, 5, 4], []):
+        batch = storage.read(torch.tensor(indices, dtype=torch.int64))
+        assert batch.dtype == torch.uint8
+        assert np.array_equal(batch.numpy(), images[indices])
+    storage.close()
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_read_into_a_buffer(name: str) -> None:
+    storage = opened(name)
+    images = images_of()
+    ring = torch.full((2, 64, 28, 28, 1), 77, dtype=torch.uint8)
+    for indices in (torch.randperm(600)[:64], torch.arange(100, 164)):
+        out = ring[1]
+        assert storage.read(indices, out).data_ptr() == out.data_ptr()
+        assert np.array_equal(out.numpy(), images[indices.numpy()])
+    assert bool((ring[0] == 77).all())
+    last = ring[0, :10]
+    storage.read(torch.arange(590, 600), last)  # a last batch that is shorter
+    assert np.array_equal(last.numpy(), images[590:])
+    assert bool((ring[0, 10:] == 77).all())
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_a_sample_that_does_not_exist(name: str) -> None:
+    with pytest.raises(IndexError):
+        opened(name).read(torch.tensor([3, 600]))
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_one_by_one(name: str, train: bool) -> None:
+    storage = opened(name, train=train)
+    images, labels = torch.from_numpy(images_of(train=train)).permute(0, 3, 1, 2), labels_of(train)
+    samples = storage.dataset()
+    assert len(samples) == len(labels)
+    for i in (0, 1, 57, len(labels) - 1):
+        image, label = samples[i]
+        assert (image.shape, image.dtype) == ((1, 28, 28), torch.float32)
+        assert int(label) == labels[i]
+        unit = images[i] / 255
+        assert torch.equal(image, unit if storage.pixels == "unit" else (unit - 0.1307) / 0.3081)
+
+
+@pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single"])
+def test_several_threads_at_once(name: str) -> None:
+    storage = opened(name)
+    images = images_of()
+    storage.close()  # opened again by whoever comes first
+    orders = [torch.randperm(600)[:100] for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for order, batch in zip(orders, pool.map(storage.read, orders), strict=True):
+            assert np.array_equal(batch.numpy(), images[order.numpy()])
+    storage.close()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_closed_storages_leave_nothing_open(name: str) -> None:
+    root = place(name).root
+    storage = opened(name)
+    (storage.read_encoded(3) if name == "files" else storage.dataset()[0] if name in SAMPLES else read_all(storage))
+    storage.close()
+    storage.close()
+    assert not [path for path in open_files() if path.startswith(str(root))]
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_pickled_without_its_images(name: str) -> None:
+    storage = opened(name)
+    content = pickle.dumps(storage)
+    assert np.array_equal(read_all(pickle.loads(content)), images_of())
+    if name not in NO_FILES:
+        assert len(content) < 100_000 < images_of().nbytes
+
+
+def _send_batches(storages: dict[str, Any], to_parent: Connection) -> None:
+    torch.set_num_threads(1)  # as DataLoader's workers do: OpenMP's threads do not survive a fork
+    to_parent.send({name: read_all(storage).tobytes() for name, storage in storages.items()})
+
+
+def test_read_in_a_forked_process() -> None:
+    storages = {name: opened(name) for name in PIXELS}
+    for storage in storages.values():
+        storage.read(torch.arange(2))
+    here, there = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_send_batches, args=(storages, there))
+    child.start()
+    there.close()
+    with here:
+        batches = here.recv()
+    child.join()
+    expected = images_of().tobytes()
+    assert batches == dict.fromkeys(PIXELS, expected)
+    assert all(read_all(storage).tobytes() == expected for storage in storages.values())  # and here, afterwards
+
+
+def test_read_in_a_fresh_process(tmp_path: Path) -> None:
+    """What spawn and forkserver do: the storage arrives pickled and opens its files anew."""
+    storages = {name: opened(name) for name in PIXELS}
+    (tmp_path / "storages").write_bytes(pickle.dumps(storages))
+    script = (
+        "import pickle, sys, torch\n"
+        "for name, s in pickle.load(open(sys.argv[1], 'rb')).items():\n"
+        "    print(name, s.read(torch.arange(len(s))).numpy().tobytes() == open(sys.argv[2], 'rb').read())\n"
+    )
+    (tmp_path / "images").write_bytes(images_of().tobytes())
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "storages"), str(tmp_path / "images")],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert found.stdout.split() == [word for name in PIXELS for word in (name, "True")]
+
+
+class Meter:
+    """A throttle that only counts."""
+
+    def __init__(self) -> None:
+        self.n_bytes = self.n_files = 0
+
+    def wait(self, n_bytes: int, n_files: int) -> None:
+        self.n_bytes += n_bytes
+        self.n_files += n_files
+
+
+@pytest.mark.parametrize(
+    ("name", "files_to_open", "files_a_batch"),
+    [("memmap", 1, 0), ("pt-single", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10)],
+)
+def test_a_slow_drive_is_told_what_is_read(name: str, files_to_open: int, files_a_batch: int) -> None:
+    meter = Meter()
+    storage = open_storage(name, SMALL, Place(place(name).root, meter), train=True)
+    assert (meter.n_bytes, meter.n_files) == (0, files_to_open)
+    storage.read(torch.arange(10))
+    assert meter.n_files == files_to_open + files_a_batch
+    files = [Path(p) for p in getattr(storage, "_paths", [])[:10]]
+    assert meter.n_bytes == (sum(p.stat().st_size for p in files) if files else 7840)
+    storage.close()
+
+
+def test_a_slow_drive_delivers_a_whole_file_once() -> None:
+    meter = Meter()
+    root = place("pt-whole").root
+    storage = open_storage("pt-whole", SMALL, Place(root, meter), train=True)
+    storage.read(torch.arange(10))
+    assert (meter.n_bytes, meter.n_files) == ((root / "train.pt").stat().st_size, 1)
+
+
+def test_reading_does_not_change_what_is_stored() -> None:
+    storage = opened("memory")
+    batch = storage.read(torch.arange(600))
+    batch.zero_()
+    assert np.array_equal(read_all(storage), images_of())
+
+
+@pytest.mark.parametrize("name", ["memory", "memory-float", "idx"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "empty", "other magic"])
+def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_path: Path) -> None:
+    raw = idx.raw_dir(tmp_path)
+    raw.mkdir(parents=True)
+    for file in idx.FILES:
+        os.link(idx.raw_dir(data.prepare("digits")).resolve() / file, raw / file)
+    images_file, _ = idx.split_files(tmp_path, True)
+    whole = images_file.read_bytes()
+    images_file.unlink()
+    if damage != "missing":
+        images_file.write_bytes({"cut": whole[:-1], "empty": b"", "other magic": b"\1\2\3\4" + whole[4:]}[damage])
+    with pytest.raises(DataError, match="train-images-idx3-ubyte") as caught:
+        open_storage(name, SMALL, Place(tmp_path), train=True)
+    assert "\n" not in one_line(caught.value)
+
+
+def test_idx_augmented() -> None:
+    root = Place(data.prepare("digits"))
+    plain, augmented = IdxStorage(SMALL, root, True).dataset(), IdxStorage(SMALL, root, True, augment=True).dataset()
+    torch.manual_seed(0)
+    first, second = augmented[5][0], augmented[5][0]
+    assert first.shape == plain[5][0].shape
+    assert augmented[5][1] == plain[5][1]
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, plain[5][0])
+    torch.manual_seed(0)
+    assert torch.equal(augmented[5][0], first)
+
+
+def test_sources_and_storages_agree_on_the_order() -> None:
+    source = open_source(SMALL, data.prepare("digits"), train=True)
+    assert np.array_equal(opened("memmap").labels.numpy(), source.labels)
+
+
+def test_an_unknown_storage() -> None:
+    with pytest.raises(KeyError):
+        open_storage("tape", SMALL, Place(data.prepare("digits")), train=True)

@@ -1,0 +1,251 @@
+"""The contract of every combination of storage, location, loader and transfer that `parts` calls possible.
+
+Each epoch delivers each sample exactly once, in the order that all strategies share, with the pixels of the data set's
+own files and the right label; a second epoch too; and nothing is left: no process, thread, open file or temporary file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.engine_fixtures import Recorded, made_once, never, small_digits
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config.parts import STORAGES, Combination, legal_combinations
+from vitprof.config.resolve import resolve
+from vitprof.engine import data
+from vitprof.engine.data.source import open_source
+from vitprof.engine.devices.cpu import CpuDevice
+from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
+
+N_PHOTOS = 24
+BATCH = {"digits": 250, "photos": 10}
+"""Neither divides its set: the last batch of an epoch is smaller."""
+SEED = 7
+
+LOSSLESS = 0.0
+RESAMPLED = 6.0
+"""Mean absolute difference, in 256 steps of brightness, that an image may have from the reference's (simplejpeg and
+OpenCV) where the crop is the same. Pillow, torchvision and DALI upsample chroma and resize with filters of their own:
+1.4 to 4.2 were seen."""
+RESIZED_FIRST = 12.0
+"""The same where the image is resized before it is cropped, as tutorials do: the crop then begins at a whole pixel of
+the resized image, up to half a pixel beside the reference's. 3 to 9.2 were seen."""
+OTHER_IMAGE = 20.0
+"""Two different photos differ by more than this."""
+
+HAS_DALI = importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("nvidia.dali") is not None
+
+
+def cases() -> Iterator[Any]:
+    for name in ("digits", "photos"):
+        for parts in legal_combinations(dataset_info(name)):
+            ids = (name, parts.storage, parts.location, parts.loader, parts.transfer)
+            skip = pytest.mark.skipif(parts.loader == "dali" and not HAS_DALI, reason="nvidia-dali is not installed")
+            yield pytest.param(name, parts, id="-".join(ids), marks=skip)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home where small sets and their storages are made once; each test finds them ready."""
+    with small_digits(made_once(tmp_path_factory, "small-digits")), torch_on_one_thread():
+        yield Path(os.environ["VITPROF_HOME"])
+
+
+class torch_on_one_thread:
+    def __enter__(self) -> None:
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._before)
+
+
+@pytest.fixture(autouse=True)
+def _use_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(home))
+
+
+def config_of(name: str, parts: Combination, **more: Any) -> RunConfig:
+    """A config that asks for exactly these parts. Small sets need a fast slow drive."""
+    values: dict[str, Any] = {
+        "dataset": name,
+        "n_images": N_PHOTOS if name == "photos" else None,
+        "strategy": "workers",
+        "storage": parts.storage,
+        "location": parts.location,
+        "loader": parts.loader,
+        "transfer": parts.transfer,
+        "batch_size": BATCH[name],
+        "image_size": dataset_info(name).image_size,
+        "augment": "off",
+        "seed": SEED,
+        "device": "cpu",
+    }
+    # Starting workers is most of these tests' time: two are as right as one, and a transfer does not know who made a
+    # batch (tests/transfer has batches of others).
+    if parts.loader == "dataloader" and parts.transfer != "blocking":
+        values["workers"] = 0
+    elif parts.loader == "dataloader" and parts.location != "disk":
+        values["workers"] = 1
+    if parts.location in ("slow-drive", "staged"):
+        values |= {"slow_mb_s": 5000.0, "slow_latency_ms": 0.0}
+    return resolve(RunConfig(**(values | more)))
+
+
+@pytest.fixture
+def pipeline() -> Any:
+    """Opens pipelines of this test."""
+
+    def opened(config: RunConfig, *, evaluate: bool = True) -> Any:
+        return open_pipeline(
+            config, CpuDevice(time.perf_counter), Recorded(), never, time.perf_counter, evaluate=evaluate
+        )
+
+    return opened
+
+
+REFERENCE: dict[tuple[str, bool], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+
+
+def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The images (n, h, w, c) and labels (n,) of the data set's own files, decoded and cropped once."""
+    if (name, train) not in REFERENCE:
+        n_images = N_PHOTOS if name == "photos" else None
+        info = dataset_info(name, n_images)
+        source = open_source(info, data.prepare(name, n_images), train=train)
+        REFERENCE[name, train] = np.array(source.pixels(0, len(source.ids))), source.labels
+    return REFERENCE[name, train]
+
+
+def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.float32], NDArray[np.int64], list[int]]:
+    """An epoch as it reaches the model, images back on the scale 0..255 (n, h, w, c), labels (n,), sizes of batches."""
+    images, labels, sizes = [], [], []
+    for batch in split.loader.epoch(epoch):
+        moved = split.transfer(batch)
+        normalised = moved.images if split.transfer.normalises else split.to_input(moved.images)
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (info.mean, info.std))
+        images.append(((normalised * std + mean) * 255).permute(0, 2, 3, 1).numpy().copy())
+        labels.append(moved.labels.numpy().copy())
+        sizes.append(len(moved.labels))
+        assert batch.unreadable == ()
+    return np.concatenate(images), np.concatenate(labels), sizes
+
+
+def check_epoch(name: str, parts: Combination, got: Any, order: NDArray[np.int64], *, train: bool) -> None:
+    images, labels, sizes = got
+    wanted_images, wanted_labels = reference(name, train)
+    n, batch_size = len(wanted_labels), BATCH[name]
+    assert sizes == [min(batch_size, n - start) for start in range(0, n, batch_size)]
+    assert sorted(order.tolist()) == list(range(n))
+    assert labels.tolist() == wanted_labels[order].tolist()
+    differences = np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3))
+    if parts.storage == "imagefolder" or parts.loader == "dali":
+        assert differences.max() <= (RESAMPLED if parts.loader == "dali" else RESIZED_FIRST)
+        assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
+    else:
+        assert np.array_equal(np.rint(images), wanted_images[order])
+
+
+def open_files() -> set[str]:
+    """What this process has open, without sockets and pipes of the test runner."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except FileNotFoundError:
+            continue
+    return {path for path in found if path.startswith("/") and not path.startswith(("/dev/pts", "/dev/null"))}
+
+
+def mapped_files(under: Path) -> set[str]:
+    """Files of the home that are mapped into this process."""
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        return {line.split(maxsplit=5)[5].strip() for line in lines if str(under) in line}
+
+
+def loose_files(home: Path) -> set[str]:
+    """What a job may only leave for as long as it runs."""
+    ram_disk = Path("/dev/shm") / f"vitprof-{os.getuid()}"  # where other programs have theirs too
+    found = [*(home / "locations").rglob("*"), *ram_disk.rglob(f"*.{os.getpid()}.*/**/*")]
+    return {str(path) for path in found if path.is_file()}
+
+
+@pytest.mark.parametrize(("name", "parts"), list(cases()))
+def test_contract(name: str, parts: Combination, home: Path, pipeline: Any) -> None:
+    config = config_of(name, parts)
+    info = dataset_info(name, config.n_images)
+    before = open_files()
+    evaluate = parts.location == "disk"  # a split more to open; where it lies makes no difference to the test split
+    with pipeline(config, evaluate=evaluate) as opened:
+        assert isinstance(opened, Pipeline)
+        assert (opened.test is not None) == evaluate
+        n = len(reference(name, True)[1])
+        assert opened.train.n == n
+        block = 128
+        if parts.storage == "hdf5-chunked":
+            block = _block_of(config, info)
+        for epoch in (0, 1):
+            order = epoch_order(n, SEED, epoch, config.shuffle or "full", block).numpy()
+            check_epoch(name, parts, delivered(opened.train, info, epoch), order, train=True)
+        if opened.test is not None:
+            stored_order = np.arange(len(reference(name, False)[1]))
+            check_epoch(name, parts, delivered(opened.test, info, 0), stored_order, train=False)
+        del opened
+    assert open_files() - before == set()
+    assert mapped_files(home) == set()
+    assert loose_files(home) == set()
+
+
+def _block_of(config: RunConfig, info: DatasetInfo) -> int:
+    """Rows of a chunk of the HDF5 file, asked of the file itself."""
+    import h5py
+
+    from vitprof.home import home
+
+    with h5py.File(next((home() / "prepared" / info.directory / "hdf5-chunked").glob("*.h5"))) as file:
+        return int(file["X_train"].chunks[0])
+
+
+@pytest.mark.parametrize("decoder", ["simplejpeg", "opencv", "torchvision", "pil"])
+@pytest.mark.parametrize("loader", ["threads", "generator", "dataloader"])
+def test_decoders_agree(decoder: str, loader: str, pipeline: Any) -> None:
+    parts = Combination("files", "disk", loader, "blocking")
+    config = config_of("photos", parts, decoder=decoder)
+    info = dataset_info("photos", N_PHOTOS)
+    with pipeline(config, evaluate=False) as opened:
+        images, labels, _ = delivered(opened.train, info, 0)
+    wanted, wanted_labels = reference("photos", True)
+    order = epoch_order(N_PHOTOS, SEED, 0).numpy()
+    assert labels.tolist() == wanted_labels[order].tolist()
+    differences = np.abs(np.rint(images) - wanted[order]).mean(axis=(1, 2, 3))
+    assert differences.max() <= (LOSSLESS if decoder == "simplejpeg" else RESAMPLED)
+    assert np.abs(images - wanted[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
+
+
+@pytest.mark.parametrize("storage", [s for s in STORAGES if STORAGES[s].form == "encoded"])
+def test_every_loader_crops_a_sample_alike(storage: str, pipeline: Any) -> None:
+    """Random crops depend on seed, epoch and sample alone, so runs of different loaders can be compared."""
+    info = dataset_info("photos", N_PHOTOS)
+    seen = []
+    for loader, workers in (("threads", 2), ("generator", None), ("dataloader", 0), ("dataloader", 2)):
+        parts = Combination(storage, "disk", loader, "blocking")
+        with pipeline(config_of("photos", parts, augment="cpu", workers=workers), evaluate=False) as opened:
+            first, _, _ = delivered(opened.train, info, 0)
+            second, _, _ = delivered(opened.train, info, 1)
+        assert not np.array_equal(
+            first[np.argsort(epoch_order(N_PHOTOS, SEED, 0))], second[np.argsort(epoch_order(N_PHOTOS, SEED, 1))]
+        )
+        seen.append((first, second))
+    assert all(np.array_equal(a, b) for other in seen[1:] for a, b in zip(seen[0], other, strict=True))

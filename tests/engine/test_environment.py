@@ -1,0 +1,82 @@
+"""Facts about the machine, and the CPU time of a job and its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+
+import vitprof
+from vitprof.engine.environment import CpuMeter, describe, process_tree_cpu_s
+
+BURNED_S = 0.3
+BURN = f"""
+import time
+while time.process_time() < {BURNED_S}: pass
+"""
+
+
+def burn_here(seconds: float) -> None:
+    since = time.process_time()
+    while time.process_time() - since < seconds:
+        pass
+
+
+def test_facts_are_plain_values() -> None:
+    facts = describe()
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["vitprof"] == vitprof.__version__
+    assert facts["torch"] == torch.__version__
+    assert facts["torch_threads"] == torch.get_num_threads()
+    assert facts["cpu_count"] == os.cpu_count()
+
+
+def test_a_living_worker_counts() -> None:
+    before = process_tree_cpu_s()
+    with subprocess.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        assert process_tree_cpu_s() - before >= BURNED_S * 0.9  # the kernel counts in hundredths of a second
+
+
+def test_a_worker_that_has_ended_keeps_counting() -> None:
+    """Workers end with their epoch unless they persist; their CPU time must not vanish from the run's."""
+    before = process_tree_cpu_s()
+    with subprocess.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        alive = process_tree_cpu_s()
+        worker.communicate(b"\n")
+    assert alive - before >= BURNED_S * 0.8
+    assert process_tree_cpu_s() >= alive - 0.05  # hundredths of a second, rounded once for each process
+
+
+def test_a_process_that_ends_during_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = psutil.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setattr(psutil.Process, "children", lambda *args, **kwargs: [ended])
+    assert process_tree_cpu_s() > 0
+
+
+def test_the_meter_leaves_pauses_out() -> None:
+    meter = CpuMeter()
+    assert not meter.running
+    meter.pause()  # nothing was running
+    assert meter.cpu_s == 0
+    meter.start()
+    assert meter.running
+    burn_here(0.2)
+    meter.pause()
+    counted = meter.cpu_s
+    assert counted >= 0.15
+    burn_here(0.2)
+    assert meter.cpu_s == counted
+    meter.start()
+    meter.pause()
+    assert counted <= meter.cpu_s < counted + 0.15

@@ -1,0 +1,187 @@
+"""From a config to batches: what a run reports about its storage, its place and its cache, and how it fails."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine_fixtures import Recorded, photos_home, small_home, trained  # noqa: F401
+from vitprof import home
+from vitprof.config import RunConfig
+from vitprof.engine import data
+from vitprof.engine.train import train
+from vitprof.errors import JobStopped, SampleError
+from vitprof.telemetry import tmpfs
+
+ON_DISK = pytest.mark.skipif(tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop")
+PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": 120, "batch_size": 16, "steps": 3, "evaluate": False}
+
+
+@pytest.fixture
+def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """A copy of a small set of photos that the test may damage; its directory."""
+    mine = tmp_path / "photos-of-mine"
+    shutil.copytree(photos_home / "data", mine / "data")
+    monkeypatch.setenv("VITPROF_HOME", str(mine))
+    return data.prepare("photos", 120)
+
+
+@pytest.fixture
+def damaged(photos: Path) -> Path:
+    """A file of the training split whose second half is zeros; its length is what it was."""
+    path = sorted(photos.glob("train/*/*.jpg"))[5]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    return path
+
+
+@pytest.mark.usefixtures("small_home")
+class TestFacts:
+    def test_a_prepared_storage(self) -> None:
+        first = trained(strategy="preprocessed", steps=2).values
+        again = trained(strategy="preprocessed", steps=2).values
+        directory = home.home() / "prepared" / "digits" / "memmap"
+        lengths = sum(path.stat().st_size for path in directory.iterdir())
+        assert lengths <= first["storage_bytes"] <= lengths + 4096 * 8
+        assert first["storage_prepare_s"] > 0
+        assert again["storage_prepare_s"] == first["storage_prepare_s"]  # of when it was made
+        assert (first["stage_s"], first["stage_bytes"]) == (0.0, 0)
+        assert math.isnan(first["cache_hit_frac"])
+
+    def test_the_data_sets_own_files_are_not_prepared(self) -> None:
+        assert trained(strategy="per-sample", steps=2).values["storage_prepare_s"] == 0.0
+
+    @pytest.mark.parametrize(("budget_mb", "hits"), [(0.2352, 0.5), (100.0, 1.0)])
+    def test_the_cache_tells_its_hit_rate(self, budget_mb: float, hits: float) -> None:
+        run = trained(strategy="cache", cache_mb=budget_mb, epochs=1)  # 600 samples of 784 bytes
+        assert run.values["cache_hit_frac"] == hits
+        assert run["samples"].sum() == 600
+
+    @ON_DISK
+    @pytest.mark.parametrize(("wanted", "cached"), [("cold", 0.0), ("warm", 1.0)])
+    def test_the_page_cache_is_what_was_asked_for(self, wanted: str, cached: float) -> None:
+        trained(strategy="preprocessed", steps=1)  # makes the storage, whose pages are then cached or on their way
+        run = trained(strategy="preprocessed", steps=1, page_cache=wanted)
+        assert run.values["page_cached_frac"] == pytest.approx(cached, abs=0.05)
+
+    @pytest.mark.parametrize("strategy", ["ram-disk", "staged"])
+    def test_copies_are_counted_apart(self, strategy: str) -> None:
+        fast = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0} if strategy == "staged" else {}
+        run = trained(strategy=strategy, steps=2, **fast)
+        source = home.home() / "prepared" / "digits" / "files"
+        assert run.values["stage_bytes"] == sum(p.stat().st_size for p in source.rglob("*") if p.is_file())
+        assert run.values["stage_s"] > 0
+        stage = next((end - start) for name, start, end in run.phases if name == "stage")
+        assert stage >= run.values["stage_s"]
+        assert any(name == "staging" for name, _, _ in run.stages)
+        assert ("throttled" in run.notices[0]) == (strategy == "staged")
+
+    def test_a_copy_made_while_training(self) -> None:
+        fast = {"slow_mb_s": 50.0, "slow_latency_ms": 0.0, "workers": 0}
+        run = trained(strategy="staged", stage_overlap=True, epochs=2, evaluate=False, **fast)
+        assert run["samples"].sum() == 1200
+        assert run.values["stage_bytes"] > 0
+        assert not list((home.home() / "locations").rglob("copy"))
+
+
+@pytest.mark.usefixtures("small_home")
+def test_augmentation_changes_what_is_trained_on() -> None:
+    losses = {a: trained(strategy="memory", steps=2, evaluate=False, augment=a)["loss"] for a in ("off", "cpu")}
+    losses["device"] = trained(strategy="memory", steps=2, evaluate=False, augment="device")["loss"]
+    assert len({round(float(loss[0]), 6) for loss in losses.values()}) == 3
+    again = trained(strategy="memory", steps=2, evaluate=False, augment="device")["loss"]
+    assert np.array_equal(again, losses["device"])  # the seed decides
+
+
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
+    trained(strategy="memory", steps=1, cudnn_benchmark=wanted, evaluate=False)
+    assert torch.backends.cudnn.benchmark is wanted
+
+
+@pytest.mark.usefixtures("photos")
+class TestPhotos:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"strategy": "per-sample"},
+            {"strategy": "threads"},
+            {"strategy": "preprocessed"},
+            {"strategy": "prefetch", "workers": 1, "precision": "bf16"},
+            {"strategy": "device", "augment": "device"},
+        ],
+        ids=lambda v: v["strategy"],
+    )
+    def test_train_and_evaluate(self, values: dict[str, Any]) -> None:
+        run = trained(**(PHOTOS | {"evaluate": True} | values))
+        assert run["samples"].tolist() == [16] * 3
+        assert np.isfinite(run["loss"]).all()
+        assert 0 <= run.values["test_accuracy"] <= 1
+        assert run.values["n_train"] == 120
+
+    def test_all_strategies_without_augmentation_lose_alike(self) -> None:
+        """Decoded by the same library, so to the last bit; prepared or not."""
+        settings = PHOTOS | {"augment": "off"}
+        seen = [trained(**settings, strategy=s)["loss"] for s in ("threads", "generator", "preprocessed", "memory")]
+        assert all(other == pytest.approx(seen[0], abs=1e-5) for other in seen[1:])
+
+
+UNREADABLE_IN = [
+    {"strategy": "threads"},
+    {"strategy": "generator"},
+    {"strategy": "prefetch", "workers": 1},
+    {"strategy": "ram-disk", "workers": 0},
+]
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
+    def test_fails_by_its_own_name(self, damaged: Path, values: dict[str, Any]) -> None:
+        """Also where a copy on a RAM disk was read, which is gone when somebody reads the message."""
+        with pytest.raises(SampleError) as caught:
+            trained(**(PHOTOS | {"steps": 20} | values))
+        assert str(damaged) in str(caught.value)
+        assert "cannot be decoded" in str(caught.value)
+
+    @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
+    def test_left_out_and_counted(self, damaged: Path, values: dict[str, Any]) -> None:
+        run = trained(**(PHOTOS | {"steps": None, "epochs": 2, "skip_unreadable": True} | values))
+        assert run["samples"].sum() == 2 * 119
+        assert run.values["n_unreadable"] == 2  # once in each epoch
+        named = [line for line in run.notices if damaged.name in line]
+        assert len(named) == 1
+
+    def test_left_out_of_a_prepared_storage(self, damaged: Path) -> None:
+        with pytest.raises(SampleError, match=damaged.name):
+            trained(**PHOTOS, strategy="preprocessed")
+        run = trained(**(PHOTOS | {"steps": None, "epochs": 1}), strategy="preprocessed", skip_unreadable=True)
+        assert (run.values["n_train"], run.values["n_unreadable"]) == (119, 1)
+        assert any(damaged.name in line for line in run.notices)
+
+
+@pytest.mark.usefixtures("photos")
+@pytest.mark.parametrize("stage", ["preparing", "staging"])
+def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:
+    events, asked = Recorded(), threading.Event()
+
+    def stop() -> bool:
+        if events.stages and events.stages[-1][0] == stage and 0 < events.stages[-1][1] < 1:
+            asked.set()
+        return asked.is_set()
+
+    slow = {"strategy": "staged", "slow_mb_s": 5.0, "slow_latency_ms": 0.0}
+    values = slow if stage == "staging" else {"strategy": "preprocessed"}
+    config = RunConfig(**(PHOTOS | values), device="cpu", threads=1)
+    with pytest.raises(JobStopped):
+        train(config, events, stop)
+    assert not events.rows
+    assert not list((home.home() / "locations").rglob("*.jpg"))
+    assert not (home.home() / "prepared" / "photos-120" / "memmap").exists()

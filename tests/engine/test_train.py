@@ -1,0 +1,302 @@
+"""The training loop: budgets, warm-up, evaluation, stopping, and what the figures of a step add up to."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
+from vitprof.config.catalog import MODELS
+from vitprof.config.strategies import STRATEGIES
+from vitprof.engine import data, train, trainer
+from vitprof.engine.loaders.batches import BatchReader
+from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.model import build_model
+from vitprof.engine.transfer.normalise import ToInput
+from vitprof.errors import ConfigError, DeviceError
+
+pytestmark = pytest.mark.usefixtures("small_home")
+PREPARED = ["startup", "prepare", "prepare", "startup"]
+BATCHES = 19  # of 32 in 600 samples; the last has 24
+
+
+LOADED = [s for s in STRATEGIES if s != "dali"]
+"""The strategies that can load digits. DALI decodes JPEG only; tests/test_contract.py has it."""
+
+
+def of(strategy: str) -> dict[str, Any]:
+    """Settings under which all strategies see the samples in the same order, and none is slow on purpose."""
+    plan, info = STRATEGIES[strategy], SMALL
+    takes = plan.knobs(plan.combination(info), info)
+    wanted = {"shuffle": "full", "slow_mb_s": 5000.0, "slow_latency_ms": 0.0}
+    return {"strategy": strategy} | {name: value for name, value in wanted.items() if name in takes}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Recorded]]:
+    """20 steps, so one epoch and the start of another, of each strategy, each run once."""
+    with small_digits(made_once(tmp_path_factory, "small-digits")):
+        yield functools.cache(lambda strategy: trained(steps=20, evaluate=False, **of(strategy)))
+
+
+def plain_losses(steps: int) -> list[float]:
+    """The same training written down without any of vitprof's engine."""
+    root = data.prepare("digits")
+    images, labels = (torch.from_numpy(a) for a in data.read_split(root, True))
+    torch.manual_seed(42)
+    model = build_model(MODELS["tiny"], image_size=28, channels=1, classes=10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    batches = [chosen for epoch in (0, 1) for chosen in epoch_order(600, 42, epoch).split(32)]
+    losses = []
+    for chosen in batches[:steps]:
+        x = (images[chosen].unsqueeze(1).float() / 255 - 0.1307) / 0.3081
+        loss = F.cross_entropy(model(x), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    with small_digits(made_once(tmp_path_factory, "small-digits")):
+        return plain_losses(20)
+
+
+@pytest.mark.parametrize("strategy", LOADED)
+def test_losses_are_those_of_a_plain_loop(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
+    assert runs(strategy)["loss"] == pytest.approx(plain, abs=1e-4)
+
+
+@pytest.mark.parametrize("strategy", LOADED)
+def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], strategy: str) -> None:
+    run = runs(strategy)
+    assert run.completed is True
+    assert run["step"].tolist() == list(range(20))
+    assert run["epoch"].tolist() == [0] * BATCHES + [1]
+    assert run["samples"].tolist() == [32] * 18 + [24, 32]
+    assert run["warmup"].tolist() == [1] * 5 + [0] * 15
+    assert (run["rank"] == 0).all()
+    assert run.values["n_train"] == 600
+    assert run.values["cpu_samples"] == run["samples"][5:].sum()
+    assert run.values["cpu_s"] > 0
+    staged = ["stage"] if STRATEGIES[strategy].location != "disk" else []
+    assert [name for name, _, _ in run.phases] == ["startup", "prepare", *staged, "prepare", "startup", "shutdown"]
+    assert run.values["storage_bytes"] > 0
+    assert run.environments[0]["device"] == "cpu"
+    assert run.environments[0]["torch_threads"] == 1
+
+
+@pytest.mark.parametrize("strategy", LOADED)
+def test_on_the_cpu_the_steps_fill_the_time(runs: Callable[[str], Recorded], strategy: str) -> None:
+    run = runs(strategy)
+    assert run["step_s"] == pytest.approx(run["gap_s"] + run["compute_s"], abs=1e-9)
+    end = run["compute_start_s"] + run["compute_s"]
+    began = end - run["step_s"]
+    after = np.arange(1, 20) != 5  # after warm-up the CPU time is asked for: between steps 4 and 5 is a pause
+    assert began[1:][after] == pytest.approx(end[:-1][after], abs=1e-9)
+    assert began[5] > end[4] + 1e-6  # and no step is charged with it
+    assert (run["t_start_s"] >= began).all()
+    got = run["t_start_s"] + run["data_wait_s"]
+    assert (run["compute_start_s"] - run["h2d_s"] >= got - 1e-9).all()
+    assert run["exposed_wait_s"] == pytest.approx(run["data_wait_s"], abs=1e-9)  # nothing hides a wait on the CPU
+    assert (run["data_wait_s"] >= 0).all()
+    assert (run["compute_s"] > 0).all()
+    assert (run["read_s"] >= 0).all()
+    assert (run["made_start_s"] <= run["made_end_s"]).all()
+    assert (run["made_end_s"] <= got).all()
+    assert (run["hand_over_s"] >= 0).all()
+
+
+def test_phases_and_steps_do_not_overlap() -> None:
+    run = trained(strategy="memory", epochs=2, batch_size=100)
+    assert [name for name, _, _ in run.phases] == [*PREPARED, *["evaluate"] * 2, "shutdown"]
+    end = run["compute_start_s"] + run["compute_s"]
+    stretches = [(a, b) for _, a, b in run.phases] + list(zip(end - run["step_s"], end, strict=True))
+    stretches.sort()
+    assert all(b <= c + 1e-9 for (_, b), (c, _) in itertools.pairwise(stretches))
+
+
+class TestBudget:
+    def test_epochs(self) -> None:
+        run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=300)
+        assert run["epoch"].tolist() == [0, 0, 1, 1]
+
+    def test_steps_end_in_mid_epoch(self) -> None:
+        assert trained(strategy="per-sample", steps=3, evaluate=False)["step"].tolist() == [0, 1, 2]
+
+    def test_steps_as_many_as_an_epoch_has(self) -> None:
+        run = trained(strategy="memory", steps=2, evaluate=False, batch_size=300)
+        assert (run.completed, run["epoch"].tolist()) == (True, [0, 0])
+
+    def test_seconds_of_training(self) -> None:
+        run = trained(strategy="memory", seconds=0.1, evaluate=False, batch_size=150, clock=ticking())
+        began = run["t_start_s"][0]
+        ends = run["compute_start_s"] + run["compute_s"] - began
+        assert run.completed is True
+        assert run["epoch"].max() >= 1
+        assert ends[-2] < 0.1 <= ends[-1] + 3e-3  # asked after the step, by a clock that goes on with each reading
+        assert run["step_s"].sum() <= 0.11
+
+    def test_batch_as_large_as_the_set(self) -> None:
+        run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=600)
+        assert run["samples"].tolist() == [600, 600]
+
+
+@pytest.mark.parametrize("warmup", [0, 2, 99])
+def test_warmup(warmup: int) -> None:
+    run = trained(strategy="memory", steps=4, evaluate=False, warmup_steps=warmup)
+    assert run["warmup"].tolist() == [float(step < warmup) for step in range(4)]
+    # CPU time is counted over the steady steps; the first step is none of them even without warm-up
+    assert run.values["cpu_samples"] == 32 * max(0, 4 - max(warmup, 1))
+
+
+class TestEvaluation:
+    def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        models = []
+        build = trainer.build_model
+        monkeypatch.setattr(trainer, "build_model", lambda *a, **k: models.append(build(*a, **k)) or models[0])
+        run = trained(strategy="memory", epochs=1)
+        images, labels = (torch.from_numpy(a) for a in data.read_split(data.prepare("digits"), False))
+        with torch.no_grad():
+            logits = models[0](ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1)))
+        assert run.values["test_accuracy"] == (logits.argmax(1) == labels).sum().item() / 100
+        assert run.values["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-5)
+
+    @pytest.mark.parametrize(("budget", "times"), [({"epochs": 3}, 3), ({"steps": 5}, 1), ({"steps": 2}, 1)])
+    def test_after_each_epoch_or_at_the_end(self, budget: dict[str, int], times: int) -> None:
+        run = trained(strategy="memory", batch_size=300, **budget)
+        assert sum(name == "evaluate" for name, _, _ in run.phases) == times
+
+    def test_every_strategy_sees_the_same_test_set(self) -> None:
+        facts = [trained(steps=1, **of(s)).values for s in LOADED]
+        assert {f["test_accuracy"] for f in facts} == {facts[0]["test_accuracy"]}
+        assert [f["test_loss"] for f in facts] == pytest.approx([facts[0]["test_loss"]] * len(facts), abs=1e-4)
+
+    def test_no_evaluation(self) -> None:
+        run = trained(strategy="memory", steps=2, evaluate=False)
+        assert "test_accuracy" not in run.values
+        assert "evaluate" not in [name for name, _, _ in run.phases]
+
+    def test_training_goes_on_as_if_there_had_been_none(self) -> None:
+        with_it, without = (
+            trained(strategy="memory", epochs=2, batch_size=200, evaluate=evaluate)["loss"]
+            for evaluate in (True, False)
+        )
+        assert with_it == pytest.approx(without, abs=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["per-sample", "memory"])
+def test_loader_only(strategy: str) -> None:
+    run = trained(strategy=strategy, epochs=1, loader_only=True)
+    assert run.completed is True
+    assert run["samples"].sum() == 600
+    assert np.isnan(run["loss"]).all()
+    assert (run["compute_s"] == 0).all()
+    assert run["gap_s"] == pytest.approx(run["step_s"])
+    assert "test_accuracy" not in run.values
+    assert "evaluate" not in [name for name, _, _ in run.phases]
+
+
+class TestStop:
+    @pytest.mark.parametrize("strategy", ["memory", "workers"])
+    def test_in_mid_epoch(self, strategy: str) -> None:
+        asked = itertools.count()
+        run = trained(stop=lambda: next(asked) >= 6, strategy=strategy, epochs=3)
+        assert run.completed is False
+        assert 0 < len(run.rows) < BATCHES
+        assert run["step"].tolist() == list(range(len(run.rows)))
+        assert run.phases[-1][0] == "shutdown"
+        assert {"n_train", "cpu_s"} <= run.values.keys()
+        assert "test_accuracy" not in run.values
+
+    def test_during_evaluation(self) -> None:
+        run = Recorded()
+
+        def evaluating() -> bool:
+            return run.stages[-1][0] == "evaluating"
+
+        config = train.RunConfig(strategy="memory", epochs=1, batch_size=100, device="cpu", threads=1)
+        assert train.train(config, run, evaluating) is False
+        assert len(run.rows) == 6
+        assert "test_accuracy" not in run.values
+
+    def test_when_the_budget_is_spent_it_is_done(self) -> None:
+        run = Recorded()
+        config = train.RunConfig(strategy="memory", steps=2, batch_size=32, evaluate=False, device="cpu", threads=1)
+        assert train.train(config, run, lambda: len(run.rows) == 2) is True
+
+
+class TestFailure:
+    def test_of_a_batch_keeps_the_steps_and_closes_the_loader(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed: list[bool] = []
+
+        def failing(self: BatchReader, epoch: int) -> Iterator[Any]:
+            yield from itertools.islice(whole(self, epoch), 3)
+            raise OSError(5, "the disk went away")
+
+        whole = BatchReader.epoch
+        monkeypatch.setattr(BatchReader, "epoch", failing)
+        monkeypatch.setattr(BatchReader, "close", lambda self: closed.append(True))
+        run = Recorded()
+        config = train.RunConfig(strategy="memory", epochs=1, batch_size=32, device="cpu", threads=1)
+        with pytest.raises(OSError, match="the disk went away"):
+            train.train(config, run, lambda: False)
+        assert run["step"].tolist() == [0, 1, 2]
+        assert closed == [True, True]
+        assert run.phases[-1][0] == "shutdown"
+
+    def test_of_the_config(self) -> None:
+        with pytest.raises(ConfigError, match=r"batch_size: 601 .* has 600 samples"):
+            trained(strategy="memory", batch_size=601)
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+    def test_of_the_device(self) -> None:
+        with pytest.raises(DeviceError, match="choose cpu"):
+            trained(strategy="memory", device="cuda:0")
+
+
+def test_bf16_stays_near_fp32(runs: Callable[[str], Recorded]) -> None:
+    half = trained(strategy="memory", steps=20, evaluate=False, precision="bf16")["loss"]
+    assert half == pytest.approx(runs("memory")["loss"], abs=0.1)
+    assert not np.array_equal(half, runs("memory")["loss"])
+
+
+def test_images_are_resized_where_the_model_wants_it() -> None:
+    run = trained(strategy="memory", steps=2, image_size=35, batch_size=32)
+    assert np.isfinite(run["loss"]).all()
+    assert math.isfinite(run.values["test_loss"])
+
+
+def test_a_seed_fixes_the_run(runs: Callable[[str], Recorded]) -> None:
+    again = trained(strategy="memory", steps=20, evaluate=False)["loss"]
+    assert again == pytest.approx(runs("memory")["loss"], abs=1e-6)
+    other = trained(strategy="memory", steps=2, evaluate=False, seed=43)["loss"]
+    assert abs(other[0] - again[0]) > 1e-6
+
+
+def test_a_compiled_model_trains_the_same(runs: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through Dynamo only: the default backend compiles for a minute here."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    run = trained(strategy="memory", steps=3, evaluate=False, compile=True)
+    assert run["loss"] == pytest.approx(runs("memory")["loss"][:3], abs=1e-4)
+
+
+def test_stages_tell_how_far_it_is() -> None:
+    run = trained(strategy="memory", epochs=2, batch_size=100, clock=ticking(0.05))
+    training = [fraction for name, fraction, _ in run.stages if name == "training"]
+    assert training[0] == 0
+    assert training == sorted(training)
+    assert training[-1] == 1
+    evaluating = [fraction for name, fraction, _ in run.stages if name == "evaluating"]
+    assert evaluating == [0, 0]
+    assert run.stages[-1][0] == "finishing"

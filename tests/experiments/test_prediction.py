@@ -1,0 +1,184 @@
+"""Predictions by real jobs: which strategies, from which runs, and what checking one gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine_fixtures import CHEAP, N_PHOTOS, small_home, vitprof_threads  # noqa: F401
+from vitprof.config import KNOBS, RunConfig
+from vitprof.config.availability import Machine
+from vitprof.config.resolve import resolve
+from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.experiments import prediction as jobs
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore, StoredRun
+from vitprof.store.predictions import list_predictions
+
+QUICK: dict[str, Any] = CHEAP | {
+    "strategy": "per-sample",
+    "device": "simulated:4,5",
+    "steps": 30,
+    "evaluate": False,
+    "isolation": "thread",  # in a process of its own `digits` would have its full size
+}
+ROOMY = Machine(gpus=(), ram_bytes=2**36, disk_bytes=2**40, tmpfs=None)
+
+
+@pytest.fixture
+def manager(store: RunStore) -> Iterator[JobManager]:
+    made = JobManager(store)
+    yield made
+    made.shutdown()
+    assert vitprof_threads() == []
+
+
+def profiled(manager: JobManager, **config: Any) -> StoredRun:
+    run_id = manager.submit(RunConfig(**(QUICK | config)))
+    assert manager.wait(run_id, 120)
+    return manager.store.run(run_id)
+
+
+def stored(store: RunStore, **config: Any) -> StoredRun:
+    """A run that never ran."""
+    return store.run(store.create_run(resolve(RunConfig(**(QUICK | config)))))
+
+
+@pytest.mark.usefixtures("small_home")
+class TestPredicting:
+    def test_predicted_then_checked(self, manager: JobManager) -> None:
+        run = profiled(manager)
+        assert run.status == "done", run.error
+        told: list[str] = []
+        found = jobs.predict_strategies(
+            manager,
+            run.id,
+            ["memory", "generator"],
+            seconds=0.3,
+            progress=lambda r, n, of: told.append(r.config.strategy),
+        )
+        assert [p.config.strategy for p in found] == ["memory", "generator"]
+        assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
+        assert all(p.measured_per_s is None and p.error is None for p in found)
+        assert (found[0].config.steps, found[0].config.loader_only) == (30, False)
+        # the device computes 4.16 ms a step, and nothing can be faster than that
+        assert found[0].samples_per_s <= 32 / 4.159e-3
+        assert set(told) <= {"memory", "generator"}
+
+        checked = jobs.verify(manager, found[0].id)
+        assert checked.measured_per_s is not None
+        assert checked.measured_per_s <= 32 / 4.159e-3
+        assert checked.error == pytest.approx(checked.samples_per_s / checked.measured_per_s - 1)
+        assert checked.verified_run_id is not None
+        assert manager.store.run(checked.verified_run_id).role == jobs.CHECK
+        assert jobs.verify(manager, found[0].id) == checked  # nothing is run again
+        error = jobs.calibration_for(manager.store, run)
+        assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
+        assert jobs.calibrate(manager.store, device="cpu").n == 0
+        assert jobs.settle(manager.store, run.id) == list_predictions(manager.store, run.id)
+
+    def test_a_strategy_that_fails_has_no_prediction(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = profiled(manager)
+
+        def broken(*_: Any, **__: Any) -> Any:
+            raise OSError("no such thread")
+
+        monkeypatch.setattr("vitprof.engine.loaders.ahead.AheadReader.__init__", broken)
+        found = jobs.predict_strategies(manager, run.id, ["memory-ahead", "memory"], seconds=0.2)
+        assert [p.config.strategy for p in found] == ["memory"]
+        (line,) = jobs.failures(manager.store, run.id)
+        assert line.startswith("memory-ahead: ")
+        assert "no such thread" in line
+
+    def test_a_check_that_fails_can_be_made_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = profiled(manager)
+        (p,) = jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)
+        with monkeypatch.context() as patch:
+            patch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
+            failed = jobs.verify(manager, p.id)
+        assert (failed.measured_per_s, failed.verified_run_id) == (None, None)
+        assert jobs.verify(manager, p.id).measured_per_s is not None
+
+    def test_stop(self, manager: JobManager) -> None:
+        run = profiled(manager)
+        found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=60.0, stop=lambda: True)
+        assert found == []
+        micro = manager.store.runs(group_key=jobs.group_of(run.id))
+        assert {r.status for r in micro} == {"stopped"}
+        assert len(jobs.failures(manager.store, run.id)) == 2
+
+    def test_deleted_with_its_run(self, manager: JobManager) -> None:
+        run = profiled(manager)
+        jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)
+        manager.store.delete(run.id)
+        assert list_predictions(manager.store) == []
+
+    def test_runs_that_tell_nothing(self, manager: JobManager) -> None:
+        for config, why in (({"loader_only": True}, "loader-only"), ({"steps": 2}, "no steady steps")):
+            run = profiled(manager, **config)
+            with pytest.raises(JobError, match=why):
+                jobs.submit_micro_runs(manager, run.id)
+        with pytest.raises(JobError, match="still going on"):
+            jobs.submit_micro_runs(manager, manager.store.create_run(RunConfig()))
+        with pytest.raises(StoreError, match="no run 999"):
+            jobs.submit_micro_runs(manager, 999)
+
+    def test_nothing_is_queued_where_one_cannot_run(self, manager: JobManager) -> None:
+        run = profiled(manager)
+        for wrong in ("dali", "nonsense"):
+            with pytest.raises(ConfigError, match=wrong):
+                jobs.submit_micro_runs(manager, run.id, ["memory", wrong])
+        assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
+
+
+class TestAlternatives:
+    def test_the_same_job_with_that_strategys_own_settings(self, store: RunStore) -> None:
+        run = stored(store, strategy="workers", workers=7, lr=0.1, seed=3)
+        other = jobs.alternative(run, "threads")
+        own = resolve(RunConfig(**(QUICK | {"strategy": "threads", "lr": 0.1, "seed": 3})))
+        assert other == own
+        assert other.workers == 2
+        memory = jobs.alternative(run, "memory")
+        assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {"shuffle": "full"}
+
+    @pytest.mark.parametrize(
+        ("dataset", "asked", "strategy", "becomes"),
+        [
+            ("digits", "cpu", "device", "device"),
+            ("digits", "cpu", "workers", "cpu"),
+            ("digits", "off", "device", "off"),
+            ("photos", "cpu", "device", "device"),
+            ("photos", "off", "threads", "off"),
+        ],
+    )
+    def test_augmentation_stays(self, store: RunStore, dataset: str, asked: str, strategy: str, becomes: str) -> None:
+        size = {"n_images": N_PHOTOS} if dataset == "photos" else {}
+        run = stored(store, strategy="per-sample", dataset=dataset, augment=asked, **size)
+        assert jobs.alternative(run, strategy).augment == becomes
+
+    def test_page_cache_where_there_is_one(self, store: RunStore) -> None:
+        run = stored(store, strategy="preprocessed", page_cache="cold")
+        assert jobs.alternative(run, "hdf5").page_cache == "cold"
+        assert jobs.alternative(run, "memory").page_cache == "as-is"
+
+    def test_the_micro_run(self, store: RunStore) -> None:
+        config = jobs.micro_config(jobs.alternative(stored(store), "memory"), 1.5)
+        assert (config.seconds, config.steps, config.epochs) == (1.5, None, None)
+        assert (config.loader_only, config.evaluate) == (True, False)
+
+    def test_usual_ones(self, store: RunStore) -> None:
+        run = stored(store, strategy="memory")
+        names = jobs.usual_strategies(run, ROOMY)
+        assert set(names) == set(jobs.USUAL) - {"memory"}
+        store.update_run(run.id, environment={"device": "cpu"})
+        assert "device" not in jobs.usual_strategies(store.run(run.id), ROOMY)
+        small = Machine(gpus=(), ram_bytes=0, disk_bytes=2**40, tmpfs=None)
+        assert not {"memory", "memory-ahead", "device"} & set(jobs.usual_strategies(run, small))
+
+    def test_no_error_is_known_at_first(self, store: RunStore) -> None:
+        assert math.isnan(jobs.calibration_for(store, stored(store)).median_abs_error)

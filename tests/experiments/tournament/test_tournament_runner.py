@@ -1,0 +1,382 @@
+"""Tournaments of real jobs: rounds, failures, early stop, pause, stop, resume, and how they stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
+from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.experiments.tournament import tournament_runner as jobs
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.experiments.tournament.tournament_runners import TournamentDesk
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore
+from vitprof.store.tournaments import set_status, tournament
+
+BASE = RunConfig(
+    **(CHEAP | {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2})
+)
+SLOW = "simulated:200,0"
+A, B = "memory/b16/w-/as-is", "memory/b32/w-/as-is"
+
+pytestmark = pytest.mark.usefixtures("small_home")
+
+
+@pytest.fixture
+def manager(store: RunStore) -> Iterator[JobManager]:
+    made = JobManager(store)
+    yield made
+    made.shutdown()
+    assert vitprof_threads() == []
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
+
+
+def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **values: Any) -> int:
+    base = dataclasses.replace(BASE, device=device, steps=steps)
+    known = {"base": base, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2, "early_stop": False}
+    return create_tournament(store, TournamentSpec(**(known | values)))
+
+
+def made_uneven(store: RunStore, steps: int) -> int:
+    """Of one batch size: the second setting waits 0.3 ms and more for each file, the first for nothing."""
+    base = dataclasses.replace(BASE, device="simulated:2,0", steps=steps, slow_latency_ms=0.3)
+    strategies = ("memory", "slow-drive")
+    return made(store, base=base, strategies=strategies, workers=(0,), batch_sizes=(32,), early_stop=True)
+
+
+def ran(manager: JobManager, number: int) -> TournamentRunner:
+    runner = TournamentRunner(manager, number)
+    assert runner.join(60)
+    return runner
+
+
+def statuses(store: RunStore, number: int) -> list[tuple[str, str]]:
+    return [(r.role, r.status) for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)]
+
+
+def running(store: RunStore, number: int, role: str) -> bool:
+    return any(
+        r.role == role and r.stage == "training" for r in store.runs(["running"], group_key=f"tournament:{number}")
+    )
+
+
+class TestToTheEnd:
+    def test_rounds_and_figures(self, manager: JobManager) -> None:
+        store = manager.store
+        number = made(store, strategies=("memory", "preprocessed", "dali"), batch_sizes=(32,))
+        runner = ran(manager, number)
+        assert runner.error == ""
+        other = "preprocessed/b32/w-/as-is"
+        assert statuses(store, number) == [(f"{k}#{n}", "done") for k, n in ((B, 1), (other, 1), (other, 2), (B, 2))]
+        view = TournamentView(store, number)
+        now = view.look()
+        assert (now.tournament.status, now.tournament.held, now.tournament.note) == ("done", False, "")
+        assert (now.progress.done, now.progress.total, now.progress.fraction, now.progress.seconds_left) == (4, 4, 1, 0)
+        by_key = {e.key: e for e in now.entries}
+        assert {k: e.status for k, e in by_key.items()} == {B: "done", other: "done", "dali/b32/w2/as-is": "refused"}
+        assert "cannot load digits" in by_key["dali/b32/w2/as-is"].reason
+        for key in (B, other):
+            assert [o.round for o in by_key[key].outcomes] == [1, 2]
+            for o in by_key[key].outcomes:
+                steps = store.steps(o.run_id)
+                assert len(o.blocks_per_s) == 10
+                assert o.summary is not None
+                whole = 320 / steps["step_s"][2:].sum()
+                assert len(o.blocks_per_s) / np.sum(1 / o.blocks_per_s) == pytest.approx(whole)
+        # what it costs: the data set's own files against a storage that was made
+        assert (by_key[B].prepare_s, by_key[B].disk_bytes) == (0.0, 0.0)
+        assert by_key[B].ram_bytes == 700 * 28 * 28
+        assert by_key[other].prepare_s > 0
+        assert by_key[other].disk_bytes >= 700 * 28 * 28
+        assert by_key[other].ram_bytes == 0
+        assert math.isnan(by_key["dali/b32/w2/as-is"].prepare_s)
+        board = view.board(now)
+        assert view.board(view.look()) is board  # nothing has changed
+        assert board.baseline == B
+        assert {row.key for row in board.rows if row.rank} == {B, other}
+        assert TournamentView(store, number).look().entries[0].key == B
+        assert TournamentView(store, number).look().progress.done == 4
+
+    def test_a_failed_trial_stays_with_its_reason(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        number = made(manager.store)
+
+        monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_for(16))
+        runner = ran(manager, number)
+        assert runner.error == ""
+        assert statuses(manager.store, number) == [(f"{A}#1", "failed"), (f"{B}#1", "done"), (f"{B}#2", "done")]
+        now = TournamentView(manager.store, number).look()
+        assert now.entries[0].status == "failed"
+        assert "no room for it" in now.entries[0].reason
+        assert now.entries[0].outcomes[0].blocks_per_s.size == 0
+        assert (now.progress.done, now.progress.total) == (4, 4)
+        assert now.tournament.status == "done"
+
+    def test_a_store_that_fails_while_a_run_is_watched(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The run is stopped, and the tournament let go as soon as the store takes it."""
+        store = manager.store
+        number = made(store, device=SLOW, steps=1000)
+        failures = iter([StoreError("locked")] * 2)
+
+        def fails_twice(*args: Any, **kwargs: Any) -> None:
+            for error in failures:
+                raise error
+            set_status(*args, **kwargs)
+
+        def locked(run: Any) -> None:
+            monkeypatch.setattr(jobs, "set_status", fails_twice)
+            raise StoreError("the run store failed: locked")
+
+        monkeypatch.setattr(jobs, "RETRY_S", 0.001)
+        runner = TournamentRunner(manager, number, watch=locked)
+        assert runner.join(60)
+        assert runner.error == "the run store failed: locked"
+        assert [status for _, status in statuses(store, number)] == ["stopped"]
+        now = tournament(store, number)
+        assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
+
+    def test_none_can_be_run_here(self, manager: JobManager) -> None:
+        number = made(manager.store)
+        assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
+        now = TournamentView(manager.store, number).look()
+        assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
+        assert now.progress.total == 0
+        assert now.tournament.note == "no trial can be run here"
+
+    def test_a_baseline_that_cannot_be_run(self, manager: JobManager) -> None:
+        number = made(manager.store, baseline=A)
+        with pytest.raises(ConfigError, match="the moon is full"):
+            TournamentRunner(manager, number, why_not=lambda config: "the moon is full")
+        assert tournament(manager.store, number).status == "queued"
+
+    def test_time_is_up(self, manager: JobManager) -> None:
+        number = made(manager.store, seconds=1e-6)
+        ran(manager, number)
+        assert statuses(manager.store, number) == [(f"{A}#1", "done")]
+        now = TournamentView(manager.store, number).look()
+        assert now.tournament.note == "the 1e-06 s given were spent after 1 of 4 runs"
+        assert [e.status for e in now.entries] == ["done", "stopped"]
+        assert now.entries[1].reason == now.tournament.note
+
+
+def _failing_for(batch_size: int) -> Any:
+    from vitprof.engine.trainer import open_trainer
+
+    def opened(config: RunConfig, device: Any) -> Any:
+        if config.batch_size == batch_size:
+            raise OSError("no room for it")
+        return open_trainer(config, device)
+
+    return opened
+
+
+def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
+    number = made(store, strategies=("memory", "pt-whole", "hdf5-chunked", "staged"), batch_sizes=(32,), workers=(0,))
+    entries = {e.strategy: e for e in TournamentView(store, number).look().entries}
+    assert {name: e.shuffle for name, e in entries.items()} == {
+        "memory": "full",
+        "pt-whole": "none",
+        "hdf5-chunked": "block",
+        "staged": "full",
+    }
+    assert [name for name, e in entries.items() if e.throttled] == ["staged"]
+
+
+class TestEarlyStop:
+    def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        number = made_uneven(manager.store, 120)
+        fast, slow = "memory/b32/w-/as-is", "slow-drive/b32/w0/as-is"
+        runner = ran(manager, number)
+        assert runner.error == ""
+        assert statuses(manager.store, number) == [
+            (f"{fast}#1", "done"),
+            (f"{slow}#1", "stopped"),
+            (f"{fast}#2", "done"),
+        ]
+        view = TournamentView(manager.store, number)
+        now = view.look()
+        entry = now.entries[1]
+        assert entry.status == "cut"
+        assert entry.reason.startswith("cut short after ")
+        assert int(entry.reason.split()[3]) >= 50  # half of its budget at least, as far as it was written
+        assert "and memory, batch 32 makes at least" in entry.reason
+        assert entry.throttled
+        (outcome,) = entry.outcomes
+        assert outcome.status == "cut"
+        assert len(outcome.blocks_per_s) == 20
+        assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
+        assert (now.progress.done, now.tournament.status) == (4, "done")
+
+    def test_not_for_what_another_batch_size_reaches(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
+        ran(manager, number)
+        assert {status for _, status in statuses(manager.store, number)} == {"done"}
+
+    def test_never_the_baseline(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        number = made(manager.store, "simulated:2,0", 50, batch_sizes=(16, 320), early_stop=True)
+        ran(manager, number)
+        assert {status for _, status in statuses(manager.store, number)} == {"done"}
+        assert len(statuses(manager.store, number)) == 4
+
+    def test_one_that_gets_no_data_does_not_hold_the_others_up(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(jobs, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(jobs, "PATIENCE", 0.0)
+        base = dataclasses.replace(BASE, slow_latency_ms=20.0)
+        number = made(
+            manager.store,
+            base=base,
+            strategies=("memory", "slow-drive"),
+            workers=(0,),
+            batch_sizes=(32,),
+            early_stop=True,
+        )
+        ran(manager, number)
+        now = TournamentView(manager.store, number).look()
+        assert [e.status for e in now.entries] == ["done", "cut"]
+        assert now.entries[1].reason == "no step after 50.0 ms; run it alone, without early stop"
+        assert len(statuses(manager.store, number)) == 3, "it is not run again"
+        assert now.tournament.status == "done"
+
+    def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        number = made_uneven(manager.store, 50)
+        slow = "slow-drive/b32/w0/as-is"
+        monkeypatch.setattr(jobs, "LOOK_S", 60.0)
+        ran(manager, number)
+        assert (f"{slow}#1", "done") in statuses(manager.store, number)
+        assert (f"{slow}#2", "done") not in statuses(manager.store, number)
+        entry = TournamentView(manager.store, number).look().entries[1]
+        assert entry.status == "cut"
+        assert entry.reason.startswith("not run again after round 1: ")
+        assert "memory, batch 32 makes at least" in entry.reason
+
+
+class TestInterrupted:
+    def test_stopped_and_resumed(self, manager: JobManager) -> None:
+        store = manager.store
+        number = made(store, SLOW, 12, repeats=1)
+        desk = TournamentDesk(manager)
+        runner = desk.run(number)
+        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        now = TournamentView(store, number).look()
+        assert (now.tournament.held, now.progress.current_key, now.progress.current_round) == (True, A, 1)
+        with pytest.raises(JobError, match="at work already"):
+            TournamentRunner(manager, number)
+        desk.stop(number)
+        assert runner.join(30)
+        assert desk.runner(number) is None
+        now = TournamentView(store, number).look()
+        assert (now.tournament.status, now.progress.done) == ("stopped", 0)
+        assert [(e.status, e.reason) for e in now.entries] == [("stopped", "stopped by a person")] * 2
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(JobManager, "submit", _on("simulated:1,5"))
+            assert desk.run(number).join(60)
+        assert statuses(store, number) == [(f"{A}#1", "stopped"), (f"{A}#1", "done"), (f"{B}#1", "done")]
+        now = TournamentView(store, number).look()
+        assert [e.status for e in now.entries] == ["done", "done"]
+        assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
+        desk.shutdown()
+
+    def test_paused_after_the_running_trial(self, manager: JobManager) -> None:
+        store = manager.store
+        number = made(store, "simulated:20,0", 12)
+        desk = TournamentDesk(manager)
+        runner = desk.run(number)
+        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        desk.pause(number)
+        found = tournament(store, number)
+        assert (found.status, found.held) == ("paused", True)
+        assert desk.run(number) is runner  # takes the pause back
+        assert tournament(store, number).status == "running"
+        desk.pause(number)
+        assert runner.join(30)
+        done = statuses(store, number)
+        assert done[-1][1] == "done"
+        assert len(done) < 4
+        found = tournament(store, number)
+        assert (found.status, found.held, found.note) == ("paused", False, "")
+        assert runner.resume() is False
+        assert desk.run(number).join(60)
+        assert tournament(store, number).status == "done"
+        assert [s for _, s in statuses(store, number)] == ["done"] * 4
+        desk.shutdown()
+
+    def test_a_program_that_ends(self, manager: JobManager) -> None:
+        """Whichever of the two is told first, nothing hangs and the tournament can go on."""
+        store = manager.store
+        number = made(store, SLOW, 12)
+        desk = TournamentDesk(manager)
+        desk.run(number)
+        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        manager.shutdown()
+        desk.shutdown()
+        desk.shutdown()
+        found = tournament(store, number)
+        assert (found.status, found.held) == ("paused", False)
+        assert found.note
+        assert statuses(store, number) == [(f"{A}#1", "stopped")]
+
+    def test_a_trial_that_somebody_stops(self, manager: JobManager) -> None:
+        store = manager.store
+        number = made(store, SLOW, 12, repeats=1, batch_sizes=(16,))
+        runner = TournamentRunner(manager, number)
+        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        manager.stop(store.runs(["running"])[0].id)
+        assert runner.join(60)
+        assert statuses(store, number) == [(f"{A}#1", "stopped")]
+        found = tournament(store, number)
+        assert (found.status, found.note) == ("stopped", "1 of its runs did not finish; resume runs them")
+
+    def test_a_store_that_fails(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        number = made(manager.store)
+
+        def broken(*_: Any, **__: Any) -> int:
+            raise JobError("no more jobs today")
+
+        monkeypatch.setattr(manager, "submit", broken)
+        runner = ran(manager, number)
+        assert runner.error == "no more jobs today"
+        assert tournament(manager.store, number).note == "no more jobs today"
+        assert tournament(manager.store, number).status == "paused"
+
+    def test_nobody_runs_it(self, manager: JobManager) -> None:
+        number = made(manager.store)
+        desk = TournamentDesk(manager)
+        desk.pause(number)
+        assert tournament(manager.store, number).status == "queued"
+        desk.stop(number)
+        assert tournament(manager.store, number).status == "stopped"
+        set_status(manager.store, number, "paused")
+        assert TournamentView(manager.store, number).look().progress.done == 0
+
+
+def _on(device: str) -> Any:
+    submit = JobManager.submit
+
+    def elsewhere(self: JobManager, config: RunConfig, **more: Any) -> int:
+        return submit(self, dataclasses.replace(config, device=device), **more)
+
+    return elsewhere

@@ -1,0 +1,166 @@
+"""Finding a strategy's settings within a time given."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.engine_fixtures import CHEAP, small_home, vitprof_threads  # noqa: F401
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.tournament import Candidate
+from vitprof.config import RunConfig
+from vitprof.errors import ConfigError, JobError
+from vitprof.experiments.tuning import search as jobs
+from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, run_command
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore
+
+BASE = RunConfig(
+    **(
+        CHEAP
+        | {"device": "simulated:5,0", "batch_size": 16, "strategy": "memory", "evaluate": False, "isolation": "thread"}
+    )
+)
+
+pytestmark = pytest.mark.usefixtures("small_home")
+
+
+@pytest.fixture
+def manager(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobManager]:
+    import torch
+
+    torch.set_num_threads(1)  # imported: the search would count the time for it
+    monkeypatch.setattr(jobs, "LEAST_S", 0.1)
+    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setitem(jobs.OVERHEAD_S, "thread", 0.1)
+    made = JobManager(store)
+    yield made
+    made.shutdown()
+    assert vitprof_threads() == []
+
+
+def ticking_slower() -> Callable[[], float]:
+    """A clock at a twentieth of the usual speed."""
+    return lambda: time.monotonic() / 20
+
+
+class TestCandidates:
+    def test_the_own_setting_first_then_by_how_much_they_differ(self) -> None:
+        found = candidates(dataclasses.replace(BASE, strategy="workers", batch_size=32))
+        own = Candidate(2, 2, 32)
+        assert found[0] == own
+        assert len(set(found)) == len(found)
+
+        def changed(c: Candidate) -> int:
+            return sum(a != b for a, b in zip(dataclasses.astuple(c), dataclasses.astuple(own), strict=True))
+
+        assert [changed(c) for c in found] == sorted(changed(c) for c in found)
+        assert {c.batch_size for c in found} == {8, 32, 128}  # four batches of an epoch of 600 at least
+        assert {c.workers for c in found} == {0, 1, 2, os.cpu_count(), 2 * (os.cpu_count() or 1)}
+        assert {c.prefetch_factor for c in found if c.workers == 0} == {None}
+        assert {c.prefetch_factor for c in found if c.workers} == {2, 4, 8}
+
+    def test_only_what_the_strategy_takes(self) -> None:
+        assert candidates(BASE) == [Candidate(None, None, 16), Candidate(None, None, 64), Candidate(None, None, 4)]
+
+    def test_from_what_is_asked_for(self) -> None:
+        base = dataclasses.replace(BASE, strategy="workers", workers=1)
+        found = candidates(base, batch_sizes=[16, 32], workers=[1])
+        assert {(c.workers, c.batch_size) for c in found} == {(1, 16), (1, 32)}
+
+
+class TestTune:
+    def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(self, manager: JobManager) -> None:
+        told: list[jobs.TuneProgress] = []
+        slow = ticking_slower()  # a machine that is busy with other things may take its time
+        found = jobs.tune(manager, BASE, 1.5, batch_sizes=[16, 64], progress=told.append, clock=slow)
+        assert found.default == Candidate(None, None, 16)
+        assert found.winner == Candidate(None, None, 64)
+        assert found.verified
+        assert found.gain.low > 1
+        assert found.gain.low <= found.gain.value <= found.gain.high
+        assert [(t.candidate.batch_size, t.rung) for t in found.tried] == [
+            (16, 1),
+            (64, 1),
+            (16, 0),
+            (64, 0),
+            (64, 0),
+            (16, 0),
+        ]
+        assert found.config.batch_size == 64
+        assert "batch 64 reaches" in found.sentence
+        assert "times that of batch 16" in found.sentence
+        assert told[0].words == "the default: batch 16"
+        assert 0 <= told[-1].fraction <= 1
+        (group,) = {r.group_key for r in manager.store.runs()}
+        assert group.startswith("autotune:")
+
+    def test_no_run_begins_when_the_time_is_up(self, manager: JobManager) -> None:
+        found = jobs.tune(manager, BASE, 1.5, clock=itertools.count().__next__)
+        assert len(found.tried) == 1
+        assert found.winner == found.default
+        assert not found.verified
+
+    def test_nothing_better(self, manager: JobManager) -> None:
+        found = jobs.tune(manager, BASE, 0.7, batch_sizes=[16], clock=ticking_slower())
+        assert found.winner == found.default
+        assert found.gain == Interval(1.0, 1.0, 1.0)
+        assert found.sentence.startswith("memory: keep batch 16; nothing was faster (1 of 1 settings tried")
+
+    def test_stopped_it_gives_the_best_so_far(self, manager: JobManager) -> None:
+        asked = iter([False] * 40)
+        found = jobs.tune(manager, BASE, 60.0, stop=lambda: next(asked, True))
+        assert found.stopped
+        assert not found.verified
+        assert not math.isnan(found.samples_per_s)
+
+    def test_no_run_ends_well(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*_: Any) -> Any:
+            raise OSError("no room for it")
+
+        monkeypatch.setattr("vitprof.engine.train.open_trainer", broken)
+        with pytest.raises(JobError, match="no room for it"):
+            jobs.tune(manager, BASE, 1.0)
+
+    @pytest.mark.parametrize(
+        ("changes", "seconds", "field"),
+        [({}, 0.0, "time"), ({}, math.nan, "time"), ({"strategy": "dali"}, 1, "strategy")],
+    )
+    def test_what_it_refuses(self, manager: JobManager, changes: dict[str, Any], seconds: float, field: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            jobs.tune(manager, dataclasses.replace(BASE, **changes), seconds)
+        assert caught.value.field == field
+        assert manager.store.runs() == []
+
+
+def test_the_command_runs_the_winner() -> None:
+    from vitprof.config.resolve import resolve
+
+    asked = dataclasses.replace(BASE, strategy="workers", workers=1, prefetch_factor=4, loader_times=False, name="a b")
+    words = shlex.split(run_command(resolve(asked)))
+    assert words[:6] == ["python", "-m", "vitprof", "run", "--strategy", "workers"]
+    options = dict(zip(words[6::2], words[7::2], strict=False))
+    assert options["--workers"] == "1"
+    assert options["--prefetch-factor"] == "4"
+    assert options["--device"] == "simulated:5,0"
+    assert "--no-loader-times" in words
+    assert not {"--seconds", "--lr", "--name", "--pin-memory", "--loader", "--augment"} & set(words)
+
+
+def test_in_words() -> None:
+    known: dict[str, Any] = {"strategy": "hdf5", "default": Candidate(2, 2, 64), "winner": Candidate(1, 4, 256)}
+    known |= {"config": BASE, "samples_per_s": 1000.0, "gain": Interval(1.02, 0.98, 1.07), "verified": True}
+    tried = tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((known["default"], known["winner"]), 1))
+    known |= {"tried": tried, "n_candidates": 9, "seconds": 60.0, "stopped": False}
+    assert "which cannot be told from no gain" in Tuning(**known).sentence
+    assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s" in Tuning(**known).sentence
+    assert "was not checked" in Tuning(**(known | {"verified": False})).sentence
+    assert "none of 2 of 9" in Tuning(**(known | {"samples_per_s": math.nan})).sentence

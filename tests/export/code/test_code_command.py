@@ -1,0 +1,53 @@
+"""`code`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Call
+from vitprof.config import RunConfig
+from vitprof.export.code import script
+from vitprof.store import RunStore
+
+
+def test_a_strategy_is_printed(call: Call) -> None:
+    status, out, err = call("code", "--strategy", "threads", "--workers", "3")
+    assert (status, err) == (0, "")
+    assert out == script(RunConfig(strategy="threads", workers=3))
+    assert "WORKERS = 3" in out
+
+
+def test_a_run_is_written_to_a_file(call: Call, tmp_path: Path) -> None:
+    store = RunStore()
+    config = RunConfig(strategy="memory", batch_size=77)
+    number = store.create_run(config)
+    store.close()
+    path = tmp_path / "script.py"
+    assert call("code", str(number), "--output", str(path)) == (0, "", "")
+    text = path.read_text(encoding="utf-8")
+    assert text == script(config, run_id=number)
+    assert "BATCH_SIZE = 77" in text
+    assert f"from run {number}" in text
+    _, changed, _ = call("code", str(number), "--batch-size", "55")
+    assert "BATCH_SIZE = 55" in changed
+    assert "from run" not in changed  # it was not measured so
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["9"], "there is no run 9"),
+        (["x"], "RUN x: give a whole number"),
+        (["--strategy", "magic"], "--strategy magic: choose one of"),
+        (["--strategy", "staged", "--stage-overlap"], "there is no script for training while files are copied"),
+        (["--output", "/nowhere/script.py"], "--output /nowhere/script.py: there is no directory /nowhere"),
+    ],
+)
+def test_what_cannot_be_is_one_line(call: Call, args: list[str], complaint: str) -> None:
+    status, out, err = call("code", *args)
+    assert status in (1, 2)
+    assert out == ""
+    assert complaint in err
+    assert err.count("\n") == 1

@@ -1,0 +1,168 @@
+"""What doctor says about this machine, and about machines that lack something."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitprof.config import RunConfig
+from vitprof.jobs import preflight
+from vitprof.jobs.preflight import Check, examine
+from vitprof.store import RunStore
+from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo
+from vitprof.telemetry.tmpfs import Tmpfs
+
+Usage = collections.namedtuple("Usage", "total used free")
+
+
+def found(what: str) -> Check:
+    """The one check of this name, on a line of its own like all others."""
+    checks = {check.what: check for check in examine()}
+    assert list(checks) == [
+        "vitprof",
+        "packages",
+        "DALI",
+        "PyTorch",
+        "NVML",
+        "shared memory",
+        "RAM disk",
+        "disk",
+        "database",
+    ]
+    for check in checks.values():
+        assert check.verdict in ("ok", "note", "bad")
+        assert check.found
+        assert check.verdict == "ok" or check.meaning
+        assert "\n" not in check.found + check.meaning
+    return checks[what]
+
+
+def test_a_machine_on_which_vitprof_works_has_nothing_bad(vitprof_home: Path) -> None:
+    assert not [check for check in examine() if check.verdict == "bad"]
+    with contextlib.closing(RunStore()) as store:
+        store.create_run(RunConfig())
+        assert found("database").found == f"1 run in {store.url}"
+    assert str(vitprof_home) in found("disk").found
+
+
+def test_no_gpu_is_a_note_and_jobs_run_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    check = found("PyTorch")
+    assert (check.verdict, check.meaning) == ("note", "jobs run on the CPU")
+    assert check.found == f"{torch.__version__}, no CUDA device"
+
+
+class FakeNvml:
+    """As many GPUs as there are in `cards`."""
+
+    cards: tuple[GpuInfo, ...] = ()
+    closed = 0
+
+    def __init__(self) -> None:
+        self.available, self.reason = bool(self.cards), NO_GPU_MESSAGE
+
+    def gpus(self) -> list[GpuInfo]:
+        return list(self.cards)
+
+    def close(self) -> None:
+        FakeNvml.closed += 1
+
+
+def test_nvml_is_named_with_its_gpus_or_the_reason_why_not_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "Nvml", FakeNvml)
+    before = FakeNvml.closed
+    check = found("NVML")
+    assert (check.verdict, check.found) == ("note", NO_GPU_MESSAGE)
+    assert "not available" in check.meaning
+    monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580"),))
+    check = found("NVML")
+    assert (check.verdict, check.found) == ("ok", "H200 (141 GiB)")
+    assert FakeNvml.closed == before + 2
+
+
+@pytest.mark.parametrize("below", ["", "home"])
+def test_a_read_only_home_is_bad_and_says_what_to_do(
+    read_only_dir: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / below))
+    for what in ("disk", "database"):
+        check = found(what)
+        assert check.verdict == "bad"
+        assert "Permission denied; set VITPROF_HOME to a directory that can be written to" in check.meaning
+
+
+def test_a_file_in_the_place_of_home_is_bad(vitprof_home: Path) -> None:
+    vitprof_home.write_text("")
+    assert [found(what).verdict for what in ("disk", "database")] == ["bad", "bad"]
+
+
+def test_an_unusable_database_is_bad_and_keeps_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_DB", "nosuch://me:s3cret@host/db")
+    check = found("database")
+    assert (check.verdict, check.found) == ("bad", "cannot be used")
+    assert check.meaning.startswith("VITPROF_DB: 'nosuch://me:***@host/db'")
+    assert found("disk").verdict == "ok"
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(0, "note"), (10 << 40, "ok")])
+def test_little_room_is_a_note(monkeypatch: pytest.MonkeyPatch, free: int, verdict: str) -> None:
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(free, 0, free))
+    assert [found(what).verdict for what in ("shared memory", "disk")] == [verdict] * 2
+
+
+def test_a_system_without_dev_shm_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(preflight, "SHM", tmp_path / "no-shm")
+    assert found("shared memory").verdict == "note"
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name in ("h5py", "lmdb"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(preflight.metadata, "version", version)
+    check = found("packages")
+    assert (check.verdict, check.found) == ("bad", "missing: h5py, lmdb")
+    assert check.meaning == "pip install -r requirements.txt"
+
+
+def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name == "opencv-python-headless":
+            raise metadata.PackageNotFoundError(name)
+        return "4.12.0" if name == "opencv-python" else real(name)
+
+    monkeypatch.setattr(preflight.metadata, "version", version)
+    assert found("packages").verdict == "ok"
+    assert "opencv-python 4.12.0" in found("packages").found
+
+
+def test_dali_is_optional_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(preflight.metadata, "version", lambda name: "2.4.0")
+    monkeypatch.setattr(preflight, "installed", lambda name: True)
+    assert (found("DALI").verdict, found("DALI").found) == ("ok", "nvidia-dali-cuda130 2.4.0")
+    monkeypatch.setattr(preflight, "installed", lambda name: False)
+    assert (found("DALI").verdict, found("DALI").found) == ("note", "nvidia-dali-cuda130 2.4.0, without its module")
+    monkeypatch.setattr(preflight.metadata, "version", missing)
+    assert found("DALI").verdict == "note"
+    assert found("DALI").meaning.endswith("pip install nvidia-dali-cuda130")
+
+
+def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "find_tmpfs", lambda: None)
+    assert found("RAM disk").verdict == "note"
+    monkeypatch.setattr(preflight, "find_tmpfs", lambda: Tmpfs(Path("/run/ram"), 3 << 30))
+    assert (found("RAM disk").verdict, found("RAM disk").found) == ("ok", "room for 3.00 GiB in /run/ram")

@@ -1,0 +1,72 @@
+"""Predictions in the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitprof.analysis.verdict.prediction import Prediction
+from vitprof.config import RunConfig
+from vitprof.errors import StoreError
+from vitprof.store import RunStore, predictions
+
+FOUND = Prediction(1000.0, 900.0, 1100.0, 0.001, 0.0005, 0.0, "loading")
+
+
+def add(store: RunStore, profile: int, micro: int = 7, strategy: str = "memory", device: str = "cpu") -> int:
+    config = RunConfig(strategy=strategy, device=device)
+    return predictions.add_prediction(store, FOUND, config, profile_run_id=profile, micro_run_id=micro)
+
+
+def test_kept_and_found(store: RunStore) -> None:
+    run = store.create_run(RunConfig())
+    first, other = add(store, run), add(store, run + 1, micro=8)
+    assert [p.id for p in predictions.list_predictions(store)] == [first, other]
+    (kept,) = predictions.list_predictions(store, run)
+    assert kept == predictions.prediction(store, first)
+    assert (kept.samples_per_s, kept.low, kept.high) == (1000.0, 900.0, 1100.0)
+    assert kept.config == RunConfig(strategy="memory", device="cpu")
+    assert (kept.verified_run_id, kept.measured_per_s, kept.error) == (None, None, None)
+    assert kept.created_utc.endswith("Z")
+
+
+def test_one_of_each_strategy_the_checked_one_first(store: RunStore) -> None:
+    checked, again, other = (add(store, 1, micro, name) for micro, name in ((7, "memory"), (8, "memory"), (9, "cache")))
+    predictions.update_prediction(store, checked, measured_per_s=900.0)
+    kept = predictions.latest_of_each(predictions.list_predictions(store))
+    assert {p.id for p in kept} == {checked, other}
+    predictions.update_prediction(store, again, measured_per_s=950.0)
+    kept = predictions.latest_of_each(predictions.list_predictions(store))
+    assert {p.id for p in kept} == {again, other}
+
+
+def test_one_for_each_loader_only_run(store: RunStore) -> None:
+    assert add(store, 1) == add(store, 1)
+    assert len(predictions.list_predictions(store)) == 1
+
+
+@pytest.mark.parametrize("number", [0, -1, 5, 2**40])
+def test_there_is_none(store: RunStore, number: int) -> None:
+    with pytest.raises(StoreError, match=f"no prediction {number}"):
+        predictions.prediction(store, number)
+
+
+def test_errors_of_a_machine_and_device(store: RunStore) -> None:
+    run = store.create_run(RunConfig())
+    host = store.run(run).owner_host
+    for micro, (device, measured) in enumerate([("cpu", 800.0), ("cpu", 1000.0), ("cuda:0", 2000.0), ("cpu", None)]):
+        number = add(store, run, micro, device=device)
+        predictions.update_prediction(store, number, measured_per_s=measured)
+    every = predictions.calibrate(store)
+    assert (every.n, every.median_abs_error, every.inside_frac) == (3, 0.25, pytest.approx(1 / 3))
+    cpu = predictions.calibrate(store, host=host, device="cpu")
+    assert (cpu.n, cpu.median_abs_error, cpu.inside_frac) == (2, 0.125, 0.5)
+    assert predictions.calibrate(store, host="elsewhere").n == 0
+    assert predictions.prediction(store, 1).error == pytest.approx(0.25)
+
+
+def test_deleted_with_the_run_they_were_made_from(store: RunStore) -> None:
+    run = store.create_run(RunConfig())
+    add(store, run)
+    store.update_run(run, status="done")
+    store.delete(run)
+    assert predictions.list_predictions(store) == []

@@ -1,0 +1,254 @@
+"""What the Profile page says about a run that has ended, from the verdict to the account."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.dashboard import add_run, app, metrics, said
+from vitprof.analysis.verdict.advice import Alternative
+from vitprof.analysis.verdict.headroom import ROLES
+from vitprof.analysis.verdict.verdict import Verdict
+from vitprof.errors import JobError
+from vitprof.experiments.headroom import GROUP as HEADROOM
+from vitprof.experiments.prediction import CHECK, MICRO
+from vitprof.experiments.prediction import GROUP as PREDICTION
+from vitprof.store import RunStore
+from vitprof.store.predictions import list_predictions, update_prediction
+from vitprof.ui import findings, resources
+
+CHARTS = {"device-time", "timeline", "idle-heat", "loading-bar"}
+
+
+def charts(at: AppTest) -> list[str]:
+    return [chart.proto.id for chart in at.get("plotly_chart")]
+
+
+def drawn(at: AppTest, key: str) -> bool:
+    return any(key in name for name in charts(at))
+
+
+def buttons(at: AppTest) -> set[str]:
+    return {button.key for button in at.button}
+
+
+def verdict(at: AppTest) -> str:
+    """The one line of the page that is the verdict."""
+    (line,) = [line for line in said(at).splitlines() if "bound:**" in line]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "kind"),
+    [(0.005, "Input-bound"), (0.0008, "Moderately input-bound"), (0.0001, "Not input-bound")],
+)
+def test_the_verdict_is_one_sentence(store: RunStore, wait_s: float, kind: str) -> None:
+    at = app(run=str(add_run(store, wait_s=wait_s)))
+    assert verdict(at).startswith(":material/"), "not by colour alone"
+    assert f"**{kind}:**" in verdict(at)
+    assert all(drawn(at, key) for key in CHARTS)
+
+
+def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
+    at = app(run=str(add_run(store, n=15)))
+    assert "**Inconclusive:**" in said(at)
+    assert "20 steady ones are needed" in said(at)
+    assert not [key for key in buttons(at) if key.startswith("use-advice")]
+
+
+def test_advice_goes_into_the_sidebar_as_this_runs_job(store: RunStore) -> None:
+    at = app(run=str(add_run(store, batch_size=96, n=50)))
+    assert at.number_input(key="set-batch_size").value != 96
+    at.button(key="use-advice-0").click().run()
+    assert not at.exception
+    assert at.selectbox(key="set-strategy").value != "per-sample"
+    assert at.number_input(key="set-batch_size").value == 96
+    assert at.number_input(key="set-steps").value == 50
+    assert "The settings are in the sidebar" in said(at)
+    assert not at.button(key="run-button").disabled
+    at.run()
+    assert "The settings are in the sidebar" not in said(at)
+
+
+def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
+    run_id = add_run(store)
+    at = app(run=str(run_id))
+    assert "**Input-bound:**" in said(at)
+    other = {"kind": "not input-bound", "sentence": "Not input-bound: as it was stored.", "simulated": False}
+    store.update_run(run_id, verdict=other)
+    at.run()
+    assert "as it was stored" in said(at)
+    store.update_run(run_id, verdict={"shares": [{"of": "another version"}]})
+    at.run()
+    assert "**Input-bound:**" in said(at), "one that cannot be read is worked out anew"
+
+
+def test_what_is_simulated_says_so(store: RunStore) -> None:
+    at = app(run=str(add_run(store, device="simulated:4,0")))
+    marks = {m.label: m.delta for m in at.metric}
+    assert marks["Device idle"] == marks["Samples/s"] == "simulated"
+    assert "Where the device's time went (simulated)" in said(at)
+    at = app(run=str(add_run(store)))
+    assert not any(m.delta for m in at.metric)
+
+
+def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
+    at = app(run=str(add_run(store, loader_only=True)))
+    text = said(at)
+    assert "Where the device's time went" not in text
+    assert "a loader-only run has no device work" in text
+    assert text.count("Not for this run") == 2
+    assert drawn(at, "loading-bar")
+    assert not buttons(at) & {"measure-headroom", "predict"}
+
+
+def test_without_times_from_inside_the_loader(store: RunStore) -> None:
+    at = app(run=str(add_run(store, loader_times=False)))
+    assert "was off in this run" in said(at)
+    assert not drawn(at, "loading-bar")
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
+def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore, status: str) -> None:
+    run_id = add_run(store, status=status)
+    store.update_run(run_id, error="the reason")
+    at = app(run=str(run_id))
+    assert "**Input-bound:**" in said(at)
+    assert any("the reason" in shown.value for shown in [*at.error, *at.warning])
+
+
+def test_a_run_without_steps_says_only_why(store: RunStore) -> None:
+    at = app(run=str(add_run(store, n=0, status="failed")))
+    assert any("ended before its first step" in shown.value for shown in at.info)
+    assert not charts(at)
+    assert not metrics(at)
+
+
+def test_the_window_moves_along_the_run_and_stays_inside(store: RunStore) -> None:
+    at = app(run=str(add_run(store, n=100)))
+    first = at.slider[0].value
+    at.button(key="window-Later").click().run()
+    assert at.slider[0].value == min(first + 30, 70)
+    for _ in range(4):
+        at.button(key="window-Earlier").click().run()
+    assert at.slider[0].value == 0
+    at.button(key="window-Largest gap").click().run()
+    assert at.slider[0].value == first
+
+
+def test_recording_cost_is_stated(store: RunStore) -> None:
+    at = app(run=str(add_run(store)))
+    assert "vitprof's own recording took at most 0.0% of this run's time" in said(at)
+
+
+def add_anchors(store: RunStore, run_id: int) -> None:
+    for role, wait_s in zip(ROLES[:3], (0.0001, 0.0002, 0.005), strict=True):
+        add_run(store, wait_s=wait_s, group_key=f"{HEADROOM}{run_id}", role=role)
+
+
+def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStore) -> None:
+    run_id = add_run(store)
+    assert "would run at most 2.00x" in said(app(run=str(run_id)))
+    add_anchors(store, run_id)
+    at = app(run=str(run_id))
+    assert drawn(at, "waterfall")
+    assert "With free data this job would run 1.96 times as fast" in said(at)
+    assert "(1.96-1.96, measured)" in verdict(at)
+    assert len(at.dataframe[0].value) == 3
+    assert "measure-headroom" in buttons(at)
+
+
+def test_headroom_at_work_in_another_program_cannot_be_started_again(store: RunStore) -> None:
+    run_id = add_run(store)
+    live = add_run(store, n=0, group_key=f"{HEADROOM}{run_id}", role="B")
+    store.update_run(live, status="running", stage="training")
+    at = app(run=str(run_id))
+    assert "measure-headroom" not in buttons(at)
+    assert any("anchor B" in str(bar.proto) for bar in at.get("progress"))
+
+
+def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = app(run=str(add_run(store)))
+
+    def refuse(*args: object, **kwargs: object) -> int:
+        raise JobError("vitprof is shutting down; no job was started")
+
+    monkeypatch.setattr(type(resources.manager()), "submit", refuse)
+    for key in ("measure-headroom", "predict"):
+        at.button(key=key).click().run()
+        assert not at.exception
+        assert any("shutting down" in shown.value for shown in at.error)
+
+
+def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
+    run_id = add_run(store)
+    add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=f"{PREDICTION}{run_id}", role=MICRO)
+    at = app(run=str(run_id))
+    assert [p.config.strategy for p in list_predictions(store, run_id)] == ["memory"]
+    frame = at.dataframe[0].value
+    assert list(frame["strategy"]) == ["memory"]
+    assert list(frame["measured samples/s"]) == ["predicted, not run"]
+    assert any(key.startswith("verify-") for key in buttons(at))
+    assert "No prediction has been checked here yet" in said(at)
+    assert math.isfinite(list_predictions(store, run_id)[0].samples_per_s)
+
+
+def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> None:
+    shown, profiled = add_run(store), add_run(store, name="profiled")
+    for role in ROLES[:3]:
+        add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{profiled}", role=role)
+    at = app(run=str(shown))
+    assert f"Headroom of run {profiled}: profiled (3 to go)" in said(at)
+    assert len([key for key in buttons(at) if key.startswith("show-")]) == 1
+
+
+def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Alternative] = []
+    judge = findings.judge
+
+    def judging(*args: Any, **named: Any) -> Verdict:
+        taken[:] = named["alternatives"]
+        return judge(*args, **named)
+
+    monkeypatch.setattr(findings, "judge", judging)
+    run_id = add_run(store)
+    group = f"{PREDICTION}{run_id}"
+    for _ in range(2):
+        add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO)
+    app(run=str(run_id))
+    checked, unchecked = list_predictions(store, run_id)
+    check = add_run(store, strategy="memory", wait_s=0.001, group_key=group, role=CHECK)
+    update_prediction(store, checked.id, verified_run_id=check, measured_per_s=20_000.0)
+    update_prediction(store, unchecked.id, samples_per_s=90_000.0, low=80_000.0, high=95_000.0)
+    app(run=str(run_id))
+    assert [(a.samples_per_s, a.measured) for a in taken] == [(20_000.0, True)]
+
+
+def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
+    run_id = add_run(store)
+    add_run(store, wait_s=0.0001, group_key=f"{HEADROOM}{run_id}", role="A")
+    add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{run_id}", role="C")
+    assert "anchor C is still to come" in said(app(run=str(run_id)))
+
+
+def test_a_tournament_is_one_line_of_the_queue_and_no_run_of_a_stranger(store: RunStore) -> None:
+    add_run(store, name="not asked for")  # run 1, as tournament 1 has its number
+    role = "memory/b64/w-/as-is#2"
+    trial = add_run(store, n=0, status="running", group_key="tournament:1", role=role)
+    at = app()
+    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"]
+    assert "Tournament 1: memory, batch 64 (running, cpu)" in said(at)
+    assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
+    at = app(run=str(trial))
+    assert "Trial of tournament 1: memory, batch 64" in said(at)
+
+
+def test_a_name_is_not_markdown(store: RunStore) -> None:
+    name = "![x](http://127.0.0.1:9/a.png) [b](http://c) :material/home: :red[d] $e^2$ &amp;"
+    at = app(run=str(add_run(store, name=name)))
+    title = at.subheader[0].value
+    assert all("\\" + c in title for c in "![]()$&:")
+    assert not any(f":{word}" in title.replace("\\", "") for word in ("material", "material_"))

@@ -1,0 +1,217 @@
+"""The sidebar's form: which settings a strategy shows, and the config they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from vitprof.config import KNOBS, PARTS, RunConfig, availability
+from vitprof.config.availability import Machine
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import why_not
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
+from vitprof.ui import launch
+
+PLENTY = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
+
+
+def script() -> None:
+    import streamlit as st
+
+    from vitprof.ui.profile.settings import settings_form
+
+    st.session_state["made"], _ = settings_form()
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_with_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    st.cache_resource.clear()
+    monkeypatch.setattr(launch, "look_around", lambda: PLENTY)
+    monkeypatch.setattr(availability, "installed", lambda package: True)
+    yield
+    st.cache_resource.clear()
+
+
+def form(**query: str) -> AppTest:
+    at = AppTest.from_function(script, default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+def plain(text: str) -> str:
+    """Without the backslashes that keep it from being Markdown."""
+    return text.replace("\\", "")
+
+
+def made(at: AppTest) -> RunConfig:
+    assert not [e.value for e in at.error]
+    config: RunConfig = at.session_state["made"]
+    return config
+
+
+def keys(at: AppTest) -> set[str]:
+    widgets = [*at.selectbox, *at.number_input, *at.checkbox]
+    return {w.key.removeprefix("set-") for w in widgets}
+
+
+def captions(at: AppTest) -> str:
+    return plain(" ".join(c.value for c in at.caption))
+
+
+@pytest.mark.parametrize("dataset", ["digits", "photos"])
+def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry(dataset: str) -> None:
+    """All in one session, so that nothing of one strategy stays behind in the next."""
+    at = form(dataset=dataset)
+    info = dataset_info(dataset)
+    for name, plan in STRATEGIES.items():
+        at.selectbox(key="set-strategy").set_value(name).run()
+        assert not at.exception
+        parts = plan.combination(info)
+        if why_not(info, parts):
+            assert at.button(key="run-button").disabled
+            assert "cannot load digits" in plain(at.error[0].value)
+            continue
+        assert resolve(made(at)) == resolve(RunConfig(strategy=name, dataset=dataset, steps=200)), name
+        assert keys(at) & set(KNOBS) == set(plan.knobs(parts, info)), name
+
+
+def test_another_strategy_starts_from_its_own_settings() -> None:
+    at = form(strategy="cache")
+    at.number_input(key="set-cache_mb").set_value(128.0).run()
+    assert made(at).cache_mb == 128
+    at.selectbox(key="set-strategy").set_value("hdf5").run()
+    assert made(at).cache_mb is None
+    assert at.number_input(key="set-cache_mb").value is None
+    at.selectbox(key="set-strategy").set_value("cache").run()
+    assert at.number_input(key="set-cache_mb").value == STRATEGIES["cache"].defaults["cache_mb"]
+
+
+def test_offered_parts_fit_the_others() -> None:
+    at = form(strategy="threads")
+    info, plan = dataset_info("digits"), STRATEGIES["threads"]
+    for kind in PARTS:
+        offered = at.selectbox(key=f"set-{kind}").options
+        assert offered[0] == f"strategy's own: {getattr(plan.combination(info), kind)}"
+        assert all(why_not(info, plan.combination(info, {kind: name})) is None for name in offered[1:])
+    assert {"dataloader", "generator"} == set(at.selectbox(key="set-loader").options[1:])
+    assert "hdf5" not in at.selectbox(key="set-storage").options
+
+
+def test_a_part_brings_its_settings_with_it_at_once() -> None:
+    at = form(strategy="hdf5")
+    assert "slow_drive" not in keys(at)
+    at.selectbox(key="set-location").set_value("slow-drive").run()
+    assert {"slow_drive", "slow_mb_s", "slow_latency_ms"} <= keys(at)
+    at.number_input(key="set-slow_mb_s").set_value(5.0).run()
+    config = made(at)
+    assert (config.location, config.slow_mb_s, config.storage) == ("slow-drive", 5.0, None)
+    at.selectbox(key="set-location").set_value("").run()
+    assert "slow_drive" not in keys(at)
+    assert (made(at).location, made(at).slow_mb_s) == (None, None)
+
+
+def test_parts_and_knobs_from_the_url() -> None:
+    at = form(strategy="hdf5", location="slow-drive", slow_latency_ms="3", workers="0")
+    config = made(at)
+    assert (config.location, config.slow_latency_ms, config.workers) == ("slow-drive", 3.0, 0)
+    assert not {"prefetch_factor", "persistent_workers", "start_method"} & keys(at)
+    assert not at.warning
+
+
+@pytest.mark.parametrize("field", PARTS)
+def test_a_part_from_the_url_that_does_not_exist_is_named(field: str) -> None:
+    at = form(**{field: "tape"})
+    assert f"{field.capitalize()} tape: choose one of " in plain(at.warning[0].value)
+    assert getattr(made(at), field) is None
+
+
+def test_a_part_from_the_url_that_does_not_fit_is_named_and_run_disabled() -> None:
+    at = form(strategy="hdf5", loader="threads")
+    assert "loader threads: it cannot read storage hdf5" in plain(at.error[0].value)
+    assert at.button(key="run-button").disabled
+
+
+def test_the_number_of_images_is_asked_for_where_it_can_be_chosen() -> None:
+    at = form()
+    assert "n_images" not in keys(at)
+    at.selectbox(key="set-dataset").set_value("photos").run()
+    assert made(at).n_images is None
+    at.number_input(key="set-n_images").set_value(500).run()
+    assert made(at).n_images == 500
+    at.selectbox(key="set-dataset").set_value("digits").run()
+    assert made(at).n_images is None
+
+
+def test_a_model_for_smaller_images_says_that_they_are_resized() -> None:
+    at = form(dataset="photos")
+    assert "takes 28 px: the device resizes the images of 224 px" in captions(at)
+    at.selectbox(key="set-model").set_value("ti/16").run()
+    assert "resizes" not in captions(at)
+
+
+def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "look_around", lambda: dataclasses.replace(PLENTY, tmpfs=None))
+    at = form()
+    (marked,) = (o for o in at.selectbox(key="set-strategy").options if o.startswith("ram-disk"))
+    assert "(not here: there is no tmpfs" in marked
+    at.selectbox(key="set-strategy").set_value("ram-disk").run()
+    assert at.button(key="run-button").disabled
+    assert plain(at.error[0].value).startswith("Not possible here: there is no tmpfs here")
+    at.selectbox(key="set-location").set_value("disk").run()
+    assert not at.button(key="run-button").disabled
+
+
+def test_a_limit_is_said_and_run_is_possible() -> None:
+    at = form(strategy="prefetch")
+    assert "Without a GPU there is no copy to overlap" in captions(at)
+    assert not at.button(key="run-button").disabled
+
+
+def test_what_is_prepared_is_said_before_and_after(vitprof_home: Path) -> None:
+    assert "prepares hdf5 once (about 52.3 MiB on disk)" in captions(form(strategy="hdf5"))
+    directory = vitprof_home / "prepared" / "digits" / "hdf5"
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text(json.dumps({"size_bytes": 2**20, "prepare_s": 2.5}))
+    assert "hdf5 is prepared (1.00 MiB, took 2.50 s)" in captions(form(strategy="hdf5"))
+
+
+def test_what_came_with_the_address_is_shown_as_it_is() -> None:
+    shown = form(device="simulated:x").warning[0].value
+    assert "simulated\\:\u2060x\\:" in shown, "else a colon on each side makes an emoji of it"
+
+
+def script_of_a_run() -> None:
+    import streamlit as st
+
+    from vitprof.ui.profile.settings import settings_form, use_config
+
+    if "put" in st.session_state:
+        use_config(st.session_state.pop("put"))
+    st.session_state["made"], _ = settings_form()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        RunConfig(strategy="memory", batch_size=64),
+        RunConfig(strategy="workers", workers=0, lr=0.01),
+        RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
+    ],
+    ids=lambda config: config.strategy,
+)
+def test_of_a_run_only_what_was_chosen_is_taken(asked: RunConfig) -> None:
+    at = AppTest.from_function(script_of_a_run, default_timeout=60)
+    at.session_state["put"] = resolve(asked)
+    at.run()
+    assert not at.exception
+    assert made(at) == asked

@@ -1,0 +1,114 @@
+"""A word when what a person watched has ended: once, with the verdict or the reason."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.dashboard import add_run
+from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.store import RunStore
+from vitprof.store.tournaments import claim, set_status
+from vitprof.ui import notifications
+
+
+def script() -> None:
+    """Any page: what app.py does on each of its runs, and a run being looked at."""
+    import streamlit as st
+
+    from vitprof.ui import notifications, resources
+
+    notifications.announce()
+    for run_id in st.session_state.get("shown", ()):
+        notifications.watch(resources.store().run(run_id))
+
+
+def page(*shown: int, **state: object) -> AppTest:
+    at = AppTest.from_function(script, default_timeout=60)
+    at.session_state["shown"] = shown
+    for name, value in state.items():
+        at.session_state[getattr(notifications, name)] = value
+    return again(at)
+
+
+def again(at: AppTest) -> AppTest:
+    at.run()
+    assert not at.exception
+    return at
+
+
+def words(at: AppTest) -> list[str]:
+    return [word.value.replace("\\", "") for word in at.toast]
+
+
+def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> None:
+    before, run_id = add_run(store), add_run(store, status="running", name="*mine*")
+    at = page(before, run_id)
+    assert not words(at), "one that had ended when it was opened is no news"
+    verdict = {"kind": "input-bound", "sentence": "Input-bound: it waits 9% of the time; try more"}
+    store.update_run(run_id, status="done", verdict=verdict)
+    assert words(again(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
+    assert not words(again(at))
+
+
+def test_a_failure_says_why(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="queued", name="a")
+    at = page(run_id)
+    store.update_run(run_id, status="failed", error="disk full; free some")
+    assert words(again(at)) == ["**a** failed: disk full; free some"]
+
+
+def test_a_watched_run_that_is_gone_is_passed_over(store: RunStore) -> None:
+    at = page(RUNS={99})
+    assert not words(at)
+    assert at.session_state[notifications.RUNS] == set()
+
+
+def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
+    ids = [add_run(store, n=0, status="queued", group_key="headroom:7") for _ in range(2)]
+    at = page(GROUPS={"headroom:7": "Headroom of run 7"})
+    store.update_run(ids[0], status="done")
+    assert not words(again(at))
+    store.update_run(ids[1], status="failed")
+    assert words(again(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
+    assert not words(again(at))
+
+
+def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunStore) -> None:
+    spec = TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
+    gone, number = create_tournament(store, spec), create_tournament(store, spec)
+    claim(store, number)
+    at = page(TOURNAMENTS={gone + 7, number})
+    assert not words(at)
+    assert at.session_state[notifications.TOURNAMENTS] == {number}
+    set_status(store, number, "done", owner=None)
+    assert words(again(at)) == [f"Tournament {number} is done."]
+    assert not words(again(at))
+
+
+def test_more_than_a_few_are_counted(store: RunStore) -> None:
+    at = page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)})
+    assert len(words(at)) == notifications.MOST + 1
+    assert words(at)[-1] == "2 more have ended."
+
+
+def test_there_is_news_until_it_was_said(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="running", name="a")
+    at = page(run_id)
+
+    def news() -> None:
+        import streamlit as st
+
+        from vitprof.ui import notifications
+
+        st.session_state["news"] = notifications._news()
+
+    look = AppTest.from_function(news, default_timeout=60)
+    look.session_state[notifications.RUNS] = {run_id}
+    assert again(look).session_state["news"] is False
+    store.update_run(run_id, status="done")
+    assert again(look).session_state["news"] is True
+    assert len(words(again(at))) == 1
+    look.session_state[notifications.RUNS] = at.session_state[notifications.RUNS]
+    assert again(look).session_state["news"] is False

@@ -1,0 +1,129 @@
+"""Finished runs side by side: speeds against a baseline, where the mean step's time goes, idle shares on one axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
+from vitprof.records import RunSummary
+
+Floats = NDArray[np.float64]
+
+Standing = Literal["baseline", "faster", "slower", "tie", "unknown"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run's throughput against the baseline's."""
+
+    speed_up: float
+    """samples_per_s over that of the baseline; NaN where either is not known."""
+    low: float
+    """Smallest ratio that the two runs' 95% intervals allow; NaN without intervals."""
+    high: float
+    """Largest ratio that the two runs' 95% intervals allow."""
+    standing: Standing
+    """faster or slower: the intervals lie apart. tie: they overlap, so the difference may be noise. unknown: a speed
+    or an interval is missing."""
+
+    @property
+    def tie(self) -> bool:
+        return self.standing == "tie"
+
+
+UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
+
+
+def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
+    """Position of the run with the lowest known throughput; None where none is known."""
+    known = [(s.samples_per_s, at) for at, s in enumerate(summaries) if s is not None and s.samples_per_s > 0]
+    return min(known)[1] if known else None
+
+
+def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
+    """Each run's throughput over that of the one at position `baseline`, in the order given."""
+    base = summaries[baseline] if baseline is not None else None
+    return [
+        Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and _speed(s) > 0 else _compared(s, base)
+        for at, s in enumerate(summaries)
+    ]
+
+
+def _speed(summary: RunSummary | None) -> float:
+    return summary.samples_per_s if summary is not None else math.nan
+
+
+def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
+    if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
+        return UNKNOWN
+    low = s.samples_per_s_low / base.samples_per_s_high
+    high = s.samples_per_s_high / base.samples_per_s_low
+    standing: Standing = "unknown"
+    if math.isfinite(low) and math.isfinite(high):
+        standing = "faster" if low > 1 else "slower" if high < 1 else "tie"
+    return Compared(s.samples_per_s / base.samples_per_s, low, high, standing)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Where the mean steady step's time on the device goes."""
+
+    n: int
+    """Steady steps behind it."""
+    samples: float
+    """Mean samples of a step."""
+    seconds: Mapping[str, float]
+    """Mean seconds of a step by "compute" and `IDLE_CAUSES`; they add up to the whole step."""
+
+    @property
+    def whole_s(self) -> float:
+        return sum(self.seconds.values())
+
+    def scaled(self, unit: str) -> dict[str, float]:
+        """The parts by `unit`: "step" (milliseconds a step), "sample" (microseconds a sample) or "share" (percent)."""
+        whole = self.whole_s
+        scale = {
+            "step": 1e3,
+            "sample": 1e6 / self.samples if self.samples > 0 else math.nan,
+            "share": 100 / whole if whole > 0 else math.nan,
+        }[unit]
+        return {name: seconds * scale for name, seconds in self.seconds.items()}
+
+
+def step_time(gaps: Gaps, samples: float) -> StepTime | None:
+    """`StepTime` of a run whose steps have `samples` samples on average; None where no step's time is known."""
+    n = len(gaps.step)
+    if not n or not gaps.span_ns:
+        return None
+    parts = {"compute": gaps.busy_ns / 1e9} | {cause: gaps.seconds(cause) for cause in IDLE_CAUSES}
+    return StepTime(n, samples, {name: seconds / n for name, seconds in parts.items()})
+
+
+def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
+    """Idle shares of several runs over the same stretches of time: edges (bins + 1,), shares (runs, bins).
+
+    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.utilisation.idle_bins`. Means over what is
+    known of a new bin; NaN before a run's first step, after its last, and where nothing is known.
+    """
+    known = [edges for edges, share in strips if len(share)]
+    if not known:
+        return np.empty(0), np.empty((len(strips), 0))
+    new = np.linspace(min(e[0] for e in known), max(e[-1] for e in known), bins + 1)
+    rows = np.full((len(strips), bins), np.nan)
+    for row, (edges, share) in zip(rows, strips, strict=True):
+        if not len(share):
+            continue
+        length = np.where(np.isfinite(share), np.diff(edges), 0.0)
+        idle, told = (
+            np.diff(np.interp(new, edges, np.concatenate([[0.0], np.cumsum(part)])))
+            for part in (np.nan_to_num(share) * length, length)
+        )
+        # a sliver of a bin, left by rounding, tells nothing
+        row[:] = np.where(told > 1e-9 * (new[1] - new[0]), idle / np.maximum(told, 1e-300), np.nan)
+    return new, rows

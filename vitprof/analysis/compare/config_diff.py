@@ -1,0 +1,83 @@
+"""What differs between the settings of runs, and which of the values nobody had to set."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig
+from vitprof.config.parts import Combination
+from vitprof.config.resolve import resolve
+from vitprof.errors import VitprofError
+
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
+GROUPED: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names if name != "name")
+ORDER: tuple[str, ...] = tuple(dict.fromkeys((*GROUPED, *CONFIG_COLUMNS)))
+"""All settings but the run's name, as a person looks for them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting of one run."""
+
+    value: Any
+    """As the run used it; None where it is not set, or no part of the strategy takes it."""
+    default: bool
+    """Leaving it out gives the same value: the strategy's, the model's or vitprof's own. False for None."""
+    differs: bool
+    """Another value than the baseline's; False where one of the two does not take the setting."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same in all runs."""
+
+    field: str
+    """Its name in `RunConfig`."""
+    cells: tuple[Cell, ...]
+    """One for each run, in the order given."""
+
+
+def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
+    """The settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
+
+    A setting that only some of them take, and all of those with the same value by default, says no more than their
+    strategies or data sets do and is left out.
+    """
+    found = []
+    for name in ORDER:
+        values = [getattr(config, name) for config in configs]
+        if all(value == values[0] for value in values):
+            continue
+        takes = [_takes(config, name) for config in configs]
+        cells = [
+            Cell(value, _is_default(config, name), value != values[baseline] and taken and takes[baseline])
+            for config, value, taken in zip(configs, values, takes, strict=True)
+        ]
+        told = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
+        if all(takes) or any(not cell.default or cell.value != told[0].value for cell in told):
+            found.append(Difference(name, tuple(cells)))
+    return tuple(found)
+
+
+def _takes(config: RunConfig, name: str) -> bool:
+    """Whether the setting means anything in the run; one that does may be None, as the bandwidth of a slow drive."""
+    if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
+        return True
+    try:
+        knobs = Combination(**{kind: getattr(config, kind) for kind in PARTS}).knobs()
+    except KeyError:  # a part that this version does not know
+        return False
+    return name in knobs and knobs[name] is None
+
+
+def _is_default(config: RunConfig, name: str) -> bool:
+    value = getattr(config, name)
+    if value is None:
+        return False
+    try:
+        return bool(getattr(resolve(dataclasses.replace(config, **{name: DEFAULTS[name]})), name) == value)
+    except VitprofError:  # it cannot be left out, or this version knows the strategy no more
+        return False

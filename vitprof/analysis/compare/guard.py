@@ -1,0 +1,222 @@
+"""Whether finished runs can be compared: what differs between them beside the way they load their data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.compare.differences import CHECKS, Caveat, RunFacts, device_name, which
+from vitprof.config import RunConfig
+from vitprof.formats import number, percent, size
+from vitprof.records import RunSummary
+
+Series = Mapping[str, NDArray[np.float64]]
+Floats = NDArray[np.float64]
+
+CLOCK_FRAC = 0.05
+"""A GPU's clock that is 5% lower makes compute-bound steps about 5% slower: as much as the first class of the verdict
+(DESIGN.md section 5)."""
+CACHED_FRAC = 0.1
+"""Share of the files in the page cache. A cold read takes 4.5 to 14 times as long as a warm one (DESIGN.md section 6),
+so a tenth of the files read cold already makes reading 1.4 to 2.3 times as slow."""
+OTHER_MEMORY_BYTES = 256 * 2**20
+"""A CUDA context of another process takes some 250 to 500 MiB; a desktop's changes stay below."""
+OTHERS_CORES = 0.25
+"""Cores taken by other programs (as in `signatures.machine`)."""
+FIRST_LOSSES = 10
+"""Steps whose losses are compared. Later ones drift apart even where everything is the same: rounding grows with every
+step of an optimizer (non-deterministic kernels, other orders of summing)."""
+SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
+"""Largest relative difference of the first loss, which no optimizer step has touched. float32 sums of a few thousand
+terms agree to about 1e-5, and JPEG decoders differ by a level or two; bfloat16 has 8 bits, and its error after a few
+layers is a few percent, as it may be between devices that use TF32 or other kernels."""
+GROWTH = 10.0
+"""By how much more the median over the first steps may differ: what the optimizer makes of the first difference."""
+
+
+def run_facts(
+    run_id: int,
+    name: str,
+    config: RunConfig,
+    environment: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    summary: RunSummary | None,
+    steps: Series,
+    telemetry: Series,
+) -> RunFacts:
+    """What the guard needs of a run. `steps` and `telemetry` may be no more than the columns named here:
+    step, loss, t_start_s; t_s, gpu_sm_clock_mhz, gpu_mem_used_bytes, gpu_mem_job_bytes, cpu_pct, job_cpu_pct.
+    """
+    start, t = steps["t_start_s"], telemetry["t_s"]
+    inside = (t >= start[0]) & (t <= start[-1]) if len(start) else np.zeros(len(t), dtype=bool)
+    cores = float(environment.get("cpu_count") or math.nan)
+    of = {column: telemetry[column][inside] for column in TELEMETRY}
+    return RunFacts(
+        id=run_id,
+        name=name,
+        config=config,
+        environment=environment,
+        facts=facts,
+        summary=summary,
+        loss_step=steps["step"][: 2 * FIRST_LOSSES],
+        loss=steps["loss"][: 2 * FIRST_LOSSES],
+        sm_clock_mhz=_median(of["gpu_sm_clock_mhz"]),
+        other_gpu_bytes=_median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
+        others_cores=_median(of["cpu_pct"] * cores / 100 - of["job_cpu_pct"] / 100),
+    )
+
+
+TELEMETRY: tuple[str, ...] = (
+    "gpu_sm_clock_mhz",
+    "gpu_mem_used_bytes",
+    "gpu_mem_job_bytes",
+    "cpu_pct",
+    "job_cpu_pct",
+)
+"""Telemetry columns that `run_facts` reads, beside t_s."""
+
+
+def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
+    """What makes the comparison of these runs unfair, warnings first. What is not known of a run is passed over.
+
+    The strategy and its parts may differ: they are what is compared.
+    """
+    unique = list({run.id: run for run in runs}.values())
+    if len(unique) < 2:
+        return ()
+    found = [c for check in CHECKS if (c := check(unique)) is not None]
+    found += [c for check in (_clocks, _page_cache, _gpu_processes, _cpu, _losses) if (c := check(unique)) is not None]
+    return tuple(sorted(found, key=lambda c: c.level != "warning"))
+
+
+def _spread(
+    runs: Sequence[RunFacts], of: Callable[[RunFacts], float]
+) -> tuple[RunFacts, float, RunFacts, float] | None:
+    """The runs with the smallest and the largest known figure; None with fewer than two."""
+    known = sorted(((v, run.id, run) for run in runs if math.isfinite(v := of(run))), key=lambda item: item[:2])
+    return (known[0][2], known[0][0], known[-1][2], known[-1][0]) if len(known) > 1 else None
+
+
+def _clocks(runs: Sequence[RunFacts]) -> Caveat | None:
+    found = _spread(runs, lambda run: run.sm_clock_mhz)
+    if found is None or not found[3] > found[1] * (1 + CLOCK_FRAC):
+        return None
+    slow, low, fast, high = found
+    return Caveat(
+        "clocks",
+        "warning",
+        f"The GPU's clock was {low:.0f} MHz in {which([slow])} and {high:.0f} MHz in {which([fast])}. "
+        "Heat, power limit or load lowered it, and with it the speed of compute.",
+        (slow.id, fast.id),
+    )
+
+
+def _page_cache(runs: Sequence[RunFacts]) -> Caveat | None:
+    def cached(run: RunFacts) -> float:
+        value = run.facts.get("page_cached_frac")
+        return math.nan if value is None else float(value)
+
+    found = _spread(runs, cached)
+    if found is None or not found[3] - found[1] > CACHED_FRAC:
+        return None
+    cold, low, warm, high = found
+    return Caveat(
+        "page-cache",
+        "warning",
+        f"When training began {percent(low)} of the files were in the page cache in {which([cold])} and "
+        f"{percent(high)} in {which([warm])}. Cold and warm reads are different experiments: set page_cache.",
+        (cold.id, warm.id),
+    )
+
+
+def _gpu_processes(runs: Sequence[RunFacts]) -> Caveat | None:
+    found = _spread(runs, lambda run: run.other_gpu_bytes)
+    if found is None or not found[3] - found[1] > OTHER_MEMORY_BYTES:
+        return None
+    alone, low, crowded, high = found
+    return Caveat(
+        "gpu-processes",
+        "warning",
+        f"Other processes held {size(high)} of the GPU's memory in {which([crowded])} and {size(low)} in "
+        f"{which([alone])}. They may have used the GPU as well.",
+        (alone.id, crowded.id),
+    )
+
+
+def _cpu(runs: Sequence[RunFacts]) -> Caveat | None:
+    found = _spread(runs, lambda run: run.others_cores)
+    if found is None or not found[3] - found[1] > OTHERS_CORES:
+        return None
+    alone, low, crowded, high = found
+    return Caveat(
+        "cpu",
+        "warning",
+        f"Other programs took {number(high)} cores in {which([crowded])} and {number(max(low, 0.0))} in "
+        f"{which([alone])}. Loading that lacks a core is slower.",
+        (alone.id, crowded.id),
+    )
+
+
+def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
+    """The pair whose losses at equal steps disagree the most, where they should agree."""
+    worst: tuple[float, int, RunFacts, RunFacts, float, float] | None = None
+    for a, b in itertools.combinations(runs, 2):
+        if _work(a) != _work(b) or a.config.augment not in ("off", None):
+            continue
+        strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
+        tolerance = SAME_LOSS["fp32" if strict else "other"]
+        found = _disagreement(a, b)
+        if found is None:
+            continue
+        first, later, step, loss_a, loss_b = found
+        # how far beyond what is allowed, at the first step or over the first few
+        excess = max(first / tolerance, later / (GROWTH * tolerance))
+        if excess > 1 and (worst is None or excess > worst[0]):
+            worst = excess, step, a, b, loss_a, loss_b
+    if worst is None:
+        return None
+    _, step, a, b, loss_a, loss_b = worst
+    return Caveat(
+        "losses",
+        "warning",
+        f"The losses at equal steps do not agree: {loss_a:.4g} in {which([a])} and {loss_b:.4g} in {which([b])} at "
+        f"step {step}. With the same seed, data and order they should: one of them trains on other images or labels.",
+        (a.id, b.id),
+    )
+
+
+def _work(run: RunFacts) -> tuple[Hashable, ...]:
+    """What makes the losses of two runs the same."""
+    c = run.config
+    same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
+    return *same, c.shuffle or "full", c.augment, c.skip_unreadable
+
+
+def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, float] | None:
+    """Relative difference of the first common loss, median of that over the first few, and the step of the largest
+    with both losses. None without common steps."""
+    steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
+    loss_a, loss_b = a.loss[at_a][:FIRST_LOSSES], b.loss[at_b][:FIRST_LOSSES]
+    known = np.isfinite(loss_a) & np.isfinite(loss_b)
+    if not known.any() or steps[0] != 0:
+        return None
+    loss_a, loss_b, steps = loss_a[known], loss_b[known], steps[:FIRST_LOSSES][known]
+    relative = np.abs(loss_a - loss_b) / np.maximum(np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12)
+    worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
+    return (
+        float(relative[0]),
+        float(np.median(relative)),
+        int(steps[worst]),
+        float(loss_a[worst]),
+        float(loss_b[worst]),
+    )
+
+
+def _median(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else math.nan

@@ -1,0 +1,1 @@
+"""Where the time of a run went: spans and gaps, steady state, exposure, the run's summary."""

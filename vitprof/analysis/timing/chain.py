@@ -1,0 +1,119 @@
+"""What led to each step: the host's line, the copy and the device's line, in whole nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.timing.spans import Intervals, Ints, from_seconds, nanoseconds, union
+from vitprof.analysis.timing.steady import first_of_epoch
+from vitprof.records import Phase
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Series = Mapping[str, Floats]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+COLUMNS = ("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s")
+LONG_AGO = -(2**62)
+"""Before any time in nanoseconds."""
+
+RESUMED_NS = 1_000
+"""A step whose `gap_s` begins this much after the end of the step before: the recorder resumed in between, after
+something that is no step. Less is rounding: float64 seconds of a clock that runs for 90 days are exact to 1 ns."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What led to each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is known.
+
+    asked <= got <= launched, and launched_before <= asked. A time that is not known lies where its stretch is empty.
+    """
+
+    index: Ints
+    """Position of the step in the series."""
+    begin: Ints
+    """End of the device work of the step before; begin <= start <= end."""
+    start: Ints
+    end: Ints
+    launched_before: Ints
+    """When the step before was launched."""
+    told_before: Mask
+    """Whether that is known; if not, launched_before == asked."""
+    asked: Ints
+    got: Ints
+    launched: Ints
+    copy_start: Ints
+    copy_end: Ints
+    opens_epoch: Mask
+    """First step of an epoch other than the run's first."""
+
+
+def evaluated(phases: Sequence[Phase]) -> Intervals:
+    """The set of intervals of the phases called "evaluate"."""
+    spans = np.array([(p.t_start_s, p.t_end_s) for p in phases if p.name == "evaluate"], dtype=float).reshape(-1, 2)
+    return union(from_seconds(spans[:, 0], spans[:, 1]))
+
+
+def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
+    """The chain of each step in `keep` (all if None) whose device time is known."""
+    known = np.isfinite(steps["compute_start_s"]) & np.isfinite(steps["compute_s"])
+    index = np.flatnonzero(known)
+    column = {name: np.asarray(steps[name], dtype=float)[index] for name in COLUMNS}
+    compute_start_s, h2d_s = column["compute_start_s"], column["h2d_s"]
+    start, end = nanoseconds(compute_start_s), nanoseconds(compute_start_s + column["compute_s"])
+    before = _shifted(np.maximum.accumulate(np.maximum(start, end)), LONG_AGO)
+    start = np.maximum(start, before)
+    end = np.maximum(end, start)
+    neighbour = np.concatenate([np.zeros(min(1, len(index)), dtype=bool), np.diff(index) == 1])
+    begin = _begin(compute_start_s - column["gap_s"], index, neighbour, before, start, resumes=keep is not None)
+
+    # The host's line. Unknown stretches are empty; a batch in hand whose launch is not known (runs of older versions)
+    # kept the device waiting until its compute began.
+    got_s = column["t_start_s"] + column["data_wait_s"]
+    waited = np.isfinite(got_s)
+    asked = np.where(waited, nanoseconds(column["t_start_s"]), start)
+    got = np.where(waited, np.maximum(nanoseconds(got_s), asked), start)
+    told = waited & np.isfinite(column["host_s"])
+    launched = np.maximum(np.where(told, nanoseconds(got_s + column["host_s"]), start), got)
+    told_before = neighbour & waited & _shifted(told, False)
+    launched_before = np.where(told_before, np.minimum(_shifted(launched, LONG_AGO), asked), asked)
+    # An older record gives the length of the copy only: it ended where the compute began.
+    copy_s = np.where(np.isfinite(column["h2d_start_s"]), column["h2d_start_s"], compute_start_s - h2d_s)
+    copy = from_seconds(copy_s, copy_s + h2d_s)
+    chain = Chain(
+        index=index,
+        begin=begin,
+        start=start,
+        end=end,
+        launched_before=launched_before,
+        told_before=told_before,
+        asked=asked,
+        got=got,
+        launched=launched,
+        copy_start=copy[:, 0],
+        copy_end=copy[:, 1],
+        opens_epoch=first_of_epoch(steps)[index] & (index > 0),
+    )
+    if keep is None:
+        return chain
+    kept = np.asarray(keep, dtype=bool)[index]
+    return Chain(**{name: values[kept] for name, values in vars(chain).items()})
+
+
+def _begin(resumed_s: Floats, index: Ints, neighbour: Mask, before: Ints, start: Ints, *, resumes: bool) -> Ints:
+    """Where the time of each step begins: see `find_gaps`. `resumed_s` is where its `gap_s` begins."""
+    known = np.isfinite(resumed_s)
+    resumed = np.clip(np.where(known, nanoseconds(resumed_s), start), before, start)
+    alone = np.where((index == 0) & (not resumes), start, resumed)
+    begin = np.where(neighbour, before, alone)
+    return np.where(resumes & known & (resumed - before > RESUMED_NS), resumed, begin)
+
+
+def _shifted(values: NDArray[Scalar], first: Any) -> NDArray[Scalar]:
+    """Each value one place later, with `first` in front; (n,) as `values`."""
+    return np.concatenate([np.full(min(1, len(values)), first, dtype=values.dtype), values[:-1]])

@@ -1,0 +1,156 @@
+"""The time that the device idled for data, split by what the loader was doing with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.bootstrap import Interval, ratio_intervals
+from vitprof.analysis.timing.gaps import Gaps, find_gaps
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import RunConfig
+from vitprof.records import Phase
+
+Series = Mapping[str, NDArray[np.float64]]
+Floats = NDArray[np.float64]
+
+MADE_OF: tuple[str, ...] = ("read", "decode", "transform", "collate")
+"""What a loader measures of making a batch; the rest of making it is "rest"."""
+ROUNDING_S = 1e-9
+"""A part of less than that for each batch is what differences of clock readings leave."""
+SYNCHRONOUS = ("batches", "generator")
+"""Loaders that make a batch while the loop waits for it; a DataLoader without workers is one too."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one part of loading has of the device's idle time."""
+
+    name: str
+    """read, decode, transform, collate, rest, hand_over, transfer, or loading where the parts are not known."""
+    frac: float
+    """Its share of the time that the device idled for data; those of all parts add up to 1."""
+    exposed_ms: float
+    """Milliseconds for each batch by which the idle time would fall if this part took none."""
+    own_ms: float
+    """Milliseconds that the part itself takes for each batch, hidden or not, whoever works on it."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How long the device idled for data over the steady steps, and what for."""
+
+    n: int
+    """Steady steps."""
+    idle: Interval
+    """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
+    host: Interval
+    """The rest of the idle time as a share: Python, launches, recording."""
+    idle_ms: float
+    """Exposed data wait and copies for each batch, in ms."""
+    shares: tuple[Share, ...]
+    """The largest first; none where the device never idled for data."""
+
+
+def synchronous(config: RunConfig) -> bool:
+    """Whether batches are made in the training loop itself. `config` is resolved."""
+    return config.loader in SYNCHRONOUS or (config.loader == "dataloader" and not config.workers)
+
+
+def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> Exposure:
+    """The idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
+
+    Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
+    what came after the batch was made (hand_over). Apportioned: the rest of the wait among the parts of making a
+    batch. Batches made in the loop are split each by its own parts; where workers or threads make them it is the mean
+    parts of all, since a wait there is not for the work on one batch but for their pace. Hand-over counts there only
+    as far as batches come slower than they are made. `Share.frac` divides the idle time in proportion.
+    `Share.exposed_ms` is what the idle time would fall by without the part: all of the part up to the idle time
+    (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where part of
+    the loading is hidden behind the device's work.
+    """
+    gaps = find_gaps(steps, phases, keep=steady_state(steps))
+    waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
+    gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
+    idle = waited + copied
+    whole = gap + gaps.compute_ns / 1e9
+    of_idle, of_host = ratio_intervals(np.stack([idle, gap - idle]), whole)
+    n = len(whole)
+    return Exposure(
+        n=n,
+        idle=of_idle,
+        host=of_host,
+        idle_ms=float(idle.mean()) * 1e3 if n else math.nan,
+        shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
+    )
+
+
+def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
+    rows = np.searchsorted(steps["step"], gaps.step)
+    parts = _parts(config, steps, rows)
+    handed = np.minimum(np.nan_to_num(_column(steps, "hand_over_s", rows)), waited)
+    if not synchronous(config) and handed.any():
+        period = float((gaps.causes_ns.sum(axis=1) + gaps.compute_ns).mean()) / 1e9
+        period -= float(gaps.by_step("evaluation").mean())
+        handed = handed * min(1.0, _beyond_making(config, steps, rows, period) / float(handed.mean()))
+    making = waited - handed
+    known = {name: float(np.nanmean(took)) if np.isfinite(took).any() else 0.0 for name, took in parts.items()}
+    if not sum(known.values()) > 0:
+        seconds = {"loading": (float(making.mean()), float(making.mean()))}
+        known["loading"] = float(making.mean())
+    elif synchronous(config):
+        total = np.sum([np.nan_to_num(took) for took in parts.values()], axis=0)
+        seconds = {}
+        for name, took in parts.items():
+            # a batch whose parts are not known is taken to be like the others
+            own = np.where(total > 0, np.nan_to_num(took), known[name])
+            share = own / np.where(total > 0, total, sum(known.values()))
+            seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
+    else:
+        pace = max(1, config.workers or 1)
+        mean, most = float(making.mean()), float(waited.mean())  # with a faster part hand-over hides behind compute too
+        seconds = {name: (mean * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
+    seconds["hand_over"] = (float(handed.mean()),) * 2
+    seconds["transfer"] = (float(copied.mean()),) * 2
+    whole = float((waited + copied).mean())
+    known["hand_over"] = float(np.nan_to_num(_column(steps, "hand_over_s", rows)).mean())
+    known["transfer"] = float(np.nan_to_num(_column(steps, "h2d_s", rows)).mean())
+    shares = [
+        Share(name, of_wait / whole, saved * 1e3, known[name] * 1e3)
+        for name, (of_wait, saved) in seconds.items()
+        if of_wait > ROUNDING_S
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.frac))
+
+
+def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
+    """Seconds a batch by which batches come slower than those who make them need; infinite if that is not known.
+
+    A batch is handed over while its maker works on the next one: as long as makers are busy all the time, it is their
+    pace that the loop waits for, however long the way from them is.
+    """
+    if config.loader == "threads":  # all work on each batch: its time from start to end overlaps with other batches'
+        made = np.sum([_column(steps, f"{name}_s", rows) for name in MADE_OF], axis=0)
+    else:
+        made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
+    known = made[np.isfinite(made)]
+    return max(0.0, period - float(known.mean()) / max(1, config.workers or 1)) if len(known) else math.inf
+
+
+def _parts(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
+    """Seconds of each part of making a batch, (n,) each; NaN where the loader cannot tell."""
+    parts = {name: _column(steps, f"{name}_s", rows) for name in MADE_OF}
+    made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
+    if config.loader != "threads":  # there the parts are seconds of several threads, more than the time it took
+        told = np.sum([np.nan_to_num(took) for took in parts.values()], axis=0)
+        parts["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
+    return parts
+
+
+def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:
+    """A column of the steps in `rows`; NaN where an older run does not have it."""
+    return np.asarray(steps[name][rows]) if name in steps else np.full(len(rows), np.nan)

@@ -1,0 +1,195 @@
+"""Where the device idles between steps, and what it was waiting for, in whole nanoseconds.
+
+The gap before a step ends when the step's compute begins. What the device waited for is read off the step's own chain
+on the host's clock: recording and reports of the step before, data wait, copy, Python and launches. Each moment of a
+gap is given to one cause, so the causes of a gap add up to it exactly, and busy + idle is the span exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.bootstrap import Interval, ratio_intervals
+from vitprof.analysis.timing.chain import Mask, Series, evaluated, find_chain
+from vitprof.analysis.timing.spans import Ints, covered_before
+from vitprof.records import Phase
+
+Floats = NDArray[np.float64]
+
+CAUSE_DOCS: dict[str, str] = {
+    "data_wait": "the loop was blocked in next(loader) for this step's batch",
+    "h2d": "the batch was being copied to the device",
+    "host": "the batch was in hand and its step not launched yet: Python, launches, optimizer bookkeeping",
+    "epoch_boundary": "the loader ended an epoch and began the next: data wait of an epoch's first batch and what "
+    "the loop did between the epochs, such as stopping and starting workers",
+    "evaluation": "the device worked on the test set: no idle time, and kept apart from it",
+    "logging": "vitprof's own recording and reports, from the launch of the step before to the request for this batch",
+    "other": "none of these: launched but not begun (launch latency, other programs), or not known",
+}
+CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
+IDLE_CAUSES: tuple[str, ...] = tuple(c for c in CAUSES if c != "evaluation")
+COLUMN: dict[str, int] = {cause: i for i, cause in enumerate(CAUSES)}
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The device's time in steps, one row for each step counted. All times in whole nanoseconds (int64).
+
+    A gap of zero length means that the device still had work queued. Evaluation is in no step's span: the device is
+    busy with it, but not with training. `span_ns == busy_ns + idle_ns`, and `evaluation_ns` comes on top.
+    """
+
+    step: Ints
+    """(n,) number of the step whose compute ends the gap."""
+    start_ns: Ints
+    """(n,) when the gap begins, on the monotonic clock: the end of the device work of the step before."""
+    end_ns: Ints
+    """(n,) when the gap ends: the step's compute begins."""
+    compute_ns: Ints
+    """(n,) device time of the step's compute; what overlaps the step before by rounding is counted once."""
+    causes_ns: Ints
+    """(n, 7) the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns."""
+    data_wait_ns: Ints
+    """(n,) the whole data wait of the step, inside its gap or not."""
+    exposed_wait_ns: Ints
+    """(n,) the part of it inside the step's gap: an epoch's first batch included."""
+    h2d_ns: Ints
+    """(n,) the whole copy of the step's batch."""
+    exposed_h2d_ns: Ints
+    """(n,) the part of it inside the step's gap and in no data wait."""
+
+    @property
+    def busy_ns(self) -> int:
+        return int(self.compute_ns.sum())
+
+    @property
+    def evaluation_ns(self) -> int:
+        """Time of the gaps in which the device evaluated."""
+        return int(self.causes_ns[:, COLUMN["evaluation"]].sum())
+
+    @property
+    def idle_ns(self) -> int:
+        """Time of the gaps without evaluation."""
+        return int((self.end_ns - self.start_ns).sum()) - self.evaluation_ns
+
+    @property
+    def span_ns(self) -> int:
+        return self.busy_ns + self.idle_ns
+
+    @property
+    def span_s(self) -> float:
+        return self.span_ns / 1e9
+
+    @property
+    def busy_frac(self) -> float:
+        """Share of the span in which the device computed; NaN where there is no span."""
+        return self._share(self.busy_ns)
+
+    @property
+    def idle_frac(self) -> float:
+        return self._share(self.idle_ns)
+
+    @property
+    def exposed_wait_frac(self) -> float:
+        """Share of the span in which the device idled because of a data wait."""
+        return self._share(int(self.exposed_wait_ns.sum()))
+
+    @property
+    def hidden_wait_ns(self) -> int:
+        """Data wait while the device was busy: it cost nothing."""
+        return int((self.data_wait_ns - self.exposed_wait_ns).sum())
+
+    def by_step(self, cause: str) -> Floats:
+        """Seconds of each step's gap that are due to `cause`, (n,)."""
+        return np.asarray(self.causes_ns[:, COLUMN[cause]] / 1e9)
+
+    def seconds(self, cause: str) -> float:
+        """Seconds of all gaps that are due to `cause`."""
+        return int(self.causes_ns[:, COLUMN[cause]].sum()) / 1e9
+
+    def shares(self) -> dict[str, float]:
+        """Share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
+        idle = {cause: self._share(int(self.causes_ns[:, COLUMN[cause]].sum())) for cause in IDLE_CAUSES}
+        return {"busy": self.busy_frac} | idle
+
+    def _share(self, ns: int) -> float:
+        return ns / self.span_ns if self.span_ns else math.nan
+
+
+def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = None) -> Gaps:
+    """The gaps before the steps of `steps` ((n,) columns of `StepRecord`), by cause.
+
+    Without `keep` the span goes from the first step's compute to the end of the last one's. With `keep`, (n,) bool
+    such as `steady_state(steps)`, it is made of the steps in the mask, each from the end of the one before to its own
+    end; where the recorder resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s`
+    does. Steps whose device time is not known (NaN) are passed over, and so is the time up to the step after them.
+
+    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging.
+    """
+    chain = find_chain(steps, keep=keep)
+    evaluations = evaluated(phases)
+
+    def awake(t: Ints) -> Ints:
+        """Time on a clock that stands still during evaluations: what is cut out of it needs no more thought."""
+        return t - covered_before(evaluations, t) if len(evaluations) else t
+
+    gap = (chain.begin, chain.start)
+    length = chain.start - chain.begin
+    idle = (awake(chain.begin), awake(chain.start))
+    launched_before, asked, got, launched, copy_start, copy_end = (
+        awake(t)
+        for t in (chain.launched_before, chain.asked, chain.got, chain.launched, chain.copy_start, chain.copy_end)
+    )
+    copy, wait = (copy_start, copy_end), (asked, got)
+
+    def without_copy(*stretch: tuple[Ints, Ints]) -> Ints:
+        return _meet(idle, *stretch) - _meet(idle, copy, *stretch)
+
+    waited = _meet(idle, wait)
+    copied = _meet(idle, copy) - _meet(idle, copy, wait)
+    # What is left of the step before's launches when its compute has ended counts as host work too.
+    still_launching = (idle[0], np.where(chain.told_before, launched_before, idle[0]))
+    hosted = without_copy((got, launched)) + without_copy(still_launching)
+    logged = without_copy((launched_before, asked))
+    between_epochs = np.where(chain.opens_epoch, waited + logged, 0)
+    causes = np.empty((len(length), len(CAUSES)), dtype=np.int64)
+    causes[:, COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
+    causes[:, COLUMN["h2d"]] = copied
+    causes[:, COLUMN["host"]] = hosted
+    causes[:, COLUMN["epoch_boundary"]] = between_epochs
+    causes[:, COLUMN["evaluation"]] = length - (idle[1] - idle[0])
+    causes[:, COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
+    causes[:, COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
+    return Gaps(
+        step=np.asarray(steps["step"][chain.index], dtype=np.int64),
+        start_ns=gap[0],
+        end_ns=gap[1],
+        compute_ns=chain.end - chain.start,
+        causes_ns=causes,
+        data_wait_ns=chain.got - chain.asked,
+        exposed_wait_ns=waited,
+        h2d_ns=chain.copy_end - chain.copy_start,
+        exposed_h2d_ns=copied,
+    )
+
+
+def idle_interval(gaps: Gaps) -> dict[str, Interval]:
+    """ "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over steps)."""
+    causes = gaps.causes_ns[:, [COLUMN[cause] for cause in IDLE_CAUSES]].T
+    idle = causes.sum(axis=0)
+    parts = np.concatenate([idle[None], causes]).astype(float)
+    found = ratio_intervals(parts, (idle + gaps.compute_ns).astype(float))
+    return dict(zip(("idle", *IDLE_CAUSES), found, strict=True))
+
+
+def _meet(*stretches: tuple[Ints, Ints]) -> Ints:
+    """Length of what each row's stretches have in common, (n,) ns."""
+    start, end = stretches[0]
+    for a, b in stretches[1:]:
+        start, end = np.maximum(start, a), np.minimum(end, b)
+    return np.asarray(np.maximum(end - start, 0))

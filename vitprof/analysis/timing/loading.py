@@ -1,0 +1,109 @@
+"""Where the time of making a batch goes.
+
+How much of it is fetching and how much preparing is measured by other runs: `vitprof.analysis.verdict.headroom`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Series = Mapping[str, Floats]
+
+PARTS: dict[str, str] = {
+    "read": "reading",
+    "decode": "decoding",
+    "transform": "transforms",
+    "collate": "collating",
+    "rest": "Python and waiting for a turn",
+    "hand_over": "hand-over",
+}
+"""Part of a batch's loading time -> its name in a sentence."""
+MEASURED = ("read", "decode", "transform", "collate")
+"""The parts that the loader measures itself."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the time it takes to load a batch."""
+
+    name: str
+    """A key of `PARTS`."""
+    words: str
+    """What to call it in a sentence."""
+    ms: Interval
+    """Mean milliseconds a batch, with its 95% interval; NaN where the loader cannot tell."""
+    frac: float
+    """Share of the loading time of a batch that is known; NaN like `ms`."""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Where the loading time of a batch goes: making it (its parts and the rest), then handing it over."""
+
+    n: int
+    """Batches these figures rest on: steps whose loader could tell anything."""
+    parts: tuple[Part, ...]
+    """One for each of `PARTS`, in that order."""
+    made_ms: Interval
+    """Mean time from the first read of a batch to its end, milliseconds."""
+    busy_frac: float
+    """Share of the time that those who make batches were making them, 0 to 1; near 1 they are the bottleneck."""
+    queue_depth: float
+    """Mean number of batches that were ready when the loop asked; NaN where there is no queue."""
+    queue_empty_frac: float
+    """How often none was ready when the loop asked; NaN where there is no queue."""
+    largest: str
+    """The largest part in words ("reading", "decoding", ...); empty where no part is known."""
+
+    def part(self, name: str) -> Part:
+        """The part of that name. Raises `KeyError` where there is none."""
+        return dict(zip(PARTS, self.parts, strict=True))[name]
+
+
+def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, shared: bool = False) -> Loading:
+    """The parts of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
+
+    `makers` is the number of worker processes or threads (1: the loop itself, or one thread ahead). With `shared` they
+    fill each batch together: the measured parts are thread-seconds then, may add up to more than the time from start
+    to end of a batch, and what they leave of it cannot be told (NaN).
+    """
+    names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in MEASURED))
+    column = {name: steps[name] if keep is None else steps[name][keep] for name in names}
+    made = np.maximum(column["made_end_s"] - column["made_start_s"], 0.0)
+    measured = {name: column[f"{name}_s"] for name in MEASURED}
+    per_batch = measured | {"hand_over": column["hand_over_s"]}
+    worked = np.sum([np.where(np.isfinite(v), v, 0.0) for v in measured.values()], axis=0)
+    # Clocks are read one after the other: the parts may pass the whole by a microsecond.
+    per_batch["rest"] = np.full_like(made, np.nan) if shared else np.maximum(made - worked, 0.0)
+    ms = {name: _mean_ms(per_batch[name]) for name in PARTS}
+    total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
+    parts = tuple(Part(n, PARTS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in PARTS)
+    told = [p for p in parts if p.frac > 0]
+    depth = column["queue_depth"][np.isfinite(column["queue_depth"])]
+    making = worked if shared else made
+    step_s = float(np.nansum(column["step_s"][np.isfinite(making)]))
+    busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
+    known = np.isfinite(np.stack(list(per_batch.values()))).any(axis=0)
+    return Loading(
+        n=int(known.sum()),
+        parts=parts,
+        made_ms=_mean_ms(made),
+        busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
+        queue_depth=float(depth.mean()) if len(depth) else math.nan,
+        queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
+        largest=max(told, key=lambda p: p.frac).words if told else "",
+    )
+
+
+def _mean_ms(values_s: Floats) -> Interval:
+    known = values_s[np.isfinite(values_s)]
+    return ratio_intervals(known[None] * 1e3, np.ones(len(known)))[0] if len(known) else UNKNOWN

@@ -1,0 +1,169 @@
+"""The figures of a run from its steps, telemetry and phases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.bootstrap import ratio_interval
+from vitprof.analysis.timing.gaps import find_gaps
+from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
+from vitprof.analysis.timing.steady import first_of_epoch, steady_state
+from vitprof.config import RunConfig
+from vitprof.config.accelerators import COUNTER_WINDOW_S
+from vitprof.records import Phase, RunSummary
+
+MIN_UTILISATION_SAMPLES = 3
+"""Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
+Series = Mapping[str, NDArray[np.float64]]
+Floats = NDArray[np.float64]
+
+
+def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
+    """95% interval of sum(samples) / sum(seconds) by the block bootstrap. NaN with fewer than four steps."""
+    _, low, high = ratio_interval(samples, seconds)
+    return low, high
+
+
+def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[float, int]:
+    """Training time of an epoch, and how many whole epochs it rests on (0: extrapolated from `samples_per_s`).
+
+    `n_train` is 0 where it is not known, as for a job that was killed.
+
+    The median over whole epochs; the first one, which carries start-up and warm-up, only where there is no other.
+    """
+    epoch = steps["epoch"].astype(int)
+    if len(epoch) and n_train:
+        whole = np.bincount(epoch, weights=steps["samples"]) == n_train
+        seconds = np.bincount(epoch, weights=steps["step_s"])[whole]
+        if len(seconds):
+            counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
+            return float(np.median(counted)), len(counted)
+    return (n_train / samples_per_s if n_train and samples_per_s > 0 else math.nan), 0
+
+
+def summarise(
+    config: RunConfig,
+    steps: Series,
+    telemetry: Series,
+    phases: Sequence[Phase],
+    facts: Mapping[str, Any],
+    *,
+    t_origin_s: float,
+    t_end_s: float,
+) -> RunSummary:
+    """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock."""
+    keep = steady_state(steps)
+    steady = {name: values[keep] for name, values in steps.items()}
+    time = float(steady["step_s"].sum())
+    samples_per_s = float(steady["samples"].sum()) / time if time > 0 else math.nan
+    low, high = throughput_interval(steady["samples"], steady["step_s"])
+    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s)
+    firsts = steps["data_wait_s"][first_of_epoch(steps)]
+    trained = not config.loader_only
+    idle = find_gaps(steps, phases, keep=keep).shares() if trained else {}
+
+    def share(name: str) -> float:
+        return float(steady[name].sum()) / time if time > 0 else math.nan
+
+    def spent(phase: str) -> float:
+        took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
+        return math.fsum(took) if took else math.nan
+
+    def fact(name: str) -> float:
+        value = facts.get(name)
+        return math.nan if value is None else float(value)
+
+    prepare_s = spent("prepare")
+    staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
+    cpu_samples = fact("cpu_samples")
+    return RunSummary(
+        n_steps=len(steps["step"]),
+        n_steady_steps=len(steady["step"]),
+        n_samples=int(steps["samples"].sum()),
+        samples_per_s=samples_per_s,
+        samples_per_s_low=low,
+        samples_per_s_high=high,
+        epoch_s=epoch_s,
+        n_epochs_measured=n_epochs,
+        step_ms_median=_percentile(steady["step_s"], 50) * 1e3,
+        step_ms_p95=_percentile(steady["step_s"], 95) * 1e3,
+        data_wait_frac=share("data_wait_s"),
+        h2d_frac=share("h2d_s"),
+        compute_frac=share("compute_s") if trained else math.nan,
+        exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
+        device_idle_frac=share("gap_s") if trained else math.nan,
+        gpu_util_pct_mean=_utilisation(telemetry, steps, phases),
+        gpu_mem_peak_bytes=_max(telemetry["gpu_mem_job_bytes"], fact("gpu_mem_peak_bytes")),
+        rss_peak_bytes=_max(telemetry["job_rss_bytes"]),
+        cpu_s_per_sample=(
+            fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
+        ),
+        prepare_s=prepare_s,
+        storage_prepare_s=fact("storage_prepare_s"),
+        storage_bytes=fact("storage_bytes"),
+        stage_s=fact("stage_s"),
+        stage_bytes=fact("stage_bytes"),
+        page_cached_frac=fact("page_cached_frac"),
+        cache_hit_frac=fact("cache_hit_frac"),
+        n_unreadable=int(facts.get("n_unreadable") or 0),
+        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
+        first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
+        epoch_restart_s=_percentile(firsts[1:], 50),
+        evaluate_s=spent("evaluate"),
+        shutdown_s=spent("shutdown"),
+        wall_s=t_end_s - t_origin_s,
+        loss_first=float(steps["loss"][0]) if len(steps["step"]) else math.nan,
+        loss_last=float(steps["loss"][-1]) if len(steps["step"]) else math.nan,
+        test_loss=fact("test_loss"),
+        test_accuracy=fact("test_accuracy"),
+        exposed_h2d_frac=idle.get("h2d", math.nan),
+        idle_host_frac=idle.get("host", math.nan),
+        idle_recording_frac=idle.get("logging", math.nan),
+        recording_frac=recording_cost(steps, phases).frac,
+        loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
+        read_ms=_mean(steady["read_s"]) * 1e3,
+        decode_ms=_mean(steady["decode_s"]) * 1e3,
+        transform_ms=_mean(steady["transform_s"]) * 1e3,
+        collate_ms=_mean(steady["collate_s"]) * 1e3,
+        hand_over_ms=_mean(steady["hand_over_s"]) * 1e3,
+        queue_depth_mean=_mean(steady["queue_depth"]),
+    )
+
+
+def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> float:
+    """Mean of NVML's utilisation over the samples that look back on training only; NaN with too few of them."""
+    seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=COUNTER_WINDOW_S)]
+    return _mean(seen) if np.isfinite(seen).sum() >= MIN_UTILISATION_SAMPLES else math.nan
+
+
+def _while_training(
+    t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0
+) -> NDArray[np.bool_]:
+    """Which moments lie, with the time before that they look back on, between the first and the last step and in no
+    evaluation. (n,) bool."""
+    if not len(steps["step"]):
+        return np.zeros(len(t), dtype=bool)
+    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])
+    for phase in phases:
+        if phase.name == "evaluate":
+            inside &= (t < phase.t_start_s) | (t - looks_back_s > phase.t_end_s)
+    return np.asarray(inside)
+
+
+def _percentile(values: Floats, q: float) -> float:
+    return float(np.percentile(values, q)) if len(values) else math.nan
+
+
+def _mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _max(values: Floats, otherwise: float = math.nan) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else otherwise

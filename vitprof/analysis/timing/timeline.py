@@ -1,0 +1,121 @@
+"""A few steps as stretches of time: the host's line, the copy and the device's line, for a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.timing.chain import Chain, Mask, Series, evaluated, find_chain
+from vitprof.analysis.timing.gaps import CAUSES
+from vitprof.analysis.timing.spans import Intervals, Ints, covered_before
+from vitprof.records import Phase
+
+Floats = NDArray[np.float64]
+
+LANES: tuple[str, ...] = ("host", "copy", "device")
+KINDS: tuple[str, ...] = ("compute", *CAUSES)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Stretches of time on the monotonic clock, (m,) each, none of length 0.
+
+    The host waits for data, works and records; the copy lane copies; the device computes or idles, for a cause.
+    Stretches of one lane do not overlap, but on the copy lane where two copies do.
+    """
+
+    lane: Ints
+    """Index into `LANES`."""
+    kind: Ints
+    """Index into `KINDS`; on the device's lane everything but compute is a gap due to that cause."""
+    step: Ints
+    """Number of the step it belongs to."""
+    start_s: Floats
+    end_s: Floats
+
+
+def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
+    """The stretches of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
+
+    Gaps are those of `find_gaps` over the whole series, moment by moment.
+    """
+    # With one step more in front, its launch and the end of its compute are known.
+    before = max(first - 1, 0)
+    chain = find_chain({name: values[before:stop] for name, values in steps.items()})
+    mine = chain.index + before >= first
+    chain = Chain(**{name: values[mine] for name, values in vars(chain).items()})
+    number = np.asarray(steps["step"][before:stop], dtype=np.int64)[chain.index]
+    boundary, wait, log = (KINDS.index(kind) for kind in ("epoch_boundary", "data_wait", "logging"))
+    waiting, logging = np.where(chain.opens_epoch, boundary, wait), np.where(chain.opens_epoch, boundary, log)
+    host, h2d, compute = (np.full(len(number), KINDS.index(kind)) for kind in ("host", "h2d", "compute"))
+    evaluations = evaluated(phases)
+    gap_row, gap_kind, gap_start, gap_end = _gap_pieces(chain, evaluations, waiting, logging)
+    between_row, between_kind, between_start, between_end = _between(chain, evaluations, logging)
+    pieces = (
+        ("host", between_kind, number[between_row], between_start, between_end),
+        ("host", waiting, number, chain.asked, chain.got),
+        ("host", host, number, chain.got, chain.launched),
+        ("copy", h2d, number, chain.copy_start, chain.copy_end),
+        ("device", compute, number, chain.start, chain.end),
+        ("device", gap_kind, number[gap_row], gap_start, gap_end),
+    )
+    lane = np.concatenate([np.full(len(piece[1]), LANES.index(piece[0])) for piece in pieces])
+    kind, step, start, end = (np.concatenate([np.asarray(piece[i]) for piece in pieces]) for i in (1, 2, 3, 4))
+    there = end > start
+    return Timeline(lane[there], kind[there], step[there], start[there] / 1e9, end[there] / 1e9)
+
+
+def _gap_pieces(chain: Chain, evaluations: Intervals, waiting: Ints, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
+    n = len(chain.begin)
+    near = _near(evaluations, chain.begin, chain.start)
+    launched_before = np.where(chain.told_before, chain.launched_before, chain.begin)
+    edges = [chain.begin, chain.start, launched_before, chain.launched_before, chain.asked, chain.got, chain.launched]
+    edges += [chain.copy_start, chain.copy_end, *(np.full(n, edge) for edge in near.ravel())]
+    points = np.sort(np.clip(np.stack(edges, axis=1), chain.begin[:, None], chain.start[:, None]), axis=1)
+    start, end = points[:, :-1], points[:, 1:]
+
+    def within(a: Ints, b: Ints) -> Mask:
+        return np.asarray((a[:, None] <= start) & (end <= b[:, None]))
+
+    evaluating = covered_before(near, end) - covered_before(near, start) == end - start
+    claims: list[tuple[Mask, Ints | int]] = [  # in the order of precedence, see `find_gaps`
+        (evaluating, KINDS.index("evaluation")),
+        (within(chain.asked, chain.got), waiting[:, None]),
+        (within(chain.copy_start, chain.copy_end), KINDS.index("h2d")),
+        (within(chain.got, chain.launched), KINDS.index("host")),
+        (within(chain.begin, launched_before), KINDS.index("host")),
+        (within(chain.launched_before, chain.asked), logging[:, None]),
+    ]
+    kind = np.select([c for c, _ in claims], [np.broadcast_to(k, start.shape) for _, k in claims], KINDS.index("other"))
+    return _joined(kind, start, end)
+
+
+def _between(chain: Chain, evaluations: Intervals, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The same for what the loop did between the launch of the step before and the request for the batch."""
+    first, last = chain.launched_before, chain.asked
+    near = _near(evaluations, first, last)
+    edges = [first, last, *(np.full(len(first), edge) for edge in near.ravel())]
+    points = np.sort(np.clip(np.stack(edges, axis=1), first[:, None], last[:, None]), axis=1)
+    start, end = points[:, :-1], points[:, 1:]
+    evaluating = covered_before(near, end) - covered_before(near, start) == end - start
+    return _joined(np.where(evaluating, KINDS.index("evaluation"), logging[:, None]), start, end)
+
+
+def _near(evaluations: Intervals, start: Ints, end: Ints) -> Intervals:
+    """The evaluations that may meet any of these stretches."""
+    if not len(start):
+        return evaluations[:0]
+    return np.asarray(evaluations[(evaluations[:, 1] > start.min()) & (evaluations[:, 0] < end.max())])
+
+
+def _joined(kind: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Row, kind, start and end of the pieces (n, m) that have a length; neighbours of one kind in a row are one."""
+    row, column = np.nonzero(end > start)
+    kind, start, end = kind[row, column], start[row, column], end[row, column]
+    fresh = np.concatenate([np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)])
+    last = np.concatenate([fresh[1:], np.ones(min(1, len(row)), dtype=bool)])
+    return row[fresh], kind[fresh], start[fresh], end[last]

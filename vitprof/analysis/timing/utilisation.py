@@ -1,0 +1,48 @@
+"""Idle time over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.timing.chain import Series, evaluated, find_chain
+from vitprof.analysis.timing.spans import Intervals, Ints, complement, covered_before, intersect, union
+from vitprof.records import Phase
+
+Floats = NDArray[np.float64]
+
+
+def idle_share(busy: Intervals, edges: Ints, *, apart: Intervals | None = None) -> Floats:
+    """Share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
+
+    `apart`, such as evaluations, is a set that counts as neither; a bin with nothing else in it is NaN. Where the two
+    overlap it is `apart`.
+    """
+    working = busy if apart is None else _outside(busy, apart)
+    length = np.diff(edges)
+    if apart is not None:
+        length = length - np.diff(covered_before(apart, edges))
+    idle = length - np.diff(covered_before(working, edges))
+    return np.asarray(np.where(length > 0, idle / np.maximum(length, 1), np.nan))
+
+
+def idle_bins(steps: Series, phases: Sequence[Phase], *, bins: int = 500) -> tuple[Floats, Floats]:
+    """Edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,) from the first step's
+    compute to the end of the last one's. Evaluation is neither idle nor busy. Two empty arrays where there is no step.
+    """
+    chain = find_chain(steps)
+    if not len(chain.start):
+        return np.empty(0), np.empty(0)
+    edges = np.linspace(int(chain.start[0]), int(chain.end[-1]), bins + 1).astype(np.int64)
+    busy = union(np.stack([chain.start, chain.end], axis=1))
+    return edges / 1e9, idle_share(busy, edges, apart=evaluated(phases))
+
+
+def _outside(busy: Intervals, apart: Intervals) -> Intervals:
+    """What of the set `busy` lies outside the set `apart`."""
+    if not len(busy) or not len(apart):
+        return busy
+    start, end = int(busy[0, 0]), int(busy[-1, 1])
+    return intersect(busy, complement(apart, start, end))

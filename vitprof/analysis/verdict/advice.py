@@ -1,0 +1,187 @@
+"""What to try next: settings of this product that are legal, not in use yet, and aimed at the cause."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitprof.analysis.verdict.advice_rules import Advice, Situation, remedies
+from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.footprint import footprint
+from vitprof.config.parts import STORAGES, Combination, StoragePart
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import strategy
+from vitprof.errors import ConfigError
+from vitprof.formats import number
+
+MOST = 3
+"""Pieces of advice that are given."""
+RAM_FRAC = 0.5
+"""Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
+RESIDENT = "resident"
+"""The transfer that is a part of strategy device: there is none to keep or to choose."""
+DEVICE_FRAC = 0.5
+"""Share of the device's memory that a resident set may take beside model and activations."""
+
+
+def advice_from_dict(values: Mapping[str, Any]) -> Advice:
+    """The inverse of `dataclasses.asdict`, with None for figures that are not available."""
+    figures = {n: math.nan if values.get(n) is None else values[n] for n in ("samples_per_s", "low", "high")}
+    return Advice(**(dict(values) | figures))
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to run the same job, and how fast that is."""
+
+    settings: Mapping[str, Any]
+    """Fields of `RunConfig` to change in the run's own config (`apply`)."""
+    samples_per_s: float
+    low: float
+    """Lower end of the 95% interval."""
+    high: float
+    """Upper end of the 95% interval."""
+    measured: bool
+    """Whether it was run; if not, it is predicted."""
+
+
+def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """`config` with `settings` changed, unresolved where they name a strategy: its parts and knobs are its own then.
+
+    What is trained stays the same: random augmentation goes on, but on the device where samples are finished before.
+    A transfer that was chosen in place of the strategy's own is kept, unless a strategy copies nothing; an injected
+    wait is dropped where there is nothing left to put it into. Raises `ConfigError` where a value cannot be.
+    """
+    changes: dict[str, Any] = {"name": ""}
+    info = dataset_info(config.dataset, config.n_images)
+    if "strategy" in settings:
+        changes |= dict.fromkeys((*PARTS, *KNOBS))
+        parts = strategy(str(settings["strategy"])).combination(info)
+        chosen = _chosen_transfer(config)
+        if chosen and "transfer" not in settings and parts.transfer != RESIDENT:
+            parts = dataclasses.replace(parts, transfer=chosen)
+            changes["transfer"] = chosen
+    else:
+        parts = Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
+        changes |= dict.fromkeys(set(KNOBS) - set(parts.knobs()))
+    storage = STORAGES[parts.storage]
+    if "strategy" in settings and config.augment == "cpu" and not _touched_by_sample(storage):
+        changes["augment"] = "device"
+    if not storage.on_disk or parts.location == "ram-disk":
+        changes["page_cache"] = "as-is"
+    return _without_idle_injection(dataclasses.replace(config, **(changes | dict(settings))))
+
+
+def _chosen_transfer(config: RunConfig) -> str | None:
+    """The transfer that was chosen in place of the strategy's own; None where that one is in use."""
+    info = dataset_info(config.dataset, config.n_images)
+    own = strategy(config.strategy).combination(info).transfer
+    return config.transfer if config.transfer not in (own, RESIDENT) else None
+
+
+def _without_idle_injection(config: RunConfig) -> RunConfig:
+    """`config`, without its injected wait if the job has no such part."""
+    try:
+        resolve(config)
+    except ConfigError as error:
+        if error.field == "inject":
+            return dataclasses.replace(config, inject=None)
+    return config
+
+
+def _touched_by_sample(storage: StoragePart) -> bool:
+    """Whether loading does work on each sample of it, so that augmentation on the CPU can be a part of that."""
+    return storage.form != "pixels" and storage.name != "memory-float"
+
+
+def advise(
+    situation: Situation,
+    *,
+    alternatives: Sequence[Alternative] = (),
+    possible: Callable[[RunConfig], bool] | None = None,
+) -> tuple[Advice, ...]:
+    """At most three things to try, the best first.
+
+    `alternatives` that are faster than the run beyond both intervals come first, by their speed; rules that lead to
+    the same job as an alternative that is not faster are left out. What was measured counts before what was predicted
+    for the same job. `possible` says whether a resolved config can run
+    on this machine; without it, DALI is not advised. Every piece of advice with settings can be resolved, differs from
+    what is in use, and fits into memory as far as that is known.
+    """
+    known: dict[tuple[Any, ...], Alternative] = {}
+    for alternative in sorted(alternatives, key=lambda a: a.measured):  # a later one replaces an earlier one
+        if (resolved := _resolved(situation.config, alternative.settings)) is not None:
+            known[_key(resolved)] = alternative
+    faster = sorted(
+        (a for a in known.values() if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
+    )
+    candidates = [*(_told(a, situation) for a in faster), *remedies(situation)]
+    chosen: list[Advice] = []
+    seen = {_key(situation.config)}
+    for advice in candidates:
+        if not advice.settings:
+            if advice.words not in [a.words for a in chosen]:
+                chosen.append(advice)
+            continue
+        config = _resolved(situation.config, advice.settings)
+        if config is None or _key(config) in seen or not _fits(config, situation):
+            continue
+        if possible is not None and not possible(config):
+            continue
+        if possible is None and config.loader == "dali":
+            continue
+        if math.isnan(advice.samples_per_s) and _key(config) in known:
+            continue  # tried or predicted, and not faster
+        seen.add(_key(config))
+        chosen.append(advice)
+    return tuple(chosen[:MOST])
+
+
+def _told(alternative: Alternative, situation: Situation) -> Advice:
+    times = alternative.samples_per_s / situation.samples_per_s
+    how = "measured" if alternative.measured else "predicted, not run"
+    interval = f"{number(alternative.low)}-{number(alternative.high)}"
+    figure = f"{number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
+    return Advice(
+        settings=dict(alternative.settings),
+        words=f"{_named(alternative.settings)}: {figure}",
+        reason=f"{number(times)}x as fast as this run's {number(situation.samples_per_s, 'samples/s')}",
+        samples_per_s=alternative.samples_per_s,
+        low=alternative.low,
+        high=alternative.high,
+        measured=alternative.measured,
+    )
+
+
+def _named(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+
+
+def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:
+    """`config` with `settings`, resolved; None where they cannot be."""
+    try:
+        return resolve(apply(config, settings))
+    except ConfigError:
+        return None
+
+
+def _key(config: RunConfig) -> tuple[Any, ...]:
+    """What makes two resolved configs the same job, whatever their strategy is called."""
+    names = (*PARTS, *KNOBS, "augment", "batch_size", "precision", "compile", "page_cache")
+    return tuple(getattr(config, name) for name in names)
+
+
+def _fits(config: RunConfig, situation: Situation) -> bool:
+    """Whether what `config` keeps in memory fits, as far as the machine is known."""
+    info = dataset_info(config.dataset, config.n_images)
+    needs = footprint(Combination(*(getattr(config, kind) for kind in PARTS)), info, config.cache_mb)
+    ram, device = situation.facts.get("memory_bytes"), situation.facts.get("gpu_memory_bytes")
+    if ram and needs.ram_bytes > RAM_FRAC * float(ram):
+        return False
+    if not needs.device_bytes or situation.on_cpu:
+        return True
+    return bool(device) and needs.device_bytes <= DEVICE_FRAC * float(device or 0)

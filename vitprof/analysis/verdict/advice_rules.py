@@ -1,0 +1,297 @@
+"""What helps against each cause: rules that name knobs of this product, and the situation they look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitprof.analysis.signatures import Signature
+from vitprof.analysis.timing.exposure import synchronous
+from vitprof.config import PARTS, RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.footprint import footprint, pixel_bytes
+from vitprof.config.parts import DECODERS, STORAGES, Combination
+from vitprof.formats import percent, size
+
+CACHED = 0.9
+"""Share of the files in the page cache from which a RAM disk or another cache has nothing to add: 1.04 times was
+measured over a warm cache (DESIGN.md section 6)."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to try."""
+
+    settings: Mapping[str, Any]
+    """Fields of `RunConfig` to change (`apply`); empty where nothing here can be set."""
+    words: str
+    """What to do, to follow "try"."""
+    reason: str
+    """Why it should help, one sentence."""
+    samples_per_s: float = math.nan
+    """What it was measured or predicted to give; NaN where nobody knows."""
+    low: float = math.nan
+    """Lower end of the 95% interval."""
+    high: float = math.nan
+    """Upper end of the 95% interval."""
+    measured: bool = False
+    """Whether the figure comes from a run; if not, it is predicted."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A judged run, as far as advice depends on it."""
+
+    config: RunConfig
+    """Resolved."""
+    cause: str
+    """As `Verdict.cause`."""
+    kind: str
+    """As `Verdict.kind`."""
+    sure: bool = True
+    """Whether all of the interval of the idle time lies in that class; if not, loading may cost more than it says."""
+    on_cpu: bool = False
+    """The CPU trains: there is no copy to save, and loading takes from training."""
+    simulated: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The run's facts and its environment in one mapping."""
+    free_cores: float = math.nan
+    """Cores that nobody uses; NaN if not known."""
+    samples_per_s: float = math.nan
+    """How fast the run is."""
+    signatures: Sequence[Signature] = ()
+    causes: Sequence[str] = ()
+    """Parts of the idle time that are worth it, the largest first: advised for when the first has no remedy left."""
+
+    @property
+    def jpeg(self) -> bool:
+        return dataset_info(self.config.dataset, self.config.n_images).kind == "jpeg"
+
+    @property
+    def form(self) -> str:
+        return STORAGES[self.config.storage or ""].form
+
+    @property
+    def warm(self) -> bool:
+        """Whether the files were in the page cache when training began, or it is not known."""
+        cached = self.facts.get("page_cached_frac")
+        return cached is None or not float(cached) < CACHED
+
+
+def remedies(s: Situation) -> Iterator[Advice]:
+    if s.cause == "host":
+        yield from _host(s)
+    if s.kind == "not input-bound" and s.sure:
+        return
+    if s.config.replay:  # nothing is loaded: another loader changes nothing
+        if s.cause == "transfer" and s.config.replay == "host":
+            yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
+        return
+    yield from _keep_workers(s)
+    if s.cause == "cpu_contention":
+        yield Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
+    rules = RULES.get(s.cause, _preparing)
+    yield from rules(s)
+    for cause in s.causes:
+        if RULES.get(cause, _preparing) is not rules:
+            yield from RULES.get(cause, _preparing)(s)
+
+
+def _keep_workers(s: Situation) -> Iterator[Advice]:
+    for signature in s.signatures:
+        if signature.name == "epoch-start" and signature.evidence.get("workers_restarted"):
+            yield Advice(
+                {"persistent_workers": True},
+                "persistent workers",
+                f"Starting the workers again takes {percent(signature.cost_frac)} of each epoch.",
+            )
+
+
+def _host(s: Situation) -> Iterator[Advice]:
+    yield Advice(
+        {"batch_size": 2 * s.config.batch_size},
+        f"a batch of {2 * s.config.batch_size:,}",
+        "Python and launches cost the same for each step, however large it is.",
+    )
+    if not s.simulated:
+        yield Advice(
+            {"compile": True},
+            "torch.compile",
+            "Fewer and larger launches; the first step takes long.",
+        )
+
+
+def _slow_drive(s: Situation) -> Iterator[Advice]:
+    yield Advice(
+        {"location": "staged"},
+        "staging: the files copied to the local disk first",
+        "Large blocks once instead of a slow read for each file in every epoch; the copy is counted.",
+    )
+    info = dataset_info(s.config.dataset, s.config.n_images)
+    whole = footprint(Combination(*(getattr(s.config, kind) for kind in PARTS)), info)
+    budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
+    yield Advice(
+        {"cache_mb": float(budget)},
+        f"a cache in memory of {budget:,} MB",
+        "What is in memory need not be read from the slow drive again.",
+    )
+    yield from _more_workers(s, "Their waits for the drive overlap.")
+
+
+def _read(s: Situation) -> Iterator[Advice]:
+    if s.config.location == "slow-drive":
+        yield from _slow_drive(s)
+        return
+    if not s.jpeg or s.form == "pixels":
+        yield from _in_memory(s, "Nothing is read while training.")
+    if not s.warm:
+        yield Advice(
+            {"location": "ram-disk"},
+            "the files on a RAM disk",
+            f"Only {percent(s.facts['page_cached_frac'])} of the files were in the page cache, so the drive was read; "
+            "the copy is counted.",
+        )
+        budget = math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6)
+        if budget:
+            yield Advice(
+                {"cache_mb": float(budget)},
+                f"a cache in memory of {budget:,} MB",
+                "The drive is read once.",
+            )
+    if s.form != "pixels":
+        yield from _preprocessed(s, "One gather from one file in place of a file for each sample.")
+        yield from _more_workers(s, "Reads of several workers overlap.")
+    else:
+        yield from _preprocessed(s, "A batch is one gather from one memory-mapped file.")
+    yield from _in_memory(s, "Nothing is read while training.")
+
+
+def _preparing(s: Situation) -> Iterator[Advice]:
+    """Decoding, transforms, collating, Python: work on the CPU for each sample."""
+    info = dataset_info(s.config.dataset, s.config.n_images)
+    if s.cause == "transform" and s.config.augment == "cpu":
+        yield Advice(
+            {"augment": "device"}, "augmentation on the device", "Once for a batch there, not for each sample here."
+        )
+    if not s.jpeg:
+        yield from _in_memory(s, "No decoding and no Python for each sample: a batch is one gather of uint8 rows.")
+    if s.form == "encoded":
+        if s.config.decoder is not None:
+            best = DECODERS[info.kind][0]
+            yield Advice(
+                {"decoder": best},
+                f"decoder {best}",
+                f"It decodes faster than {s.config.decoder}"
+                + (": 0.87 of libturbojpeg's speed, PIL 0.56." if s.jpeg else "."),
+            )
+        yield Advice(
+            {"loader": "threads"},
+            "loader threads",
+            "Threads that decode outside Python's lock, straight into the batch: no processes, no copies between them.",
+        )
+    elif s.form == "samples" and s.jpeg:
+        yield Advice(
+            {"strategy": "threads"},
+            "strategy threads",
+            "simplejpeg outside Python's lock, straight into the batch: about twice as fast for each core as PIL in "
+            "processes.",
+        )
+    yield from _more_workers(s, "Loading goes on beside training, on cores that are free.")
+    yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
+    yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
+    if s.jpeg and not s.on_cpu and not s.simulated:
+        yield Advice({"strategy": "dali"}, "strategy dali", "The GPU decodes, and it has time left for it.")
+
+
+def _hand_over(s: Situation) -> Iterator[Advice]:
+    if s.form == "pixels":
+        yield Advice(
+            {"loader": "ahead"}, "loader ahead", "A thread of the same process: nothing is copied between processes."
+        )
+    elif s.form == "encoded":
+        yield Advice(
+            {"loader": "threads"}, "loader threads", "Threads of the same process write straight into the batch."
+        )
+    elif s.jpeg:
+        yield Advice(
+            {"strategy": "threads"},
+            "strategy threads",
+            "Threads of the same process, and uint8 in place of float32: a quarter of the bytes.",
+        )
+    else:
+        yield from _in_memory(s, "Nothing is handed over between processes.")
+    if s.config.pin_memory and s.on_cpu:
+        yield Advice({"pin_memory": False}, "no pinning", "Without a GPU there is nothing to pin for.")
+    yield from _preprocessed(s, "A thread gathers uint8 rows; no processes.")
+
+
+def _transfer(s: Situation) -> Iterator[Advice]:
+    if s.on_cpu:
+        return
+    if s.form == "samples":
+        yield Advice(
+            {"strategy": "threads"} if s.jpeg else {"strategy": "memory"},
+            f"strategy {'threads' if s.jpeg else 'memory'}",
+            "uint8 in place of float32 until the device: a quarter of the bytes to copy.",
+        )
+    if s.config.transfer == "blocking":
+        yield Advice(
+            {"transfer": "pinned"},
+            "transfer pinned",
+            "From page-locked memory the copy is faster and the loop does not wait for it.",
+        )
+    yield Advice({"transfer": "stream"}, "transfer stream", "The copy runs beside the step before.")
+    yield Advice({"strategy": "device"}, "strategy device", "The set lies in the device's memory: there is no copy.")
+
+
+def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
+    """As many as the cores allow: one for the training loop, unless it is known that more are free.
+
+    One worker in place of the loop would only add the way from it: a device that works by itself computes while the
+    loop loads anyway.
+    """
+    cores = s.facts.get("cpu_count")
+    if not cores or s.free_cores < 1:
+        return
+    workers = s.config.workers or 0
+    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, int(cores) - 1 - workers)
+    wanted = min(int(cores), workers + free)
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
+        return
+    settings = {"workers": wanted}
+    words = f"{wanted} worker{'s' if wanted > 1 else ''}"
+    if s.config.loader == "dataloader" and not workers:
+        yield Advice({"strategy": "workers", **settings}, f"strategy workers with {words}", reason)
+    yield Advice(settings, words, reason)
+
+
+def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
+    if s.config.storage == "memory":
+        return
+    info = dataset_info(s.config.dataset, s.config.n_images)
+    takes = f"it takes {size(pixel_bytes(info))} of RAM"
+    crops = " Crops are then taken from the stored size." if s.jpeg else ""
+    yield Advice({"strategy": "memory"}, f"strategy memory ({takes})", reason + crops)
+    yield Advice({"strategy": "memory-ahead"}, "strategy memory-ahead", "The next batch is made while this one trains.")
+
+
+def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
+    if s.config.storage != "memory":  # which has all of that done, and nothing to read
+        yield Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
+
+
+def _no_rules(s: Situation) -> Iterator[Advice]:
+    return iter(())
+
+
+RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
+    "read": _read,
+    "slow_drive": _slow_drive,
+    "hand_over": _hand_over,
+    "transfer": _transfer,
+    "host": _no_rules,
+    "": _no_rules,
+}
+"""Rules by cause of the device's idling for data; `_preparing` for all others."""

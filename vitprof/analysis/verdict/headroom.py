@@ -1,0 +1,219 @@
+"""Headroom: how much faster the same job would run if its data were free, from four measured anchors.
+
+A replays batches that lie on the device: no loading and no copy. B replays batches in host memory: the transfer. C runs
+the strategy over a warm page cache: the preparation too. D runs it over a cold one: the storage too. What each adds to
+the one before is what that stage costs this job, after everything that overlaps has overlapped. C and D less their
+predecessor are the preparation and the fetch stall of DS-Analyzer (Mohan et al., VLDB 2021, section 3).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.records import json_number
+
+Series = Mapping[str, NDArray[np.float64]]
+
+MEANING: dict[str, str] = {
+    "A": "data on the device",
+    "B": "data in host memory",
+    "C": "the strategy, files in memory",
+    "D": "the strategy, files not in memory",
+}
+"""Anchor -> where its data lie, in the order of what they add."""
+ROLES: tuple[str, ...] = tuple(MEANING)
+ADDED: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
+"""What an anchor has that the one before it has not."""
+ROUNDING = 1e-6
+"""Of a step: on a simulated device steps are all alike, and what is left of a difference is rounding."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """One anchor, over all its repeats."""
+
+    role: str
+    """A, B, C or D."""
+    s_per_sample: float
+    """Time of the steady steps / their samples; NaN where no run of it gave any."""
+    low: float
+    """Lower end of the 95% interval, in which every single repeat lies; NaN where it is not known."""
+    high: float
+    """Upper end of that interval."""
+    n_runs: int
+    n_steps: int
+    """Steady steps of all repeats together."""
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.s_per_sample, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a stage of loading costs: the difference of two anchors."""
+
+    name: str
+    """transfer, preparation or storage; two of them together where the anchor between them is missing."""
+    s_per_sample: float
+    """May be negative by chance, or where the stage costs nothing."""
+    low: float
+    """Lower end of the 95% interval."""
+    high: float
+    """Upper end of it."""
+    share: float
+    """Of the time of the slowest anchor, D where there is one."""
+    distinguishable: bool
+    """Whether the whole interval is above 0 and rounding. If not, all there is to say is: at most `high`."""
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What would be gained if data were free, and where it is lost."""
+
+    anchors: tuple[Anchor, ...]
+    """By role. One that could not be measured has no runs."""
+    parts: tuple[Part, ...]
+    speed_up: float
+    """Time of the anchor `baseline_role` / time of A; NaN without either."""
+    speed_up_low: float
+    """Lower end of its 95% interval."""
+    speed_up_high: float
+    """Upper end of it."""
+    baseline_role: str
+    """The anchor that is the job as it was asked for: C, or D where it reads cold files or a slow drive."""
+    notes: tuple[str, ...]
+    """What a reader has to know: anchors that are missing, and why."""
+    simulated: bool = False
+    """Whether it was measured on a simulated device."""
+    pending: tuple[str, ...] = ()
+    """Anchors without a figure yet whose runs wait or go on."""
+
+
+def anchor(role: str, runs: Sequence[Series]) -> Anchor:
+    """The anchor `role` of its repeats, each the (n,) columns of its steps.
+
+    All steady steps are pooled. The interval is that of the block bootstrap over them, widened to hold what each repeat
+    gave by itself: neighbouring steps share a moment of the machine, and only a repeat shows how much that matters.
+    """
+    per_run: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    for steps in runs:
+        steady = steady_state(steps) & np.isfinite(steps["step_s"])
+        if steps["samples"][steady].sum() > 0:
+            per_run.append((steps["step_s"][steady], steps["samples"][steady]))
+    if not per_run:
+        return Anchor(role, math.nan, math.nan, math.nan, 0, 0)
+    seconds = np.concatenate([s for s, _ in per_run])
+    samples = np.concatenate([n for _, n in per_run])
+    pooled = ratio_interval(seconds, samples)
+    singles = [float(s.sum() / n.sum()) for s, n in per_run]
+    low, high = pooled.low, pooled.high
+    if len(singles) > 1:
+        low, high = float(np.nanmin([low, *singles])), float(np.nanmax([high, *singles]))
+    return Anchor(role, pooled.value, low, high, len(per_run), len(seconds))
+
+
+def headroom(
+    anchors: Sequence[Anchor],
+    *,
+    baseline: str = "C",
+    notes: Sequence[str] = (),
+    simulated: bool = False,
+    pending: Sequence[str] = (),
+) -> Headroom:
+    """Parts and speed-up of `anchors`; `baseline` is the role of the job as it was asked for, where it was measured.
+    `pending` are the anchors that are still to come.
+
+    Interval of a difference: from the two single intervals as in Zou and Donner (Statistics in Medicine 2008), which
+    allows for asymmetry; of the ratio: the same on logarithms.
+    """
+    ordered = sorted(anchors, key=lambda a: ROLES.index(a.role))
+    known = [a for a in ordered if a.n_runs]
+    said = list(notes)
+    parts: list[Part] = []
+    for before, after in itertools.pairwise(known):
+        between = ROLES[ROLES.index(before.role) + 1 : ROLES.index(after.role) + 1]
+        part = _part(" and ".join(ADDED[role] for role in between), before, after, known[-1])
+        if part.high < 0:
+            said.append(
+                f"{part.name}: the job took {formats.seconds(-part.s_per_sample)} a sample less with it than without; "
+                "the machine changed meanwhile, or what is measured before it costs more by itself"
+            )
+        parts.append(part)
+    by_role = {a.role: a for a in known}
+    role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
+    gain = _ratio(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
+    return Headroom(tuple(ordered), tuple(parts), *gain, role, tuple(said), simulated, tuple(pending))
+
+
+def _part(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> Part:
+    difference = after.s_per_sample - before.s_per_sample
+    low = difference - math.hypot(after.s_per_sample - after.low, before.high - before.s_per_sample)
+    high = difference + math.hypot(after.high - after.s_per_sample, before.s_per_sample - before.low)
+    beyond_rounding = low > ROUNDING * after.s_per_sample
+    return Part(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
+
+
+def _ratio(above: Interval, below: Interval) -> Interval:
+    """`above` / `below` with its interval; both above 0."""
+    a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
+    ratio = a.value - b.value
+    low = ratio - math.hypot(a.value - a.low, b.high - b.value)
+    high = ratio + math.hypot(a.high - a.value, b.value - b.low)
+    return Interval(*(math.exp(v) for v in (ratio, low, high)))
+
+
+def in_words(found: Headroom, batch_size: int) -> str:
+    """One sentence: what free data would bring, and which stage costs what for each step of `batch_size`."""
+    by_role = {a.role: a for a in found.anchors if a.n_runs}
+    if math.isnan(found.speed_up):
+        missing = "batches on the device (anchor A)" if "A" not in by_role else "the strategy itself (anchor C)"
+        wanted = ["A"] if "A" not in by_role else [role for role in "CD" if role not in by_role]
+        if to_come := [role for role in wanted if role in found.pending]:
+            return f"Headroom is not known yet: anchor {to_come[0]} is still to come."
+        return f"Headroom is not known: {missing} could not be measured."
+    where = " on this simulated device" if found.simulated else ""
+    base = by_role[found.baseline_role]
+    lost = [part for part in found.parts if part.distinguishable]
+    lost.sort(key=lambda part: part.s_per_sample, reverse=True)
+    costs = ", ".join(f"{part.name} {_of_a_step(part, batch_size)}" for part in lost)
+    rest = [part.name for part in found.parts if not part.distinguishable]
+    unclear = f"{' and '.join(rest)} cannot be told from nothing" if rest else ""
+    if math.isfinite(found.speed_up_low) and not found.speed_up_low > 1:
+        times = f"With free data this job would run at most {found.speed_up_high:.2f} times as fast{where}"
+    else:
+        times = f"With free data this job would run {found.speed_up:.2f} times as fast{where}"
+        if math.isfinite(found.speed_up_low):
+            times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
+    step = f"of a step's {formats.seconds(base.s_per_sample * batch_size)}" if found.baseline_role != "D" else ""
+    step = step or f"of a step's {formats.seconds(base.s_per_sample * batch_size)} with files not in memory"
+    told = "; ".join(filter(None, (costs and f"{step} {costs}", unclear)))
+    return f"{times}{': ' + told if told else ''}."
+
+
+def _of_a_step(part: Part, batch_size: int) -> str:
+    low, high = (formats.seconds(v * batch_size) for v in (part.low, part.high))
+    return f"costs {formats.seconds(part.s_per_sample * batch_size)} ({low} to {high})"
+
+
+def to_dict(found: Headroom) -> dict[str, Any]:
+    """Plain values for JSON; None for what is not known."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(v) for key, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(v) for v in value]
+        return json_number(value) if isinstance(value, float) else value
+
+    return dict(plain(asdict(found)))

@@ -1,0 +1,232 @@
+"""What another strategy would reach: from one profiled run and a loader-only run of the strategy, without training it.
+
+The profile says what a sample costs the device (compute), the loader-only run what it costs to load (fetch) and to copy
+(H2D). How the three make a step depends on what overlaps what:
+
+| where | loader, transfer | a step takes |
+|---|---|---|
+| an asynchronous device | blocking copy | max(fetch, compute) + h2d: the copy begins when the device is free |
+| | pinned, same stream | max(fetch, compute + h2d) |
+| | a stream of its own | max(fetch, compute, h2d) |
+| | resident | max(fetch, compute) |
+| the CPU | in the loop | fetch + compute |
+| | in the background | from max(fetch, compute) to fetch + compute, by the cores that are free |
+
+An asynchronous device computes the step before while the loop fetches; a loader in the loop cannot fetch while the loop
+launches a step, so launching counts as its fetching there. That the mean of a maximum is larger than the maximum of
+means is passed over: a queue between the two evens single steps out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import RunConfig
+from vitprof.formats import percent
+
+Floats = NDArray[np.float64]
+Series = Mapping[str, Floats]
+Bound = Literal["loading", "compute", "transfer", "loading and compute"]
+
+UNVERIFIED_ERROR = 0.1
+"""Relative error that is assumed until `ENOUGH_VERIFIED` predictions have been checked by running them."""
+ENOUGH_VERIFIED = 3
+WELL_VERIFIED = 10
+"""Checked predictions from which on an error below `UNVERIFIED_ERROR` is believed."""
+HIGH_ERROR_PCT = 90
+"""Percentile of the errors seen that widens an interval: half of all errors are larger than the median."""
+IN_THE_LOOP = ("batches", "generator")
+"""Loaders that work in the training loop; so does the DataLoader without workers."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a strategy is expected to reach; not run."""
+
+    samples_per_s: float
+    low: float
+    """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
+    high: float
+    """Upper end of it."""
+    fetch_s: float
+    """Seconds a sample to load."""
+    compute_s: float
+    """Seconds a sample that the device computes."""
+    h2d_s: float
+    """Seconds a sample of copying to the device."""
+    bound: Bound
+    """Which of them a step is made of, or limited by."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How good predictions were that have been checked by running them."""
+
+    n: int
+    median_abs_error: float
+    """Median of |predicted - measured| / measured; NaN without any."""
+    inside_frac: float
+    """Share of the measured figures that lie in the predicted interval; NaN without any."""
+    high_abs_error: float = math.nan
+    """90th percentile of the same errors; NaN without any."""
+
+    @property
+    def expected_error(self) -> float:
+        """Relative error that the next prediction is unlikely to exceed, by which its interval is widened.
+
+        10% is assumed until three have been checked; then it is the 90th percentile of the errors seen, but not under
+        10% until ten have been.
+        """
+        if self.n < ENOUGH_VERIFIED:
+            return UNVERIFIED_ERROR
+        return self.high_abs_error if self.n >= WELL_VERIFIED else max(self.high_abs_error, UNVERIFIED_ERROR)
+
+    @property
+    def sentence(self) -> str:
+        """How good they were, for a person."""
+        if not self.n:
+            return f"No prediction has been checked here yet: an error of {percent(self.expected_error)} is assumed."
+        return (
+            f"Checked here so far: {self.n}. Off by {percent(self.median_abs_error)} (median); "
+            f"{percent(self.inside_frac)} of what was measured lay in its interval."
+        )
+
+
+def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibration:
+    """The errors of predictions that were run, each (predicted, low, high, measured) in samples/s."""
+    if not checked:
+        return Calibration(0, math.nan, math.nan)
+    predicted, low, high, measured = np.array(checked, dtype=float).T
+    error = np.abs(predicted - measured) / measured
+    inside = (low <= measured) & (measured <= high)
+    return Calibration(
+        len(checked), float(np.median(error)), float(inside.mean()), float(np.percentile(error, HIGH_ERROR_PCT))
+    )
+
+
+def predict(
+    profile: Series,
+    micro: Series,
+    config: RunConfig,
+    *,
+    profile_transfer: str,
+    on_cpu: bool,
+    cores: int,
+    expected_error: float = UNVERIFIED_ERROR,
+) -> Prediction | None:
+    """What `config` (resolved) will reach; None where one of the two runs has no steady steps.
+
+    `profile` are the steps of the profiled run, whose transfer was `profile_transfer`, and `micro` those of the
+    loader-only run of `config`, both (n,) columns of `StepRecord` at the same batch size. `on_cpu` says whether the CPU
+    is the device that trains, on `cores` cores.
+    """
+    profiled, loaded = _steady(profile), _steady(micro)
+    blocking = config.transfer == "blocking"
+    h2d_steps = _typical(loaded["h2d_s"], loaded["samples"])
+    seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
+    launch_s = 0.0 if on_cpu or not _in_the_loop(config) else _launch_s(profile, profile_transfer)
+    computes = _draws(profiled["compute_s"][None], profiled["samples"])
+    loads = _draws(np.stack([seconds, h2d_steps]), loaded["samples"])
+    if computes is None or loads is None:
+        return None
+    compute, (fetch, h2d) = computes[0], loads
+    per_sample = launch_s / (loaded["samples"].mean() or 1.0)
+    fetch = fetch + per_sample
+    if on_cpu:
+        low, high = _on_cpu(fetch, compute, config, cores)
+        # Where in the range the truth lies is not known: each draw takes a place of its own, the estimate the middle.
+        place = np.random.default_rng(1).random(len(low))
+        place[0] = 0.5
+        takes = low + place * (high - low)
+    else:
+        takes = _beside(fetch, compute, h2d, config)
+    best, worst = np.percentile(1 / takes, [97.5, 2.5])
+    estimate = 1 / float(takes[0])
+    return Prediction(
+        samples_per_s=estimate,
+        low=min(float(worst), estimate) / (1 + expected_error),
+        high=max(float(best), estimate) * (1 + expected_error),
+        fetch_s=float(fetch[0]),
+        compute_s=float(compute[0]),
+        h2d_s=float(h2d[0]),
+        bound=_bound(float(fetch[0]), float(compute[0]), float(h2d[0]), config, on_cpu=on_cpu),
+    )
+
+
+def _steady(steps: Series) -> dict[str, Floats]:
+    known = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
+    return {name: values[known] for name, values in steps.items()}
+
+
+def _typical(seconds: Floats, samples: Floats) -> Floats:
+    """(n,) seconds of the median step for each sample: a copy that the host was late to end is no longer copy."""
+    per_sample = seconds[np.isfinite(seconds)] / samples[np.isfinite(seconds)]
+    return samples * (float(np.median(per_sample)) if len(per_sample) else 0.0)
+
+
+def _in_the_loop(config: RunConfig) -> bool:
+    return config.loader in IN_THE_LOOP or (config.loader == "dataloader" and not config.workers)
+
+
+def _launch_s(profile: Series, transfer: str) -> float:
+    """Seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others wait."""
+    got = profile["t_start_s"] + profile["data_wait_s"]
+    begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
+    launch = got + profile["host_s"] - begun
+    launch = launch[np.isfinite(launch)]
+    return max(0.0, float(launch.min())) if len(launch) else 0.0
+
+
+def _draws(seconds: Floats, samples: Floats) -> Floats | None:
+    """Seconds a sample of each row of `seconds` (m, n): (m, 1 + resamples), the estimate first. None without steps."""
+    n = len(samples)
+    if not n:
+        return None
+    blocks = min(BOOTSTRAP_BLOCKS, n)
+    edges = np.linspace(0, n, blocks + 1).astype(int)[:-1]
+    per_block, samples_block = np.add.reduceat(seconds, edges, axis=1), np.add.reduceat(samples, edges)
+    drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
+    times = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)
+    times = np.concatenate([np.ones((blocks, 1)), times], axis=1)
+    return np.asarray(np.maximum(per_block @ times, 0.0) / (samples_block @ times))
+
+
+def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
+    """Seconds a sample on an asynchronous device."""
+    if config.transfer == "blocking":
+        return np.asarray(np.maximum(fetch, compute) + h2d)
+    if config.transfer == "pinned":
+        return np.maximum(fetch, compute + h2d)
+    if config.transfer == "stream":
+        return np.asarray(np.maximum.reduce([fetch, compute, h2d]))
+    return np.maximum(fetch, compute)
+
+
+def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
+    """Seconds a sample where the CPU trains: the least and the most it may be."""
+    both = fetch + compute
+    if _in_the_loop(config):
+        return both, both
+    workers = (config.workers or 1) if config.loader != "ahead" else 1
+    threads = config.threads or cores
+    # What there is to do, spread over all cores without a pause. In the loader-only run every worker was busy.
+    work = (min(workers, cores) * fetch + threads * compute) / cores
+    least = np.minimum(np.maximum.reduce([fetch, compute, work]), both)
+    without_a_core = min(1.0, max(0.0, (workers + threads - cores) / workers))
+    return least, least + without_a_core * (both - least)
+
+
+def _bound(fetch: float, compute: float, h2d: float, config: RunConfig, *, on_cpu: bool) -> Bound:
+    if on_cpu and _in_the_loop(config):
+        return "loading" if fetch > 2 * compute else "compute" if compute > 2 * fetch else "loading and compute"
+    if config.transfer == "stream" and h2d > max(fetch, compute):
+        return "transfer"
+    return "loading" if fetch > compute + (h2d if config.transfer == "pinned" else 0.0) else "compute"

@@ -1,0 +1,285 @@
+"""The verdict on a run: is the device starved by data loading, by which part, and what would help. In one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.analysis.signatures import Signature, find_signatures
+from vitprof.analysis.signatures.machine import others_cores, saturated
+from vitprof.analysis.signatures.signature import Trace, mean
+from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure, synchronous
+from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
+from vitprof.analysis.verdict.advice_rules import Advice, Situation
+from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
+from vitprof.config import RunConfig
+from vitprof.formats import percent
+from vitprof.records import Phase, json_number
+
+Series = Mapping[str, NDArray[np.float64]]
+Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "inconclusive"]
+
+MODERATE, BOUND = 0.05, 0.20
+"""Share of wall time from which a run is moderately input-bound and input-bound (DESIGN.md section 5)."""
+MIN_STEPS = 20
+"""Steady steps below which there is no verdict (DESIGN.md section 5)."""
+WORTH_IT = 0.20
+"""Share of the idle time from which a part of loading is advised about where the cause has no remedy left: without all
+of a smaller one four fifths of the idle time remain."""
+HOST_BOUND = 0.20
+"""Idle time for Python and launches is named from the same share on as idle time for data."""
+QUEUED_FRAC = 0.3
+"""Share of the largest part of loading from which waiting for a core is the cause rather than the work itself. One
+other program on each core takes half of the time (CFS and EEVDF share a core evenly)."""
+CPU_WORK = ("decode", "transform", "collate", "rest", "loading", "hand_over")
+"""Parts of loading that are work for the CPU; a read mostly waits."""
+UNKNOWN_CAUSE = ""
+
+
+class MeasuredHeadroom(Protocol):
+    """What `judge` reads of a measured headroom (`vitprof.analysis.verdict.headroom.Headroom`)."""
+
+    @property
+    def speed_up(self) -> float: ...
+    @property
+    def speed_up_low(self) -> float: ...
+    @property
+    def speed_up_high(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run was input-bound, by what, and what to do about it. Shares are of the time in steady state."""
+
+    kind: Kind
+    sentence: str
+    """All of it in one sentence for a person."""
+    idle_frac: float
+    """Share of the time that the device idled for data: data wait, then copies."""
+    idle_frac_low: float
+    """Lower end of its 95% interval; it decides the kind."""
+    idle_frac_high: float
+    """Upper end of its 95% interval."""
+    host_frac: float
+    """Share of the time that the device idled for the loop itself: Python, launches, recording."""
+    cause: str
+    """read, decode, transform, collate, rest, hand_over, transfer, loading (parts not known), slow_drive,
+    cpu_contention; host where that is why the device idles; empty where it does not."""
+    cause_frac: float
+    """Share of the idle time for data (of `host_frac` for host) that the cause has; see `exposure.find_exposure`."""
+    cause_ms_per_batch: float
+    """Milliseconds for each batch by which the device's idle time would fall without the cause."""
+    shares: tuple[Share, ...]
+    """All parts of the idle time for data, the largest first."""
+    speed_up_if_free: float
+    """How many times as fast the job would be if data were free."""
+    speed_up_low: float
+    speed_up_high: float
+    speed_up_measured: bool
+    """Whether that was measured by replaying batches; if not, it is worked out from the gaps: at most that."""
+    advice: tuple[Advice, ...]
+    """What to try, the best first; at most three."""
+    signatures: tuple[Signature, ...]
+    """Patterns found, the costliest first."""
+    n_steps: int
+    """Steady steps behind it."""
+    simulated: bool
+    """Whether the device was only simulated."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN becomes None."""
+        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
+        """The inverse of `to_dict`; unknown names are passed over, missing figures are "not available"."""
+        known: dict[str, Any] = {f.name: values.get(f.name) for f in dataclasses.fields(cls)}
+        for f in dataclasses.fields(cls):
+            if f.type == "float" and known[f.name] is None:
+                known[f.name] = math.nan
+        known["shares"] = tuple(Share(**_figures(s, "frac", "exposed_ms", "own_ms")) for s in known["shares"] or ())
+        known["advice"] = tuple(advice_from_dict(a) for a in known["advice"] or ())
+        known["signatures"] = tuple(
+            Signature(**_figures(s, "cost_s_per_step", "cost_frac") | {"evidence": _numbers(s["evidence"])})
+            for s in known["signatures"] or ()
+        )
+        return cls(**known)
+
+
+def judge(
+    config: RunConfig,
+    steps: Series,
+    phases: Sequence[Phase],
+    telemetry: Series,
+    facts: Mapping[str, Any],
+    *,
+    headroom: MeasuredHeadroom | None = None,
+    alternatives: Sequence[Alternative] = (),
+    possible: Callable[[RunConfig], bool] | None = None,
+) -> Verdict:
+    """The verdict on a finished (or stopped, or failed) run.
+
+    `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
+    batches measured, if it was. `alternatives` are other ways to run the same job with their predicted or measured
+    speed. `possible` says whether a config can run on this machine; without it, what needs extra packages is not
+    advised.
+
+    The lower end of the 95% interval of the share of time that the device idled for data decides: under 5% not
+    input-bound, 5 to 20% moderately, over 20% input-bound. Inconclusive: fewer than 20 steady steps, no device work,
+    or an interval that reaches from "not" to "input-bound".
+    """
+    trace = Trace.of(steps, telemetry, config, facts)
+    signatures = find_signatures(steps, telemetry, config, facts)
+    device = find_device(config, facts)
+    n = trace.n_steady
+    if config.loader_only:
+        return _inconclusive(
+            "a loader-only run has no device work that could wait for data; run the same settings with training",
+            device,
+            n,
+            signatures,
+        )
+    if not n or n < MIN_STEPS:
+        return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
+    exposure = find_exposure(config, steps, phases)
+    low, high = exposure.idle.low, exposure.idle.high
+    if not math.isfinite(low):
+        return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
+    if low < MODERATE and high > BOUND:
+        reason = (
+            f"{device.words} idles {percent(exposure.idle.value)} of the time {waiting(exposure)}, but over {n} steps "
+            f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
+        )
+        return _inconclusive(reason, device, n, signatures, exposure)
+    kind = _kind(low)
+    sure = kind != "not input-bound" or high < MODERATE
+    cause, cause_frac, cause_ms = _cause(config, trace, exposure, kind)
+    speed_up = _speed_up(exposure, headroom)
+    situation = Situation(
+        config=config,
+        cause=cause,
+        kind=kind,
+        sure=sure,
+        simulated=device.simulated,
+        on_cpu=device.on_cpu,
+        facts=facts,
+        free_cores=_free_cores(trace),
+        samples_per_s=(float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady]))),
+        signatures=signatures,
+        causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_IT),
+    )
+    advice = advise(situation, alternatives=alternatives, possible=possible)
+    return Verdict(
+        kind=kind,
+        sentence=verdict_sentence(config, device, kind, exposure, cause, cause_frac, speed_up, advice, sure=sure),
+        idle_frac=exposure.idle.value,
+        idle_frac_low=low,
+        idle_frac_high=high,
+        host_frac=exposure.host.value,
+        cause=cause,
+        cause_frac=cause_frac,
+        cause_ms_per_batch=cause_ms,
+        shares=exposure.shares,
+        speed_up_if_free=speed_up.value,
+        speed_up_low=speed_up.low,
+        speed_up_high=speed_up.high,
+        speed_up_measured=speed_up.measured,
+        advice=advice,
+        signatures=signatures,
+        n_steps=n,
+        simulated=device.simulated,
+    )
+
+
+def _kind(low: float) -> Kind:
+    if low < MODERATE:
+        return "not input-bound"
+    return "moderately input-bound" if low < BOUND else "input-bound"
+
+
+def _inconclusive(
+    reason: str, device: Device, n: int, signatures: tuple[Signature, ...], exposure: Exposure | None = None
+) -> Verdict:
+    idle = (exposure.idle.value, exposure.idle.low, exposure.idle.high) if exposure else (math.nan,) * 3
+    return Verdict(
+        kind="inconclusive",
+        sentence=f"Inconclusive: {reason}.",
+        idle_frac=idle[0],
+        idle_frac_low=idle[1],
+        idle_frac_high=idle[2],
+        host_frac=exposure.host.value if exposure else math.nan,
+        cause=UNKNOWN_CAUSE,
+        cause_frac=math.nan,
+        cause_ms_per_batch=math.nan,
+        shares=exposure.shares if exposure else (),
+        speed_up_if_free=math.nan,
+        speed_up_low=math.nan,
+        speed_up_high=math.nan,
+        speed_up_measured=False,
+        advice=(),
+        signatures=signatures,
+        n_steps=n,
+        simulated=device.simulated,
+    )
+
+
+def _cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: Kind) -> tuple[str, float, float]:
+    """The cause's machine word, its share of the idle time and the milliseconds a batch that it costs."""
+    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND:
+        return "host", 1.0, exposure.host.value * trace.step_s * 1e3
+    if not exposure.shares:
+        return UNKNOWN_CAUSE, math.nan, math.nan
+    largest = exposure.shares[0]
+    if largest.name == "read" and config.location == "slow-drive":
+        return "slow_drive", largest.frac, largest.exposed_ms
+    queued_ms = min(_queued_ms(config, trace), exposure.idle_ms)
+    if largest.name in CPU_WORK and saturated(trace) and queued_ms >= QUEUED_FRAC * largest.exposed_ms:
+        return "cpu_contention", queued_ms / exposure.idle_ms, queued_ms
+    return largest.name, largest.frac, largest.exposed_ms
+
+
+def _queued_ms(config: RunConfig, trace: Trace) -> float:
+    """Milliseconds a batch that loading was ready to run and had no core; NaN where the system does not count that.
+
+    The threads of workers wait side by side, so for a batch it is a worker's share of it.
+    """
+    _, waited_pct = trace.while_training("job_cpu_wait_pct")
+    makers = 1 if synchronous(config) else max(1, config.workers or 1)
+    return mean(waited_pct) / 100 * trace.step_s * 1e3 / makers
+
+
+def _free_cores(trace: Trace) -> float:
+    """Cores that nobody uses while the job trains; NaN if not known."""
+    *_, busy_pct = others_cores(trace)
+    return float(trace.facts.get("cpu_count") or math.nan) * (1 - busy_pct / 100)
+
+
+def _speed_up(exposure: Exposure, headroom: MeasuredHeadroom | None) -> SpeedUp:
+    if headroom is not None and math.isfinite(headroom.speed_up):
+        return SpeedUp(headroom.speed_up, headroom.speed_up_low, headroom.speed_up_high, measured=True)
+    # the steps as they are, without the time that the device idled for data
+    value, low, high = (1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)
+    return SpeedUp(value, low, high, measured=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return json_number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _figures(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return dict(values) | {name: math.nan if values.get(name) is None else values[name] for name in names}
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: math.nan if value is None else float(value) for name, value in values.items()}

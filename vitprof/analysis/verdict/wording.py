@@ -1,0 +1,171 @@
+"""What a verdict says: the sentences, made of figures that are known by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitprof.analysis.timing.exposure import Exposure, synchronous
+from vitprof.analysis.verdict.advice_rules import Advice
+from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import STORAGES
+from vitprof.formats import number, percent
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a run trained on, as far as words and advice depend on it."""
+
+    words: str
+    simulated: bool
+    on_cpu: bool
+
+
+def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
+    """The device as the run's environment (in `facts`) names it, else as it was asked for."""
+    name = str(facts.get("device") or config.device)
+    if name.startswith("simulated"):
+        return Device("the simulated GPU", simulated=True, on_cpu=False)
+    on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
+    return Device("the CPU that trains" if on_cpu else "the GPU", simulated=False, on_cpu=on_cpu)
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How many times as fast the job would be if data were free, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    measured: bool
+
+
+COPIES = 0.10
+"""Share of the idle time from which copies are named beside the waits: what is less does not change a percentage that
+is told with two digits and an interval."""
+
+
+def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
+    """Why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
+    if not n_all:
+        return f"no step was recorded; {needed} steady ones are needed"
+    left_out = n_all - n_steady
+    which = f", and {left_out} of them are warm-up or begin an epoch" if left_out else ""
+    return (
+        f"{n_all} steps were recorded{which}; {needed} steady ones are needed: "
+        f"train for at least {_steps_for(config, needed)} steps"
+    )
+
+
+def _steps_for(config: RunConfig, needed: int) -> int:
+    """How many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
+    in_epoch = math.ceil(dataset_info(config.dataset, config.n_images).n_train / config.batch_size)
+    steady, step = 0, 0
+    while steady < needed:
+        steady += step >= config.warmup_steps and (step % in_epoch > 0 or in_epoch == 1)
+        step += 1
+    return step
+
+
+def waiting(exposure: Exposure) -> str:
+    """What the device idles for: "waiting for data", and that this is copies too where these are a part to speak of."""
+    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
+    return "waiting for data (waits and copies)" if copies >= COPIES else "waiting for data"
+
+
+LONGER = "train for longer to know"
+CAUSE_WORDS: dict[str, str] = {
+    "transform": "transforms on the CPU are",
+    "collate": "putting samples together into batches (collate) is",
+    "rest": "Python between the parts of loading (loops, calls, locks) is",
+    "hand_over": "handing over finished batches from the loader's workers is",
+    "transfer": "the copy to the device is",
+    "loading": "making batches is",
+    "slow_drive": "reading from the slow drive is",
+    "cpu_contention": "other programs that keep the CPU busy cost about",
+}
+
+
+def _cause_words(config: RunConfig, cause: str) -> str:
+    storage = STORAGES.get(config.storage or "")
+    if cause == "read":
+        return f"reading ({storage.title if storage else 'storage'}) is"
+    if cause == "decode":
+        return f"preparation (decoding by {config.decoder or 'PIL'}) is"
+    if cause == "hand_over" and synchronous(config):
+        return "what comes between a finished batch and the loop is"
+    return CAUSE_WORDS[cause]
+
+
+def _interval(low: float, high: float) -> str:
+    """Percent without a unit twice: 81-85%."""
+    a, b = percent(low), percent(high)
+    return b if a == b else f"{a.removesuffix('%')}-{b}"
+
+
+def verdict_sentence(
+    config: RunConfig,
+    device: Device,
+    kind: str,
+    exposure: Exposure,
+    cause: str,
+    cause_frac: float,
+    speed_up: SpeedUp,
+    advice: tuple[Advice, ...],
+    *,
+    sure: bool,
+) -> str:
+    """All of a verdict that is not inconclusive. `sure`: all of its interval is in its class."""
+    idle = exposure.idle
+    waits = (
+        f"{device.words} idles {percent(idle.value)} ({_interval(idle.low, idle.high)}, {exposure.n} steps) "
+        f"of the time {waiting(exposure)}"
+    )
+    if config.replay:
+        return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
+    if kind == "not input-bound":
+        gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+        if not sure and cause != "host":
+            return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {LONGER}."
+        if cause == "host":
+            rest = (
+                f"another {percent(exposure.host.value)} it waits for the training loop itself (Python and launches): "
+                "there is more to gain in a larger batch than in the loader"
+            )
+        else:
+            rest = "the time is in the model: a larger model or batch costs no data loading"
+        bound = "gains at most" if sure else "may gain up to"
+        longer = "" if sure else f" ({LONGER})"
+        return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
+    of_it = f"{_cause_words(config, cause)} {percent(cause_frac)} of that"
+    return f"{_title(kind)}: {waits}; {of_it}; {_free_data(device, config, speed_up)}{_try(advice)}."
+
+
+def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
+    """What is left to wait for where batches are kept: nothing is loaded."""
+    where = "on the device" if config.replay == "device" else "in host memory"
+    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
+    left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""
+    return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
+
+
+def _title(kind: str) -> str:
+    return kind[0].upper() + kind[1:]
+
+
+def _free_data(device: Device, config: RunConfig, speed_up: SpeedUp) -> str:
+    times = f"{number(speed_up.value)}x as fast"
+    if speed_up.measured:
+        interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
+        return f"with free data this job runs {times} ({interval}, measured)"
+    if device.on_cpu and not synchronous(config):
+        # workers that stop free their share of the CPU for the training
+        return f"with free data this job would run about {times} (loading and training share the CPU)"
+    return f"with free data this job would run at most {times}"
+
+
+def _try(advice: tuple[Advice, ...]) -> str:
+    return f"; try {advice[0].words}" if advice else ""

@@ -1,0 +1,49 @@
+"""The options of `run`, made from the fields of `RunConfig`: a new field is a new option, with no word said twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from vitprof.cli.common.terminal import reader
+from vitprof.config import CHOICES, GROUPS, RunConfig
+from vitprof.config.catalog import DATASETS, MODELS
+from vitprof.config.parts import ALL
+from vitprof.config.strategies import STRATEGIES
+
+FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
+NUMBERS: dict[str, tuple[type, str, str]] = {
+    "int": (int, "INTEGER", "give a whole number"),
+    "float": (float, "NUMBER", "give a number"),
+}
+"""The type of a field of `RunConfig`, without " | None", to what reads it, what help calls it, what is allowed."""
+NAMES: dict[str, Iterable[str]] = {"dataset": DATASETS, "model": MODELS, "strategy": STRATEGIES, **ALL, **CHOICES}
+"""What can be given for options that take one of several names."""
+
+
+def option(name: str, panel: str | None = None) -> inspect.Parameter:
+    """The field of `RunConfig` called `name` as a keyword argument that Typer makes an option of."""
+    field = FIELDS[name]
+    type_name, _, optional = str(field.type).partition(" | ")
+    flag = "--" + name.replace("_", "-")
+    settings: dict[str, Any] = {"help": field.metadata["doc"], "rich_help_panel": panel}
+    settings["show_default"] = field.default not in (None, False, "")
+    kind: type = str
+    if type_name == "bool":
+        kind, flag = bool, f"{flag}/--no-{flag.removeprefix('--')}"
+    elif type_name in NUMBERS:
+        kind, metavar, allowed = NUMBERS[type_name]
+        settings |= {"metavar": metavar, "parser": reader(name, kind, allowed)}
+    elif name in NAMES:  # shown, not enforced: the message for another value is RunConfig's own
+        settings["help"] += f"; one of {', '.join(NAMES[name])}"
+    annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
+
+
+def run_signature(*more: inspect.Parameter) -> inspect.Signature:
+    """Every field of `RunConfig` as an option, in the panels that `GROUPS` names, and `more`."""
+    return inspect.Signature([*(option(name, panel) for panel, names in GROUPS.items() for name in names), *more])

@@ -1,0 +1,52 @@
+"""The progress of runs on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vitprof.cli.common import terminal
+from vitprof.store import StoredRun
+
+POLL_S = 0.1
+
+
+class Show(Protocol):
+    """Shows how far a run is."""
+
+    def __call__(self, run: StoredRun, of_many: str = "") -> None: ...
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Show]:
+    """A function that shows a run's progress, after a few words: on a terminal as a bar, else not at all."""
+    if not (sys.stderr.isatty() and terminal.err.is_terminal):  # Rich alone believes FORCE_COLOR, in a pipe too
+        yield lambda run, of_many="": None
+        return
+    layout = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*layout, console=terminal.err, transient=True) as bar:
+        task = bar.add_task("queued", total=None)
+        stage = ""
+
+        def show(run: StoredRun, of_many: str = "") -> None:
+            nonlocal stage
+            if run.stage != stage:
+                stage = run.stage
+                bar.reset(task)
+            bar.update(
+                task,
+                description=of_many + (run.message or run.stage or run.status),
+                total=None if run.progress is None else 1.0,
+                completed=run.progress or 0.0,
+            )
+
+        yield show

@@ -1,0 +1,73 @@
+"""What every command shares: where it prints, how it reads a number, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from vitprof.errors import ConfigError
+
+RUN = "RUN"
+EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
+COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
+"""Of the word that says whether something can run here."""
+PIPE_WIDTH = 400
+"""Columns of a table that goes to a file or another program: one line for each run, whatever its name."""
+
+# Names of runs and paths are text, whatever brackets and colons they hold.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+
+
+def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
+    """What reads a number: Typer's own message does not name the value in every version."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ConfigError(name, text, allowed) from None
+
+    return read
+
+
+def run_id(help_text: str) -> Any:
+    """An argument that takes the id of a run."""
+    return typer.Argument(
+        metavar=RUN, help=help_text, parser=reader(RUN, int, "give a whole number, as `runs` lists them")
+    )
+
+
+def check_csv(path: Path | None, option: str = "csv") -> None:
+    """Say that a file cannot be written before the work is done, not after. Raises `ConfigError`."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ConfigError(option, str(path), "it is a directory; give a file")
+    if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: writing renames a new file to the name
+        raise ConfigError(option, str(path), "it is a device or a pipe; give a file")
+    if not path.parent.is_dir():
+        raise ConfigError(option, str(path), f"there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(option, str(path), f"{path.parent} cannot be written to")
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+
+
+def complain(message: str, status: int) -> NoReturn:
+    """One line on standard error, and the end with this exit status."""
+    print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
+    raise SystemExit(status)

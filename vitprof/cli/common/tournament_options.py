@@ -1,0 +1,149 @@
+"""The options of `tournament`, and what they ask for."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vitprof.cli.common.options import option
+from vitprof.cli.common.terminal import reader
+from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
+from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError
+
+DEFAULT_BATCH = str(RunConfig.batch_size)
+TRIAL_S = 5.0
+"""Seconds of training of a trial that has no other budget."""
+PANEL, OUTPUT, WORK = "Tournament", "Output", "Work"
+OWN = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
+"""Fields of `RunConfig` that are no options here: a trial has its own."""
+SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OWN}
+BUDGET_HELP = {
+    "epochs": "budget of each trial: epochs",
+    "steps": "budget of each trial: training steps",
+    "seconds": f"budget of each trial: seconds of training; {TRIAL_S:g} if no budget is given",
+    "evaluate": "evaluate on the test set in each trial",
+    "name": "name of the tournament",
+}
+
+
+def _own(
+    name: str, flag: str, kind: Any, default: Any, text: str, panel: str = PANEL, **more: Any
+) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel, **more)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _number(name: str, flag: str, kind: type, default: Any, text: str, metavar: str = "INTEGER") -> inspect.Parameter:
+    allowed = "give a whole number" if kind is int else "give a number"
+    read = reader(name, kind, allowed)
+    return _own(name, flag, kind if default is not None else kind | None, default, text, parser=read, metavar=metavar)
+
+
+OPTIONS = (
+    _own("strategies", "--strategies", str, "", "strategies, separated by commas; all for every one that can run here"),
+    _own(
+        "batch_sizes",
+        "--batch-sizes",
+        str,
+        "",
+        f"batch sizes, separated by commas; {RunConfig.batch_size} if not given",
+    ),
+    _own("workers", "--workers", str, "", "numbers of workers, separated by commas; each strategy's own if not given"),
+    _own(
+        "page_caches",
+        "--page-caches",
+        str,
+        "",
+        f"states of the page cache, separated by commas; of {', '.join(CHOICES['page_cache'])}",
+    ),
+    _number("repeats", "--repeats", int, 3, "times each setting is run, in rounds"),
+    _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
+    _own("early_stop", "--early-stop/--no-early-stop", bool, True, "cut settings short that can't win any more"),
+    _number(
+        "time",
+        "--time",
+        float,
+        None,
+        "seconds for all runs together: none is begun after that; with --auto for the search (60 if not given)",
+        "NUMBER",
+    ),
+    _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK),
+    _number("resume", "--resume", int, None, "go on with a tournament; of one that is through, show it again"),
+    _own("take_over", "--take-over", bool, False, "with --resume: of a machine or container that is gone", WORK),
+    _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK),
+    _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT),
+    _own("as_json", "--json", bool, False, "print one JSON object and nothing else", OUTPUT),
+    _own("markdown", "--markdown", bool, False, "print the table of epoch times by batch size in Markdown", OUTPUT),
+)
+
+
+def _shared(name: str, panel: str) -> inspect.Parameter:
+    made = option(name, panel)
+    made.annotation.__metadata__[0].help = BUDGET_HELP.get(name, made.annotation.__metadata__[0].help)
+    return made.replace(default=False) if name == "evaluate" else made
+
+
+CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for name, panel in SHARED.items())])
+
+
+def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
+    """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
+    told = ("resume", "take_over", "csv", "as_json", "markdown")
+    for name, value in given.items():
+        source = ctx.get_parameter_source(name)
+        if name not in told and source is not None and source.name != "DEFAULT":
+            raise ConfigError(name, value, "a tournament that is resumed keeps its settings; leave it out")
+
+
+def texts(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise ConfigError(name, text, "give values separated by commas")
+    return found
+
+
+def whole(name: str, text: str) -> tuple[int, ...]:
+    read = reader(name, int, "give whole numbers separated by commas")
+    return tuple(read(part) for part in texts(name, text))
+
+
+def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
+    """What `--strategies` asks for. Raises `ConfigError`."""
+    if not text:
+        raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
+    if text != "all":
+        return texts("strategies", text)
+    from vitprof.config.availability import look_around, why_unavailable
+    from vitprof.config.catalog import dataset_info
+
+    machine, info = look_around(), dataset_info(base.dataset, base.n_images)
+    return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
+
+
+def _base(given: dict[str, Any]) -> RunConfig:
+    budget = {} if any(given[b] is not None for b in BUDGETS) else {"seconds": TRIAL_S}
+    return RunConfig(**(given | {"name": ""} | budget))
+
+
+def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
+    base = _base(given)
+    if asked["time"] is not None and not 0 < asked["time"] < math.inf:
+        raise ConfigError("time", asked["time"], "give a number of seconds above 0")
+    return TournamentSpec(
+        base=base,
+        strategies=_strategies(asked["strategies"], base),
+        batch_sizes=whole("batch_sizes", asked["batch_sizes"] or DEFAULT_BATCH),
+        workers=whole("workers", asked["workers"]) if asked["workers"] else None,
+        page_caches=texts("page_caches", asked["page_caches"] or "as-is"),
+        repeats=asked["repeats"],
+        seconds=asked["time"],
+        baseline=asked["baseline"],
+        early_stop=asked["early_stop"],
+    )

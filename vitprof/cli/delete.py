@@ -1,0 +1,16 @@
+"""`delete`: a run that is not wanted any more."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+from vitprof.cli.common.terminal import run_id
+from vitprof.store import RunStore
+
+
+def delete(run: Annotated[int, run_id("id, as `runs` lists it")]) -> None:
+    """Delete a run with its steps and telemetry."""
+    with contextlib.closing(RunStore()) as store:
+        store.mark_interrupted()
+        store.delete(run)

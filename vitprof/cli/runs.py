@@ -1,0 +1,115 @@
+"""`runs`: what is in the run store, searched, filtered and paged as on the History page."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from vitprof import formats
+from vitprof.cli.common.terminal import AsJson, out, print_json, reader
+from vitprof.errors import ConfigError, StoreError
+from vitprof.export import run_object
+from vitprof.records import SCHEMA_VERSION
+from vitprof.store import SORTS, RunQuery, RunRow, RunStore
+
+LIMIT = 50
+"""Runs in a table where nobody says how many; as JSON it is all of them."""
+SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
+
+
+def _many(help_text: str) -> Any:
+    return typer.Option(help=f"{help_text}; may be given more than once", show_default=False)
+
+
+def runs(
+    text: Annotated[str, typer.Option(help="words that name, note, tags, strategy, data set or device have")] = "",
+    tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
+    strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
+    dataset: Annotated[list[str] | None, _many("runs on this data set")] = None,
+    device: Annotated[list[str] | None, _many("runs on this device, as it was asked for")] = None,
+    verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
+    status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
+    helpers: Annotated[
+        bool, typer.Option("--helpers", help="also anchors of headroom, loader-only runs, trials of tournaments")
+    ] = False,
+    sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
+    ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help=f"how many at most; {LIMIT} as a table and all with --json if not given",
+            metavar="INTEGER",
+            show_default=False,
+            parser=reader("limit", int, "give a whole number of at least 1"),
+        ),
+    ] = None,
+    page: Annotated[
+        int,
+        typer.Option(
+            help="which page of --limit runs",
+            metavar="INTEGER",
+            parser=reader("page", int, "give a whole number of at least 1"),
+        ),
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs in the store, newest first."""
+    from vitprof.jobs.supervisor import settle_interrupted
+
+    for name, given in (("limit", limit), ("page", page)):
+        if given is not None and not 1 <= given < 2**31:
+            raise ConfigError(name, given, "give a whole number of at least 1")
+    if sort not in SORTS:
+        raise ConfigError("sort", sort, f"choose one of {', '.join(SORTS)}")
+    query = RunQuery(
+        text=text,
+        statuses=tuple(status or ()),
+        strategies=tuple(strategy or ()),
+        datasets=tuple(dataset or ()),
+        devices=tuple(device or ()),
+        verdicts=tuple(verdict or ()),
+        tags=tuple(tag or ()),
+        helpers=helpers,
+        sort=sort,
+        descending=not ascending,
+    )
+    with contextlib.closing(RunStore()) as store:
+        settle_interrupted(store)
+        total = store.count_runs(query)
+        most = limit if limit is not None else max(total, 1) if as_json else LIMIT
+        rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
+        anything = bool(total) or bool(store.count_runs(RunQuery(helpers=True)))
+        if as_json:
+            print_json({"schema_version": SCHEMA_VERSION, "runs": list(_objects(store, rows))})
+            return
+    if rows:
+        out.print(_table(rows))
+        if len(rows) < total:
+            first = (page - 1) * most + 1
+            out.print(f"{first:,} to {first + len(rows) - 1:,} of {total:,} runs; --limit and --page show others")
+    elif total:
+        out.print(f"there is no page {page}: {total:,} runs, {most} a page")
+    elif anything:
+        out.print("no run matches; --helpers looks at those that were made for another run, too")
+    else:
+        out.print("no runs yet: python -m vitprof run --strategy memory --steps 50 makes one")
+
+
+def _table(rows: list[RunRow]) -> Table:
+    table = Table("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
+    for row in rows:
+        name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
+        known = row.samples_per_s is not None or row.idle_frac is not None
+        figures = (formats.number(row.samples_per_s), formats.percent(row.idle_frac)) if known else ("", "")
+        table.add_row(str(row.id), name, row.status, row.verdict_kind, *figures, ", ".join(row.tags), row.created_utc)
+    return table
+
+
+def _objects(store: RunStore, rows: list[RunRow]) -> Any:
+    """The runs in full. One that was deleted meanwhile, or that another version wrote, is left out."""
+    for row in rows:
+        with contextlib.suppress(StoreError):
+            yield run_object(store.run(row.id)) | {"tags": list(row.tags), "note": row.note}

@@ -1,0 +1,79 @@
+"""`strategies`: what there is to choose, and whether it can run here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from vitprof.cli.common.terminal import COLOURS, AsJson, out, print_json, reader
+from vitprof.config import RunConfig
+from vitprof.config.availability import Availability, Machine, availability, look_around
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config.strategies import STRATEGIES, Strategy
+from vitprof.errors import ConfigError
+from vitprof.records import SCHEMA_VERSION
+
+DEFAULTS = RunConfig()
+
+
+def strategies(
+    dataset: Annotated[str, typer.Option("--dataset", help="data set to answer for")] = DEFAULTS.dataset,
+    n_images: Annotated[
+        int | None,
+        typer.Option(
+            "--n-images",
+            help="its training images, where it can have any number (photos)",
+            metavar="INTEGER",
+            parser=reader("n_images", int, "give a whole number"),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the loading strategies, and whether each can run here."""
+    if n_images is not None and n_images < 1:
+        raise ConfigError("n_images", n_images, "give a whole number of at least 1")
+    info, machine = dataset_info(dataset, n_images), look_around()
+    if as_json:
+        listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]
+        print_json({"schema_version": SCHEMA_VERSION, "dataset": info.name, "strategies": listed})
+        return
+    table = Table("strategy", "what it does, when it helps, what it costs", show_lines=True)
+    for s in STRATEGIES.values():
+        takes = ", ".join(f"{name}={value}" for name, value in _knobs(s, info).items() if value is not None)
+        lines = [
+            s.what,
+            f"When: {s.when}",
+            f"Costs: {s.costs}",
+            f"From: {s.origin}",
+            f"Takes: {takes or 'no settings'}",
+        ]
+        here = _here(availability(s, info, machine=machine))
+        table.add_row(Text.assemble((s.name, "bold"), "\n", s.title), Group(*lines, here))
+    out.print(table)
+
+
+def _knobs(strategy: Strategy, info: DatasetInfo) -> dict[str, Any]:
+    return strategy.knobs(strategy.combination(info), info)
+
+
+def _here(seen: Availability) -> Text:
+    word = "no" if seen.verdict == "bad" else "yes"
+    return Text.assemble("Runs here: ", (word, COLOURS[seen.verdict]), f"; {seen.reason}" if seen.reason else "")
+
+
+def _as_object(strategy: Strategy, info: DatasetInfo, machine: Machine) -> dict[str, Any]:
+    """A strategy as JSON, its parts and defaults as they are for this data set."""
+    seen = availability(strategy, info, machine=machine)
+    return {
+        **dataclasses.asdict(strategy),
+        **dataclasses.asdict(strategy.combination(info)),
+        "defaults": _knobs(strategy, info),
+        "available": seen.verdict != "bad",
+        "availability": seen.verdict,
+        "reason": seen.reason,
+    }

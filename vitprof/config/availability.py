@@ -1,0 +1,183 @@
+"""Whether a strategy can run on this machine, and if not, why and what to do. Asks, changes nothing; no torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from vitprof import home
+from vitprof.config.accelerators import is_simulated
+from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.parts import Combination, prepared_as, why_not
+from vitprof.config.run_config import RunConfig
+from vitprof.config.strategies import Strategy, strategy
+from vitprof.formats import size
+from vitprof.telemetry import GpuInfo, list_gpus
+from vitprof.telemetry.tmpfs import find_tmpfs
+
+Verdict = Literal["ok", "note", "bad"]
+
+MODULES: dict[str, str] = {
+    "nvidia-dali-cuda130": "nvidia.dali",
+    "opencv-python-headless": "cv2",
+}
+"""Packages to the modules that tell whether they are installed, where the names differ. DALI's wheels for other
+versions of CUDA bring the same module."""
+STORAGE_PACKAGES: dict[str, str] = {"hdf5": "h5py", "lmdb": "lmdb"}
+"""Packages of storages, by how the storage's name begins."""
+DECODING: tuple[str, ...] = ("simplejpeg", "opencv-python-headless")
+"""What decoding and cropping needs, whichever decoder is chosen."""
+DALI_PLATFORM = "linux"
+"""DALI's wheels are made for Linux only."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What matters here of the machine that jobs run on."""
+
+    gpus: tuple[GpuInfo, ...]
+    ram_bytes: int
+    """RAM that programs can still have."""
+    disk_bytes: int
+    """Free where vitprof keeps its files."""
+    tmpfs: tuple[Path, int] | None
+    """The RAM disk, and the bytes free in it."""
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether something can run here."""
+
+    verdict: Verdict
+    """ok: as it should; note: it runs, with a limit; bad: it would fail."""
+    reason: str
+    """Why it is not ok, in one line; empty if it is."""
+
+
+OK = Availability("ok", "")
+
+
+def look_around() -> Machine:
+    """This machine, now."""
+    where = home.home().absolute()
+    there = next(path for path in (where, *where.parents) if path.exists())
+    found = find_tmpfs()
+    return Machine(
+        gpus=tuple(list_gpus()),
+        ram_bytes=psutil.virtual_memory().available,
+        disk_bytes=shutil.disk_usage(there).free,
+        tmpfs=(found.path, found.free_bytes) if found is not None else None,
+    )
+
+
+def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None = None) -> str:
+    """Why `plan` cannot load `info` here, in one line; "" if it can."""
+    seen = availability(plan, info, machine=machine)
+    return seen.reason if seen.verdict == "bad" else ""
+
+
+def availability(
+    plan: Strategy,
+    info: DatasetInfo,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    machine: Machine | None = None,
+) -> Availability:
+    """Whether `plan` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
+    machine = machine or look_around()
+    settings = settings or {}
+    parts = plan.combination(info, settings)
+    if wrong := why_not(info, parts):
+        others = [d.name for d in DATASETS.values() if why_not(d, plan.combination(d)) is None]
+        if parts == plan.combination(info) and others:
+            return Availability("bad", f"it cannot load {info.name}; choose the data set {' or '.join(others)}")
+        return Availability("bad", f"{wrong.field} {wrong.value}: {wrong.allowed}")
+    for reason in _obstacles(parts, info, machine):
+        return Availability("bad", reason)
+    notes = "; ".join(_limits(parts, info, settings.get("device") or "auto", machine))
+    return Availability("note", notes) if notes else OK
+
+
+def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
+    """Whether a job could run here, as far as that can be told without trying."""
+    info = dataset_info(config.dataset, config.n_images)
+    return availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict != "bad"
+
+
+def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
+    """What makes a run fail, the most basic first."""
+    if parts.loader == "dali" and sys.platform != DALI_PLATFORM:
+        yield f"DALI runs on Linux only, and this is {sys.platform}"
+    for package in _packages(parts, info):
+        if not installed(package):
+            yield f"the package {package} is missing: pip install {package}"
+    if not installed("fcntl"):
+        yield f"this system ({sys.platform}) has no file locks as POSIX knows them, which preparing storages needs"
+    yield from _too_small(footprint(parts, info), machine)
+
+
+def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
+    storage, _, loader, _ = parts.parts
+    wanted = [package for part in parts.parts for package in part.packages]
+    wanted += [package for start, package in STORAGE_PACKAGES.items() if storage.name.startswith(start)]
+    decoded_before = info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
+    if decoded_before or (storage.form == "encoded" and loader.name != "dali"):
+        wanted += DECODING
+    return wanted
+
+
+def installed(package: str) -> bool:
+    """Whether a package is there, by its module's name; the module is not imported."""
+    try:
+        return importlib.util.find_spec(MODULES.get(package, package)) is not None
+    except (ImportError, ValueError):  # its parent package is missing, or it is half there
+        return False
+
+
+def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
+    if needs.ram_disk_bytes:
+        if machine.tmpfs is None:
+            yield "there is no tmpfs here that can be written to; mount one, or choose location disk"
+            return
+        path, free = machine.tmpfs
+        if needs.ram_disk_bytes > free:
+            yield f"the RAM disk {path} has {size(free)} left and {size(needs.ram_disk_bytes)} are needed"
+    if needs.ram_bytes > machine.ram_bytes:
+        yield f"it takes {size(needs.ram_bytes)} of RAM and {size(machine.ram_bytes)} are available"
+    to_write = (0 if needs.made else needs.prepared_bytes) + needs.staged_bytes
+    if to_write > machine.disk_bytes:
+        yield (
+            f"it writes {size(to_write)} and {size(machine.disk_bytes)} are free in {home.home()}; "
+            "set VITPROF_HOME to a larger disk"
+        )
+
+
+def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine) -> Iterator[str]:
+    """What works, but not as the strategy means it."""
+    simulated = is_simulated(device)
+    on_cpu = not simulated and (device == "cpu" or not machine.gpus)
+    if on_cpu and parts.transfer in NOTHING_TO_COPY:
+        yield NOTHING_TO_COPY[parts.transfer]
+    if (on_cpu or simulated) and parts.loader == "dali":
+        yield "without a GPU DALI decodes on the CPU"
+    if not (on_cpu or simulated):
+        needed = footprint(parts, info).device_bytes
+        smallest = min((g.memory_bytes for g in machine.gpus if math.isfinite(g.memory_bytes)), default=math.inf)
+        if needed > smallest:
+            yield f"the set takes {size(needed)} of device memory and a GPU here has {size(smallest)}"
+
+
+NOTHING_TO_COPY: dict[str, str] = {
+    "stream": "without a GPU there is no copy to overlap: it normalises in the loop and gains nothing",
+    "resident": "without a GPU the device's memory is RAM: the same as 'memory'",
+}
+"""What becomes of a transfer where batches are on the device already, because it is the CPU."""

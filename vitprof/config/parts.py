@@ -1,0 +1,354 @@
+"""The parts that strategies are made of, as facts: what each storage, location, loader and transfer is, and what fits.
+
+Nothing here imports torch: the dashboard lists parts and checks combinations before a job exists. The code of each
+part stands in the package of its kind, under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.run_config import PARTS
+from vitprof.errors import ConfigError
+
+Form = Literal["samples", "pixels", "encoded"]
+"""What a storage gives: finished samples one by one (a torch Dataset with transforms, as tutorials write it), uint8
+pixels of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and cropped."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a strategy."""
+
+    name: str
+    title: str
+    what: str
+    """What it does, in a sentence."""
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """The settings it takes (names in `vitprof.config.KNOBS`), with their defaults."""
+    packages: tuple[str, ...] = ()
+    """Packages it needs that vitprof itself does not."""
+
+
+@dataclass(frozen=True)
+class StoragePart(Part):
+    """How samples are kept and read."""
+
+    form: Form = "pixels"
+    kinds: tuple[str, ...] = ("idx", "jpeg")
+    """Data sets it can keep, by `DatasetInfo.kind`."""
+    on_disk: bool = True
+    """Whether batches are read from files, so that it matters where those lie."""
+
+
+ENCODED_KNOBS: dict[str, Any] = {"decoder": None}
+"""The default depends on what is decoded: `DECODERS`."""
+DECODERS: dict[str, tuple[str, ...]] = {
+    "jpeg": ("simplejpeg", "opencv", "torchvision", "pil"),
+    "idx": ("opencv", "torchvision", "pil"),
+}
+"""What can decode the image files of a kind of data set, the fastest first. Those of kind "idx" are PNG."""
+
+STORAGES: dict[str, StoragePart] = {
+    s.name: s
+    for s in (
+        StoragePart(
+            "idx",
+            "MNIST's IDX files",
+            "torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; "
+            "each sample becomes a PIL image and a tensor.",
+            form="samples",
+            kinds=("idx",),
+            on_disk=False,
+        ),
+        StoragePart(
+            "imagefolder",
+            "Image folder, sample by sample",
+            "torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.",
+            form="samples",
+            kinds=("jpeg",),
+        ),
+        StoragePart(
+            "files",
+            "Image files",
+            "One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.",
+            form="encoded",
+            knobs=ENCODED_KNOBS,
+        ),
+        StoragePart(
+            "raw-files",
+            "Raw files",
+            "One file with the bare uint8 pixels of each sample, read straight into the batch.",
+        ),
+        StoragePart(
+            "pt",
+            "One .pt file for each sample",
+            "data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.",
+        ),
+        StoragePart(
+            "pt-single",
+            "One .pt file",
+            "All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.",
+        ),
+        StoragePart(
+            "pt-whole",
+            "One .pt file loaded whole",
+            "All images in one .pt file, read into memory before training and sliced batch by batch.",
+            knobs={"shuffle": "none"},
+            on_disk=False,
+        ),
+        StoragePart(
+            "hdf5",
+            "HDF5, contiguous",
+            "X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process "
+            "on its own.",
+        ),
+        StoragePart(
+            "hdf5-chunked",
+            "HDF5, chunked",
+            "The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.",
+            knobs={"shuffle": "block"},
+        ),
+        StoragePart(
+            "hdf5-encoded",
+            "HDF5 with JPEG bytes",
+            "The encoded files one after another in one HDF5 data set, with their offsets.",
+            form="encoded",
+            kinds=("jpeg",),
+            knobs=ENCODED_KNOBS,
+        ),
+        StoragePart(
+            "lmdb",
+            "LMDB",
+            "A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.",
+            kinds=("idx",),
+        ),
+        StoragePart(
+            "lmdb-encoded",
+            "LMDB with JPEG bytes",
+            "A memory-mapped B+ tree with the encoded file of each sample under its key.",
+            form="encoded",
+            kinds=("jpeg",),
+            knobs=ENCODED_KNOBS,
+        ),
+        StoragePart(
+            "memmap",
+            "Memory-mapped array (.npy)",
+            "All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.",
+        ),
+        StoragePart(
+            "memory",
+            "Array in memory",
+            "The whole set as one uint8 tensor in RAM.",
+            on_disk=False,
+        ),
+        StoragePart(
+            "memory-float",
+            "Float tensor in memory",
+            "The whole set as one float32 tensor in RAM, in a TensorDataset.",
+            form="samples",
+            on_disk=False,
+        ),
+    )
+}
+
+
+def prepared_as(storage: str, kind: str) -> str | None:
+    """Which storage on disk `storage` is read from, for a data set of that kind; None: the data set's own files."""
+    if storage in ("idx", "imagefolder") or (storage, kind) == ("files", "jpeg"):
+        return None
+    if storage in ("memory", "memory-float"):
+        return None if kind == "idx" else "memmap"
+    return "pt-single" if storage == "pt-whole" else storage
+
+
+@dataclass(frozen=True)
+class LocationPart(Part):
+    """Where a storage lies."""
+
+
+SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
+
+LOCATIONS: dict[str, LocationPart] = {
+    p.name: p
+    for p in (
+        LocationPart("disk", "Disk", "The file system that VITPROF_HOME lies on."),
+        LocationPart("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
+        LocationPart(
+            "slow-drive",
+            "Slow drive (throttled)",
+            "Reads are held back to the bandwidth of a slow drive, and each opened file costs its latency.",
+            knobs=SLOW_KNOBS,
+        ),
+        LocationPart(
+            "staged",
+            "Staged from the slow drive (throttled)",
+            "Copied from the slow drive to the local disk first, in large blocks; the time to copy is counted.",
+            knobs={**SLOW_KNOBS, "stage_overlap": False},
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class LoaderPart(Part):
+    """Who makes batches."""
+
+    forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
+    kinds: tuple[str, ...] = ("idx", "jpeg")
+
+
+LOADERS: dict[str, LoaderPart] = {
+    p.name: p
+    for p in (
+        LoaderPart(
+            "dataloader",
+            "PyTorch DataLoader",
+            "torch.utils.data.DataLoader, in the loop or with worker processes.",
+            knobs={
+                "workers": 2,
+                "prefetch_factor": 2,
+                "pin_memory": True,
+                "persistent_workers": True,
+                "start_method": None,
+            },
+        ),
+        LoaderPart(
+            "batches",
+            "Whole batches in the loop",
+            "Each batch is one read of the storage, in the training loop.",
+            forms=("pixels",),
+        ),
+        LoaderPart(
+            "ahead",
+            "Whole batches, one ahead",
+            "A thread reads the next batch while the current one trains.",
+            forms=("pixels",),
+            knobs={"prefetch_factor": 1},
+        ),
+        LoaderPart(
+            "threads",
+            "Decoding threads",
+            "A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.",
+            forms=("encoded",),
+            knobs={"workers": 2, "prefetch_factor": 2},
+        ),
+        LoaderPart(
+            "generator",
+            "Single-core generator",
+            "A Python generator that makes one sample after another and yields a batch when it is full.",
+        ),
+        LoaderPart(
+            "dali",
+            "NVIDIA DALI",
+            "A DALI pipeline decodes, crops and flips; on the GPU where there is one.",
+            forms=("encoded",),
+            kinds=("jpeg",),
+            knobs={"workers": 2, "prefetch_factor": 2},
+            packages=("nvidia-dali-cuda130",),
+        ),
+    )
+}
+
+CACHE_KNOBS: dict[str, Any] = {"cache_mb": None}
+"""What storages that are read from disk take: a cache of part of the set."""
+
+
+@dataclass(frozen=True)
+class TransferPart(Part):
+    """How a batch reaches the device."""
+
+
+TRANSFERS: dict[str, TransferPart] = {
+    p.name: p
+    for p in (
+        TransferPart("blocking", "Blocking copy", ".to(device): the loop waits until the copy is done."),
+        TransferPart(
+            "pinned",
+            "Pinned, non-blocking",
+            "Batches lie in page-locked memory that is used again and again; the copy is queued and the loop goes on.",
+        ),
+        TransferPart(
+            "stream",
+            "Prefetch stream",
+            "Copy and normalisation run in a CUDA stream of their own while the previous batch trains.",
+        ),
+        TransferPart("resident", "Resident", "The storage lies on the device; there is nothing to copy."),
+    )
+}
+
+ALL: dict[str, Mapping[str, Part]] = {
+    "storage": STORAGES,
+    "location": LOCATIONS,
+    "loader": LOADERS,
+    "transfer": TRANSFERS,
+}
+"""The four kinds of parts, by the name of the field of `RunConfig` that chooses one."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A storage, a location, a loader and a transfer, by name. What it can be made of is checked by `why_not`."""
+
+    storage: str
+    location: str
+    loader: str
+    transfer: str
+
+    def __post_init__(self) -> None:
+        for kind in PARTS:
+            name = getattr(self, kind)
+            if name not in ALL[kind]:
+                raise ConfigError(kind, name, f"choose one of {', '.join(ALL[kind])}")
+
+    @property
+    def parts(self) -> tuple[StoragePart, LocationPart, LoaderPart, TransferPart]:
+        """The four parts."""
+        return STORAGES[self.storage], LOCATIONS[self.location], LOADERS[self.loader], TRANSFERS[self.transfer]
+
+    def knobs(self) -> dict[str, Any]:
+        """The settings that the four parts take together, with their defaults."""
+        taken: dict[str, Any] = {}
+        for part in self.parts:
+            taken |= part.knobs
+        storage, _, loader, _ = self.parts
+        if loader.name == "dali":  # decodes by itself
+            taken.pop("decoder", None)
+        if storage.form != "samples" and loader.name != "dali":
+            taken.setdefault("shuffle", "full")
+            if storage.on_disk:
+                taken |= CACHE_KNOBS
+        return taken
+
+
+def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
+    """What is wrong with loading `info` through `parts`; None if nothing is."""
+    storage, location, loader, transfer = parts.parts
+    if info.kind not in storage.kinds:
+        fitting = [s.name for s in STORAGES.values() if info.kind in s.kinds]
+        return ConfigError("storage", storage.name, f"it cannot keep {info.name}; choose one of {', '.join(fitting)}")
+    if info.kind not in loader.kinds or storage.form not in loader.forms:
+        fitting = [p.name for p in LOADERS.values() if info.kind in p.kinds and storage.form in p.forms]
+        return ConfigError(
+            "loader", loader.name, f"it cannot read storage {storage.name}; choose one of {', '.join(fitting)}"
+        )
+    if location.name != "disk" and not storage.on_disk:
+        return ConfigError("location", location.name, f"storage {storage.name} is in memory while training; leave it")
+    if transfer.name == "resident" and (storage.name, loader.name) != ("memory", "batches"):
+        return ConfigError("transfer", transfer.name, "it needs storage memory and loader batches")
+    return None
+
+
+def legal_combinations(info: DatasetInfo) -> list[Combination]:
+    """Every combination of parts that can load `info`."""
+    return [
+        parts
+        for s in STORAGES
+        for p in LOCATIONS
+        for ld in LOADERS
+        for t in TRANSFERS
+        if why_not(info, parts := Combination(s, p, ld, t)) is None
+    ]

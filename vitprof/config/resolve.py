@@ -1,0 +1,156 @@
+"""From what a person asked for to what a job does: defaults filled in, what cannot work refused, and a name for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from vitprof.config.accelerators import is_simulated
+from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
+from vitprof.config.parts import DECODERS, STORAGES, Combination, why_not
+from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
+from vitprof.config.strategies import Strategy, strategy
+from vitprof.errors import ConfigError
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Check `config` against its data set, model and strategy and fill in the defaults that depend on them.
+
+    The four parts and every knob they take have a value afterwards, every other knob is None. Raises `ConfigError`.
+    """
+    info, model, plan = (
+        dataset_info(config.dataset, config.n_images),
+        model_preset(config.model),
+        strategy(config.strategy),
+    )
+    if config.batch_size > info.n_train:
+        raise ConfigError(
+            "batch_size", config.batch_size, f"the training set of {info.name} has {info.n_train} samples"
+        )
+    image_size = config.image_size or model.image_size
+    if image_size % model.patch_size:
+        raise ConfigError(
+            "image_size", image_size, f"{model.name} cuts images into {model.patch_size} px patches; give a multiple"
+        )
+    parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
+    if wrong := why_not(info, parts):
+        others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]
+        if parts == plan.combination(info):  # nobody chose a part: it is the strategy that does not fit
+            raise ConfigError(
+                "strategy", plan.name, f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
+            )
+        raise wrong
+    if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
+        raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
+    augment = _augmentation(config, parts, info)
+    if config.inject is not None:
+        possible = _parts_to_wait_in(parts, info, augment)
+        part = injection(config.inject)[0]
+        if config.replay == "device" or (config.replay and part != "transfer"):
+            left = "nothing of them is loaded or copied" if config.replay == "device" else "only their transfer is left"
+            raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
+        if part not in possible:
+            raise ConfigError("inject", config.inject, f"this job has no such part; it has {', '.join(possible)}")
+    return dataclasses.replace(
+        config,
+        n_images=info.n_train if info.any_size else None,
+        image_size=image_size,
+        lr=config.lr if config.lr is not None else model.lr,
+        **dataclasses.asdict(parts),
+        **_knobs(config, plan, parts, info),
+        augment=augment,
+    )
+
+
+def _parts_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[str]:
+    """The parts of making and moving a batch that a wait can be put into."""
+    form = STORAGES[parts.storage].form
+    transforms = parts.storage in ("idx", "imagefolder")
+    if parts.loader == "dali":  # decodes and collates out of sight, on the GPU where there is one
+        return ["read"]
+    possible = ["read"]
+    if form == "encoded" or transforms:
+        possible.append("decode")
+    # Crop and flip of encoded photos are part of their decoding.
+    if transforms or (augment == "cpu" and (form == "pixels" or info.kind == "idx")):
+        possible.append("transform")
+    possible.append("collate")
+    if parts.transfer in ("blocking", "pinned"):
+        possible.append("transfer")
+    return possible
+
+
+def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
+    taken = plan.knobs(parts, info)
+    knobs: dict[str, Any] = {}
+    for knob in KNOBS:
+        given = getattr(config, knob)
+        if knob in taken:
+            knobs[knob] = taken[knob] if given is None else given
+        elif given is not None and given != plan.fixed.get(knob):
+            takes = ", ".join(taken) or "no such setting"
+            raise ConfigError(knob, given, f"strategy {plan.name} does not take it (it takes {takes})")
+        else:
+            knobs[knob] = plan.fixed.get(knob) if knob in parts.knobs() else None
+    if knobs["workers"] == 0 and parts.loader != "dataloader":
+        raise ConfigError("workers", 0, f"loader {parts.loader} works with threads; give at least 1")
+    if knobs["workers"] == 0:  # PyTorch refuses these without workers; there is nothing to prefetch or to keep
+        knobs |= {"prefetch_factor": None, "persistent_workers": False, "start_method": None}
+    if knobs["decoder"] not in (None, *DECODERS[info.kind]):
+        raise ConfigError("decoder", knobs["decoder"], f"it cannot decode PNG; choose {', '.join(DECODERS['idx'])}")
+    return knobs
+
+
+def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
+    """Where augmentation happens. Photos are trained with random crops and flips unless told otherwise."""
+    on_cpu = parts.storage != "memory-float" and parts.transfer != "resident"
+    if config.augment is None:
+        if info.kind == "idx":
+            return "off"
+        return "cpu" if on_cpu and STORAGES[parts.storage].form != "pixels" else "device"
+    if config.augment == "cpu" and not on_cpu:
+        raise ConfigError("augment", "cpu", "these samples are not touched on the CPU; choose off or device")
+    return config.augment
+
+
+def run_name(config: RunConfig) -> str:
+    """The name that `config` gives, or one made from what tells runs apart."""
+    if config.name:
+        throttled = config.slow_drive and "throttled" not in config.name
+        return f"{config.name} (throttled)" if throttled else config.name
+    info, plan = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
+    own = plan.combination(info)
+    given = {kind: getattr(config, kind) for kind in PARTS}
+    replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
+    threads = "thread" if (config.loader or plan.loader) in ("threads", "dali") else "worker"
+    said = [
+        config.strategy,
+        config.dataset if config.dataset != "digits" else "",
+        f"{config.n_images:,} images" if config.n_images not in (None, dataset_info(config.dataset).n_train) else "",
+        *replaced,
+        f"batch {config.batch_size}",
+        f"{config.workers} {threads}{'s' if config.workers > 1 else ''}" if config.workers else "",
+        f"cache {config.cache_mb:g} MB" if config.cache_mb else "",
+        _throttled(config),
+        f"augmented on {config.augment}" if config.augment not in ("off", None) and info.kind == "idx" else "",
+        f"{config.page_cache} page cache" if config.page_cache != "as-is" else "",
+        config.model if config.model != "tiny" else "",
+        config.precision if config.precision != "fp32" else "",
+        "compiled" if config.compile else "",
+        "loader only" if config.loader_only else "",
+        f"replayed on the {config.replay}" if config.replay else "",
+        f"{config.inject} ms injected" if config.inject else "",
+        f"on {config.device}" if is_simulated(config.device) else "",
+    ]
+    return ", ".join(filter(None, said))
+
+
+def _throttled(config: RunConfig) -> str:
+    """How the slow drive is throttled: the preset, and what differs from it."""
+    if not config.slow_drive:
+        return ""
+    own = [
+        f"{config.slow_mb_s:g} MB/s" if config.slow_mb_s is not None else "",
+        f"{config.slow_latency_ms:g} ms a file" if config.slow_latency_ms is not None else "",
+    ]
+    return f"throttled as {config.slow_drive}" + "".join(f", {value}" for value in own if value)

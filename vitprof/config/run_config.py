@@ -1,0 +1,263 @@
+"""What a job is asked to do: `RunConfig`, the help text of each field, and the checks that need nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.errors import ConfigError
+
+Precision = Literal["fp32", "bf16"]
+Isolation = Literal["process", "thread"]
+BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
+PARTS: tuple[str, ...] = ("storage", "location", "loader", "transfer")
+"""Fields of `RunConfig` that replace a part of the strategy. None means: the strategy's own."""
+KNOBS: tuple[str, ...] = (
+    "workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "start_method",
+    "decoder",
+    "shuffle",
+    "cache_mb",
+    "slow_drive",
+    "slow_mb_s",
+    "slow_latency_ms",
+    "stage_overlap",
+)
+"""Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means: the strategy's default."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "precision": ("fp32", "bf16"),
+    "isolation": ("process", "thread"),
+    "start_method": ("fork", "forkserver", "spawn"),
+    "decoder": ("simplejpeg", "opencv", "torchvision", "pil"),
+    "shuffle": ("full", "block", "none"),
+    "slow_drive": ("network-drive", "mechanical-disk"),
+    "augment": ("off", "cpu", "device"),
+    "page_cache": ("as-is", "warm", "cold"),
+    "replay": ("host", "device"),
+}
+"""The values of fields of `RunConfig` that take one of a few. Names in registries are checked by `resolve`."""
+
+
+INJECTED: tuple[str, ...] = ("read", "decode", "transform", "collate", "transfer")
+"""Parts of loading that a wait of known length can be put into."""
+
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "give text"),
+    "bool": ((bool,), "give true or false"),
+    "float": ((int, float), "give a number"),
+}
+"""What a field of `RunConfig` with this annotation takes; whole numbers and choices are checked one by one."""
+
+
+def knob_doc(doc: str, default: Any) -> Any:
+    """A field of `RunConfig` with its help text, which the command line and the sidebar both show."""
+    return field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One job, as asked for. Checked once, here, as far as it can be without knowing data set and strategy."""
+
+    name: str = knob_doc("what to call the run; made from strategy and batch size if empty", "")
+    dataset: str = knob_doc("data set to train on", "digits")
+    n_images: int | None = knob_doc("training images to make, where the data set can have any number (photos)", None)
+    model: str = knob_doc("Vision Transformer to train", "tiny")
+    strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
+    batch_size: int = knob_doc("samples for each step", 128)
+    epochs: int | None = knob_doc("budget: whole passes over the training set", None)
+    steps: int | None = knob_doc("budget: training steps", None)
+    seconds: float | None = knob_doc("budget: seconds of training", None)
+    device: str = knob_doc(
+        "auto (the first GPU, else the CPU), cpu, cuda:N, or an imitated GPU: simulated:NAME, or simulated:A_MS,B_US "
+        "for A ms a step and B us a sample",
+        "auto",
+    )
+    precision: Precision = knob_doc("fp32, or bf16 by autocast", "fp32")
+    compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
+    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
+    lr: float | None = knob_doc("learning rate for Adam; the model's own if not given", None)
+    seed: int = knob_doc("seed of the weights and of the sample order", 42)
+    storage: str | None = knob_doc("how samples are kept, in place of the strategy's storage", None)
+    location: str | None = knob_doc("where the storage lies, in place of the strategy's location", None)
+    loader: str | None = knob_doc("who makes batches, in place of the strategy's loader", None)
+    transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer", None)
+    workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads", None)
+    prefetch_factor: int | None = knob_doc("batches kept ready: by each worker process, or by a thread ahead", None)
+    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
+    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
+    start_method: str | None = knob_doc("how worker processes start; fork in a job's own process if not given", None)
+    decoder: str | None = knob_doc("what decodes JPEG (simplejpeg is the fastest) or PNG (opencv is)", None)
+    shuffle: str | None = knob_doc(
+        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)", None
+    )
+    cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset", None)
+    slow_drive: str | None = knob_doc(
+        "what the throttled drive imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
+        "12 ms)",
+        None,
+    )
+    slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given", None)
+    slow_latency_ms: float | None = knob_doc(
+        "time to open a file on the throttled drive; the preset's if not given", None
+    )
+    stage_overlap: bool | None = knob_doc("start training while the data are still being copied", None)
+    augment: str | None = knob_doc(
+        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch", None
+    )
+    skip_unreadable: bool = knob_doc("leave samples out that cannot be read, and count them, instead of failing", False)
+    page_cache: str = knob_doc(
+        "the system's cache of the storage's files at the start: as it is, warmed, or dropped", "as-is"
+    )
+    cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
+    warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
+    replay: str | None = knob_doc(
+        "keep the first batches and use them again and again, as if data were free: from host memory (pinned where the "
+        "transfer pins), or on the device",
+        None,
+    )
+    inject: str | None = knob_doc(
+        "a wait put into each batch on purpose, to check what is reported: PART:MS, such as read:20 (read, decode, "
+        "transform, collate, transfer)",
+        None,
+    )
+    loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
+    evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
+    loader_only: bool = knob_doc("fetch and transfer batches without training", False)
+    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
+    isolation: Isolation = knob_doc("train in a process of its own (recommended) or in a thread of this one", "process")
+    telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
+
+    def __post_init__(self) -> None:
+        budgets = [b for b in BUDGETS if getattr(self, b) is not None]
+        if len(budgets) > 1:
+            first, second = budgets[:2]
+            raise ConfigError(second, getattr(self, second), f"give one budget only, and {first} is given already")
+        if not budgets:
+            object.__setattr__(self, "epochs", 1)
+        self._at_least("batch_size", 1)
+        self._at_least("epochs", 1)
+        self._at_least("steps", 1)
+        self._check_kinds()
+        self._above_zero("seconds")
+        for name, allowed in CHOICES.items():
+            self._one_of(name, allowed)
+        for name in ("cache_mb", "slow_mb_s"):
+            self._above_zero(name)
+        if self.slow_latency_ms is not None and not 0 <= self.slow_latency_ms < math.inf:
+            raise ConfigError("slow_latency_ms", self.slow_latency_ms, "give a number of at least 0")
+        self._check_device()
+        if self.inject is not None:
+            injection(self.inject)
+        self._at_least("image_size", 1)
+        self._above_zero("lr")
+        self._at_least("n_images", 1)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
+            raise ConfigError("seed", self.seed, "give a whole number from 0 to 4294967295")
+        self._at_least("workers", 0)
+        self._at_least("prefetch_factor", 1)
+        self._at_least("warmup_steps", 0)
+        self._at_least("threads", 0)
+        if not 0 < self.telemetry_hz <= 50:
+            raise ConfigError("telemetry_hz", self.telemetry_hz, "give a number above 0 and up to 50")
+        if len(self.name) > 200:
+            raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
+        if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
+            raise ConfigError("name", self.name, "give text in UTF-8")
+
+    def _check_device(self) -> None:
+        if is_simulated(self.device):
+            accelerator(self.device)
+        elif self.device not in ("auto", "cpu") and not (
+            self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
+        ):
+            raise ConfigError(
+                "device",
+                self.device,
+                "choose auto, cpu, cuda:N such as cuda:0, simulated:rtx2060-article, or simulated:A_MS,B_US such as "
+                "simulated:66,70",
+            )
+
+    def _check_kinds(self) -> None:
+        for f in dataclasses.fields(self):
+            kind, _, optional = str(f.type).partition(" | ")
+            value = getattr(self, f.name)
+            if kind not in KINDS or (optional and value is None):
+                continue
+            wanted, allowed = KINDS[kind]
+            if not isinstance(value, wanted) or isinstance(value, bool) != (kind == "bool"):
+                raise ConfigError(f.name, value, allowed)
+
+    def _at_least(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if value is None and getattr(type(self), name) is None:  # the default: it may be left out
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(name, value, f"give a whole number of at least {least}")
+
+    def _above_zero(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(name, value, "give a number above 0")
+
+    def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed and not (value is None and getattr(type(self), name) is None):
+            raise ConfigError(name, getattr(self, name), f"choose one of {', '.join(allowed)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
+        """The inverse of `to_dict`. Raises `ConfigError` on a name that is no field."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise ConfigError(name, values[name], "there is no such setting")
+        return cls(**values)
+
+
+def injection(text: str) -> tuple[str, float]:
+    """What "PART:MS" puts where: the part, and seconds for each batch. Raises `ConfigError`."""
+    part, _, ms = text.partition(":")
+    try:
+        seconds = float(ms) / 1e3
+    except ValueError:
+        seconds = math.nan
+    if part not in INJECTED or not 0 < seconds <= 60:
+        raise ConfigError(
+            "inject", text, f"give PART:MILLISECONDS, such as read:20; parts are {', '.join(INJECTED)}, up to 60000 ms"
+        )
+    return part, seconds
+
+
+CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "What to train": ("dataset", "n_images", "model", "image_size", "precision", "compile", "lr", "cudnn_benchmark"),
+    "Budget": ("epochs", "steps", "seconds", "warmup_steps", "evaluate", "loader_only"),
+    "Strategy and its parts": ("strategy", "batch_size", *PARTS),
+    "Loading": (
+        "workers",
+        "prefetch_factor",
+        "pin_memory",
+        "persistent_workers",
+        "start_method",
+        "decoder",
+        "shuffle",
+        "augment",
+        "skip_unreadable",
+    ),
+    "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
+    "Run": ("name", "device", "threads", "seed", "isolation", "telemetry_hz"),
+    "Measuring": ("loader_times", "replay", "inject"),
+}
+"""The fields of `RunConfig` as a person looks for them: the panels of the command line's help."""

@@ -1,0 +1,349 @@
+"""The registry of strategies: named combinations of storage, location, loader and transfer.
+
+A strategy is data. It names its parts (`parts`); `train` puts them together. Nothing here imports
+torch, so the dashboard can list strategies and check a config before a job exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import DECODERS, Combination
+from vitprof.config.run_config import KNOBS, PARTS
+from vitprof.errors import ConfigError
+
+SOURCE: dict[str, str] = {"idx": "idx", "jpeg": "imagefolder"}
+"""The storage "source" of a strategy: the data set's own files read as tutorials do, by `DatasetInfo.kind`."""
+LMDB: dict[str, str] = {"idx": "lmdb", "jpeg": "lmdb-encoded"}
+"""The storage "lmdb" of a strategy: pixels of small images, the encoded files of large ones."""
+
+ARTICLE_MEMORY = "Article 'whole data set in memory' (MNIST, small ViT)"
+ARTICLE_SETTINGS = "Article on DataLoader settings"
+ARTICLE_PREFETCHER = "Article on the CUDA prefetcher, after NVIDIA Apex's example"
+ARTICLE_PARALLEL = "Tutorial 'generating data in parallel' (Amidi)"
+ARTICLE_DRIVE = "Article on training from a mounted network drive"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How samples get from where they are kept to the device."""
+
+    name: str
+    title: str
+    what: str
+    """What it does, in two sentences."""
+    when: str
+    """When it helps."""
+    costs: str
+    """What it costs: RAM, disk, preparation."""
+    origin: str
+    """Where it comes from."""
+    storage: str
+    """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as tutorials do."""
+    loader: str
+    """A name in `vitprof.config.parts.LOADERS`: who makes batches."""
+    transfer: str = "blocking"
+    """A name in `vitprof.config.parts.TRANSFERS`: how a batch reaches the device."""
+    location: str = "disk"
+    """A name in `vitprof.config.parts.LOCATIONS`: where the storage lies."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from those of its parts (names in `KNOBS`)."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that make the strategy what it is: not offered, and refused if given."""
+
+    def combination(self, info: DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
+        """Its parts for that data set, with `overrides` (by the names in `PARTS`) in their place."""
+        storage = {"source": SOURCE, "lmdb": LMDB}.get(self.storage, {}).get(info.kind, self.storage)
+        given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
+        own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}
+        return Combination(**(own | given))
+
+    def knobs(self, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
+        """The settings it takes with these parts (names in `KNOBS`), with their defaults."""
+        taken = parts.knobs()
+        if "decoder" in taken:
+            taken["decoder"] = DECODERS[info.kind][0]
+        taken |= {name: value for name, value in self.defaults.items() if name in taken}
+        # "No workers" is said of the DataLoader; a loader in its place has threads.
+        held = [name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS]
+        return {name: taken[name] for name in KNOBS if name in taken and name not in held}
+
+
+NO_WORKERS: dict[str, Any] = {
+    "workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "start_method": None,
+}
+
+STRATEGIES: dict[str, Strategy] = {
+    s.name: s
+    for s in (
+        Strategy(
+            name="per-sample",
+            title="Sample by sample",
+            what="torchvision's Dataset with its usual transforms and a DataLoader without workers. Each sample is "
+            "read, converted and transformed on its own, in the training loop.",
+            when="The baseline that tutorials start with. The device waits while every batch is put together.",
+            costs="Nothing to prepare. One core's time for every sample, all of it in the way of training.",
+            origin=f"{ARTICLE_MEMORY}: its slow form",
+            storage="source",
+            loader="dataloader",
+            fixed=NO_WORKERS,
+        ),
+        Strategy(
+            name="workers",
+            title="DataLoader workers",
+            what="The same Dataset and transforms, made into batches by worker processes ahead of time. "
+            "Batches come in page-locked memory where there is a GPU.",
+            when="Hides loading behind compute as long as the workers together are faster than the device.",
+            costs="A CPU core and some 0.5 GB of RAM for each worker, shared memory for the batches kept ready, and a "
+            "slower first batch.",
+            origin=ARTICLE_SETTINGS,
+            storage="source",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="tensordataset",
+            title="TensorDataset",
+            what="The whole set as one float tensor in a TensorDataset, with a DataLoader without workers. "
+            "No decoding, but samples are still indexed and collated one by one.",
+            when="The usual form of 'whole set in memory', for sets that fit with 4 bytes for each pixel value.",
+            costs="RAM: 4 bytes for each pixel value. Loading the set once.",
+            origin=f"{ARTICLE_MEMORY}: its fast form",
+            storage="memory-float",
+            loader="dataloader",
+            fixed=NO_WORKERS,
+        ),
+        Strategy(
+            name="memory",
+            title="In memory, whole batches",
+            what="The whole set as one uint8 tensor in RAM. Each batch is one index_select, normalised on the device.",
+            when="The fastest loading from RAM for a set that fits: no work for each sample.",
+            costs="RAM: one byte for each pixel value. Photos are cropped and decoded once beforehand.",
+            origin=f"{ARTICLE_MEMORY}, taken to its end",
+            storage="memory",
+            loader="batches",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="memory-ahead",
+            title="In memory, one batch ahead",
+            what="As 'memory', but a thread gathers the next batch while the current one trains. "
+            "The loop only takes what is ready.",
+            when="Batches so large that gathering them takes a noticeable part of a step.",
+            costs="RAM as 'memory', and up to 1.4 times its CPU time for handing batches over.",
+            origin=ARTICLE_PREFETCHER,
+            storage="memory",
+            loader="ahead",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="device",
+            title="Resident on the device",
+            what="The whole set as one uint8 tensor in the device's memory. Batches are selected there.",
+            when="No transfer at all: for sets that fit beside model and activations. On the CPU the same as 'memory'.",
+            costs="Device memory: one byte for each pixel value.",
+            origin=f"{ARTICLE_MEMORY}, on the GPU",
+            storage="memory",
+            loader="batches",
+            transfer="resident",
+        ),
+        Strategy(
+            name="preprocessed",
+            title="Preprocessed, memory-mapped",
+            what="Decoding, resizing and cropping are done once and kept as uint8 in one memory-mapped file. "
+            "A batch is one gather of its rows; random augmentation moves to the device.",
+            when="Decoding is the bottleneck and the disk has room. The system's page cache keeps what fits in RAM.",
+            costs="Disk: one byte for each pixel value (photos: 0.15 MB each, more than their JPEG files), and time "
+            "to prepare it once. Random crops are taken from the stored size.",
+            origin=f"{ARTICLE_SETTINGS}: preprocessing before loading",
+            storage="memmap",
+            loader="ahead",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="cache",
+            title="Partial cache",
+            what="A fixed random part of the set is kept in memory, as much as a budget allows. The rest is read from "
+            "disk each time.",
+            when="Sets larger than RAM on a disk that is slower than memory. The gain is the hit rate's, no more.",
+            costs="RAM: the budget. The share of the set that fits is the hit rate.",
+            origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
+            storage="raw-files",
+            loader="ahead",
+            transfer="pinned",
+            defaults={"cache_mb": 32.0},
+        ),
+        Strategy(
+            name="threads",
+            title="Decoding threads",
+            what="A pool of threads reads, decodes and crops outside Python's lock, each image straight into its "
+            "batch. No processes, no copies between them, uint8 until the device.",
+            when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
+            costs="CPU cores. A batch of memory for each batch kept ready. Image files of digits are prepared once.",
+            origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
+            storage="files",
+            loader="threads",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="prefetch",
+            title="CUDA-stream prefetcher",
+            what="Worker processes decode to uint8; a CUDA stream of its own copies and normalises the next batch "
+            "while the current one trains. The training stream only waits for what it needs.",
+            when="The copy to the GPU or normalisation on the CPU shows in the step.",
+            costs="Device memory for the batches under way. Does nothing for a loader that is too slow itself.",
+            origin=ARTICLE_PREFETCHER,
+            storage="files",
+            loader="dataloader",
+            transfer="stream",
+        ),
+        Strategy(
+            name="ram-disk",
+            title="RAM disk",
+            what="The image files are copied to a tmpfs before training and read from there. "
+            "Decoding stays what it was.",
+            when="Files on a drive that is slow even when warm (network mounts). Over a warm page cache it gains "
+            "nothing: 1.04 times was measured.",
+            costs="RAM: the size of the files. The time to copy them, counted and shown apart.",
+            origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+            storage="files",
+            location="ram-disk",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="dali",
+            title="NVIDIA DALI",
+            what="A DALI pipeline decodes, crops and flips, with threads on the CPU or, with a GPU, on the GPU. "
+            "Batches arrive as uint8.",
+            when="Decoding is the bottleneck and the GPU has time left for it.",
+            costs="A package of 0.5 GB; GPU memory and time where it decodes there.",
+            origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+            storage="files",
+            loader="dali",
+        ),
+        Strategy(
+            name="pt",
+            title="One .pt file for each sample",
+            what="Samples known by string IDs: data/<id>.pt, a partition into training and validation, and labels. "
+            "A Dataset loads one file for each sample, in worker processes.",
+            when="Samples that are costly to make and small. Unpickling a tensor costs more than reading its bytes.",
+            costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
+            origin=ARTICLE_PARALLEL,
+            storage="pt",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="pt-whole",
+            title="One .pt file, loaded whole",
+            what="All images in one .pt file, read into memory at the start and sliced batch by batch in stored order. "
+            "One of the two forms that the tutorial replaces.",
+            when="Small sets whose order does not matter.",
+            costs="RAM for the whole set, and the time to read it at every start. No shuffling.",
+            origin=f"{ARTICLE_PARALLEL}: its first 'before'",
+            storage="pt-whole",
+            loader="batches",
+        ),
+        Strategy(
+            name="pt-mmap",
+            title="One .pt file, memory-mapped",
+            what="The same file opened with mmap=True: nothing is read at the start. "
+            "Pages come in as batches touch them.",
+            when="As 'preprocessed', for people who keep their data as .pt.",
+            costs="Disk: one byte for each pixel value, written once.",
+            origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
+            storage="pt-single",
+            loader="ahead",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="generator",
+            title="Single-core generator",
+            what="A Python generator reads, decodes and stacks sample after sample and yields a batch when it is full. "
+            "It runs in the training loop, on one core.",
+            when="Never the fastest: it is what the tutorial replaces by parallel loading.",
+            costs="One core's time for every sample, all of it in the way of training.",
+            origin=f"{ARTICLE_PARALLEL}: its second 'before'",
+            storage="files",
+            loader="generator",
+        ),
+        Strategy(
+            name="slow-drive",
+            title="Slow drive (throttled)",
+            what="Image files read by DataLoader workers from a drive that is held back to a network drive's or a "
+            "mechanical disk's bandwidth and latency. Says 'throttled' wherever it appears.",
+            when="To see what training from a mounted drive does to the device before trying it for an hour.",
+            costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
+            origin=ARTICLE_DRIVE,
+            storage="files",
+            location="slow-drive",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="staged",
+            title="Staged from the slow drive (throttled)",
+            what="The files are copied from the slow drive to the local disk first, in large blocks, and read from "
+            "there. The time to copy is counted and shown apart.",
+            when="Several epochs over files on a network drive, and room on the local disk.",
+            costs="Local disk: the size of the files. The time to copy them once for each run.",
+            origin=ARTICLE_DRIVE,
+            storage="files",
+            location="staged",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="hdf5",
+            title="HDF5",
+            what="All images in one HDF5 file in one piece, opened by each process on its own. "
+            "A batch is one gather through the file's mapping.",
+            when="One file in place of many, for tools that speak HDF5. As fast as a memory-mapped array.",
+            costs="Disk: one byte for each pixel value, written once.",
+            origin=ARTICLE_DRIVE,
+            storage="hdf5",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="hdf5-chunked",
+            title="HDF5 in chunks, block shuffle",
+            what="All images in one HDF5 file in chunks. Blocks of neighbours are shuffled rather than samples, so "
+            "that each chunk is read once.",
+            when="Chunked or compressed files that others made. A random row from one costs a whole chunk.",
+            costs="Disk: one byte for each pixel value, written once. A coarser shuffle.",
+            origin=f"{ARTICLE_DRIVE}, with the order a chunked file wants",
+            storage="hdf5-chunked",
+            loader="ahead",
+            transfer="pinned",
+        ),
+        Strategy(
+            name="lmdb",
+            title="LMDB",
+            what="A memory-mapped key-value store with an entry for each sample, opened once in each process without "
+            "locks. Pixels of small images, the encoded files of photos.",
+            when="Millions of small files on a drive where opening a file is slow.",
+            costs="Disk: the size of the samples and some 10% more, written once.",
+            origin=f"{ARTICLE_DRIVE}: its alternative",
+            storage="lmdb",
+            loader="dataloader",
+            transfer="pinned",
+        ),
+    )
+}
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy called `name`. Raises `ConfigError` that lists the names there are."""
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise ConfigError("strategy", name, f"choose one of {', '.join(STRATEGIES)}") from None

@@ -1,0 +1,128 @@
+"""What a tournament is asked to run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitprof.config.run_config import CHOICES, PARTS, RunConfig
+from vitprof.config.strategies import strategy
+from vitprof.errors import ConfigError
+
+MOST_TRIALS = 1000
+"""A tournament of more would take days; the leaderboard of so many is not read by anyone."""
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True)
+class TournamentSpec:
+    """What a tournament runs. Raises `ConfigError` that names field, value and what is allowed."""
+
+    base: RunConfig
+    """Everything that all trials share: data set, model, device, the budget of each trial, threads, seed."""
+    strategies: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    workers: tuple[int, ...] | None = None
+    """For strategies that take workers; None: each strategy's own number."""
+    page_caches: tuple[str, ...] = ("as-is",)
+    repeats: int = 3
+    seconds: float | None = None
+    """For the whole tournament: no trial is begun after so many seconds of runs. None: no limit."""
+    baseline: str = ""
+    """Key of the trial that the others are compared with; "": the first one that can run."""
+    early_stop: bool = True
+    """Cut trials short that can't win any more."""
+
+    def __post_init__(self) -> None:
+        for name in ("strategies", "batch_sizes", "workers", "page_caches"):
+            if name != "workers" or self.workers is not None:
+                self._check_list(name, getattr(self, name))
+        for value in self.strategies:
+            try:
+                strategy(value)
+            except ConfigError as error:
+                raise ConfigError("strategies", error.value, error.allowed) from None
+        for name, least in (("batch_sizes", 1), ("workers", 0)):
+            for value in getattr(self, name) or ():
+                _whole(name, value, least)
+        for value in self.page_caches:
+            if value not in CHOICES["page_cache"]:
+                raise ConfigError("page_caches", value, f"choose of {', '.join(CHOICES['page_cache'])}")
+        _whole("repeats", self.repeats, 1)
+        if self.repeats > MOST_REPEATS:
+            raise ConfigError("repeats", self.repeats, f"give at most {MOST_REPEATS}")
+        if self.seconds is not None and not (_is_number(self.seconds) and 0 < self.seconds < float("inf")):
+            raise ConfigError("seconds", self.seconds, "give a number above 0")
+        self._check_shared()
+
+    def _check_shared(self) -> None:
+        if not isinstance(self.baseline, str):
+            raise ConfigError("baseline", self.baseline, "give the key of a trial")
+        if not isinstance(self.early_stop, bool):
+            raise ConfigError("early_stop", self.early_stop, "give true or false")
+        for part in PARTS:
+            if (given := getattr(self.base, part)) is not None:
+                raise ConfigError(part, given, "a tournament runs strategies as they are; leave it out")
+        if self.base.replay is not None:
+            raise ConfigError("replay", self.base.replay, "replayed batches are the same for all; leave it out")
+        n = len(self.strategies) * len(self.batch_sizes) * len(self.workers or (0,)) * len(self.page_caches)
+        if n > MOST_TRIALS:
+            raise ConfigError("batch_sizes", len(self.batch_sizes), f"that makes {n} trials; {MOST_TRIALS} are allowed")
+
+    def _check_list(self, name: str, values: Any) -> None:
+        if not isinstance(values, tuple | list):
+            raise ConfigError(name, values, "give a list")
+        object.__setattr__(self, name, tuple(values))  # JSON has lists only
+        if not values:
+            raise ConfigError(name, "", "give at least one")
+        if name in ("strategies", "page_caches") and not all(isinstance(v, str) for v in values):
+            raise ConfigError(name, values, "give names")
+        doubled = [v for i, v in enumerate(values) if v in values[:i]]
+        if doubled:
+            raise ConfigError(name, doubled[0], "give each one once")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+        return plain | {"base": self.base.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:
+        """The inverse of `to_dict`. Raises `ConfigError`."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise ConfigError(name, values[name], "there is no such setting of a tournament")
+        for name in ("base", "strategies", "batch_sizes"):
+            if name not in values:
+                raise ConfigError(name, None, "it is missing")
+        if not isinstance(values["base"], Mapping):
+            raise ConfigError("base", values["base"], "give the settings of a run")
+        return cls(**{**values, "base": RunConfig.from_dict(values["base"])})
+
+    @property
+    def title(self) -> str:
+        """What tells tournaments apart, in a line."""
+        parts = [
+            _counted(len(self.strategies), "strategy", "strategies"),
+            _counted(len(self.batch_sizes), "batch size", "batch sizes"),
+            _counted(len(self.workers), "worker count", "worker counts") if self.workers else "",
+            f"{' and '.join(self.page_caches)} page cache" if self.page_caches != ("as-is",) else "",
+        ]
+        return f"{' x '.join(filter(None, parts))} on {self.base.dataset}"
+
+
+def _counted(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(name, value, f"give a whole number of at least {least}")

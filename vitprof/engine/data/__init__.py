@@ -1,0 +1,204 @@
+"""Data sets: `prepare` makes or downloads one once and checks it each time; `read_split` reads those in IDX files.
+
+Each lies in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
+`manifest.json` that records what made it and each file's size (SHA-256 too, where that is quick). The whole directory
+is made elsewhere and renamed into place in one step: it is either there and complete, or not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from vitprof import home
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.engine.data import digits, idx, mnist, photos
+from vitprof.engine.data.lock import locked
+from vitprof.engine.data.manifest import MANIFEST, Kind, check, fsync, read_manifest, seal
+from vitprof.errors import DataError
+
+__all__ = ["MAKERS", "MANIFEST", "Maker", "Progress", "Stop", "prepare", "read_split"]
+
+Progress = Callable[[float, str], None]
+"""Told how far something is: fraction 0..1 and a short message."""
+
+Stop = Callable[[], bool]
+"""Asked now and then; true means: stop (`JobStopped` is raised and nothing half-made is ever used)."""
+
+
+class Maker(Protocol):
+    """What a module that makes a data set offers."""
+
+    MAKER: dict[str, int | str]
+    """Identity of what is made; a set on disk with another one is made again."""
+
+    @property
+    def make(self) -> Callable[..., None]:
+        """`make(directory, *, progress, stop)`: put the set's files under the existing `directory`.
+
+        Also takes `n_train` and `n_test` where the set can have any size.
+        """
+
+
+MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist, "photos": photos}
+
+
+def _idx_files(root: Path) -> dict[str, Path]:
+    return {name: idx.raw_dir(root) / name for name in idx.FILES}
+
+
+KINDS: dict[str, Kind] = {
+    "idx": Kind(_idx_files, hashed=True, resumable=False),
+    "jpeg": Kind(photos.files, hashed=False, resumable=True),
+}
+
+
+def _silent(fraction: float, message: str) -> None:
+    """Progress nobody asked for."""
+
+
+def _never() -> bool:
+    return False
+
+
+def prepare(
+    name: str,
+    n_images: int | None = None,
+    *,
+    progress: Progress = _silent,
+    stop: Stop = _never,
+    skip_unreadable: bool = False,
+) -> Path:
+    """Make (digits, photos) or download (mnist) the data set if it is not there yet, check it, and return its root.
+
+    The root is what `data.source.open_source` takes, and torchvision's MNIST, or ImageFolder with "train" or
+    "test" behind it. `n_images` is the size of the training set, where that can be chosen. Several processes may do
+    this at once. With `skip_unreadable` image files of another size than recorded are left to those who read them.
+
+    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written to,
+    `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is damaged), `JobStopped`
+    if `stop()` turned true. What was made of photos until then is kept aside, and the next try goes on from there.
+    """
+    info = dataset_info(name, n_images)
+    root = home.data_dir() / info.directory
+    if not _is_made(info, root, skip_unreadable):
+        if KINDS[info.kind].resumable:
+            _make_or_go_on(info, root, progress, stop)
+        else:
+            _make(info, root, progress, stop)
+    progress(1.0, f"{name} is ready")
+    return root
+
+
+def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+
+    Raises `DataError` if a file is missing or damaged, or if the two do not belong together.
+    """
+    images_file, labels_file = idx.split_files(root, train)
+    images, labels = idx.read_idx(images_file), idx.read_idx(labels_file)
+    if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
+        raise DataError(
+            f"{images_file} {images.shape} and {labels_file.name} {labels.shape} are not images of 28 x 28 with "
+            f"labels 0 to 9; delete {root} and it is made again"
+        )
+    return images, labels.astype(np.int64)
+
+
+def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
+    """Whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
+    manifest = read_manifest(root)
+    if manifest is None or manifest["maker"] != MAKERS[info.name].MAKER:
+        return False
+    check(root, KINDS[info.kind], manifest, skip_unreadable=skip_unreadable)
+    return True
+
+
+def _make(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
+    """Make the set in a temporary directory beside `root`, then put it there; leaves nothing else behind."""
+    parent = home.ensure_dir(root.parent)
+    _remove_leftovers(parent)
+    temporary = parent / f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with idx.writing(temporary):
+            temporary.mkdir()
+        _fill(info, temporary, root, progress, stop)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_or_go_on(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
+    """The same in `.<name>.partial-<identity>`, which stays when making is interrupted. One process at a time."""
+    parent = home.ensure_dir(root.parent)
+    _remove_leftovers(parent)
+    made = json.dumps([MAKERS[info.name].MAKER, info.n_train, info.n_test])
+    partial = parent / f".{root.name}.partial-{hashlib.sha256(made.encode()).hexdigest()[:8]}"
+    with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
+        if _is_made(info, root):  # by the process that held the lock
+            return
+        for other in parent.glob(f".{root.name}.partial-*"):
+            if other != partial:
+                shutil.rmtree(other, ignore_errors=True)
+        try:
+            with idx.writing(partial):
+                partial.mkdir(exist_ok=True)
+            _fill(info, partial, root, progress, stop)
+        except DataError:  # most of all a full disk: it must not stay full of what nobody sees
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _fill(info: DatasetInfo, directory: Path, root: Path, progress: Progress, stop: Stop) -> None:
+    """Make the set in `directory` and move it to `root`."""
+    maker, kind = MAKERS[info.name], KINDS[info.kind]
+    sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
+    maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
+    progress(0.95, f"{root.name}: recording {'checksums' if kind.hashed else 'sizes'}")
+    with idx.writing(directory):
+        seal(directory, kind, maker.MAKER)
+    with idx.writing(root):
+        _put_in_place(directory, root, info)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove temporary directories of processes that died while making a set."""
+    # The host stands in the name because a home may be shared: process ids of other hosts say nothing here.
+    left = re.compile(rf"\.[\w-]+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
+    for path in parent.iterdir():
+        match = left.fullmatch(path.name)
+        if match and not psutil.pid_exists(int(match[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _put_in_place(temporary: Path, root: Path, info: DatasetInfo) -> None:
+    """Rename a finished set to `root`, unless somebody else was faster and has put the same there."""
+    for _ in range(10):  # again only when somebody else came in between
+        try:
+            os.replace(temporary, root)  # takes the place of an empty directory, never of one with content
+            fsync(root.parent)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        if _is_made(info, root):
+            return
+        outdated = root.with_name(f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.old")
+        try:
+            os.replace(root, outdated)
+        except FileNotFoundError:
+            continue
+        shutil.rmtree(outdated, ignore_errors=True)
+    raise DataError(f"{root} keeps being replaced by other processes; stop them and try again")

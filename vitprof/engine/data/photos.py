@@ -1,0 +1,215 @@
+"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder.
+
+`<root>/train/<class>/<id>.jpg` and `<root>/test/<class>/<id>.jpg`, about 500 x 375 as in ImageNet, quality 90. What
+they show: `vitprof.engine.data.scenes`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data import idx
+from vitprof.errors import DataError, JobStopped, SampleError
+
+if TYPE_CHECKING:
+    from vitprof.engine.data import Progress, Stop
+
+SEED = 42
+MAKER: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
+"""Identity of what `make` makes. Raise the version with every change to the pixels: sets on disk are then remade."""
+
+CLASSES = 100
+BYTES_AN_IMAGE = 105_000
+"""Room an image takes on disk, about (measured); asked before anything is made."""
+CHUNK = 32
+"""Images made between two looks at `stop`, about 0.1 s of one core."""
+
+
+SUFFIXES = (".jpg", ".jpeg")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def class_name(label: int) -> str:
+    """Name of the folder of a class; sorted by name they are sorted by label."""
+    return f"class-{label:03d}"
+
+
+def folders(root: Path) -> Iterator[Path]:
+    """All class folders of both splits. Those without an image are there too."""
+    for split in ("train", "test"):
+        for label in range(CLASSES):
+            yield root / split / class_name(label)
+
+
+def files(root: Path) -> dict[str, Path]:
+    """Every image file that is there: path below `root` -> path."""
+    found: dict[str, Path] = {}
+    for split in ("train", "test"):
+        for folder in os.scandir(root / split):
+            if folder.is_dir():
+                for name in os.listdir(folder.path):
+                    found[f"{split}/{folder.name}/{name}"] = root / split / folder.name / name
+    return found
+
+
+def make(
+    directory: Path,
+    *,
+    n_train: int = 10_000,
+    n_test: int = 1_000,
+    seed: int = SEED,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> None:
+    """Make both splits under `directory`, which must exist. Complete files that are there already are kept.
+
+    The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
+    OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
+    Raises `JobStopped` if `stop()` turned true (asked after every CHUNK images), `DataError` if the disk is full or the
+    files cannot be written. What was made until then stays, and the next call goes on from there.
+    """
+    todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
+    n, done = n_train + n_test, n_train + n_test - len(todo)
+    idx.ensure_space(directory, len(todo) * BYTES_AN_IMAGE + 1_000_000)
+    with idx.writing(directory):
+        for folder in folders(directory):
+            folder.mkdir(parents=True, exist_ok=True)
+    from vitprof.engine.data import scenes  # brings OpenCV, which the dashboard can do without
+
+    scenes.fields()  # made once, not by each thread
+
+    def chunk(start: int) -> int:
+        jobs = todo[start : start + CHUNK]
+        for path, label, entropy in jobs:
+            encoded = scenes.encode(scenes.draw(label, np.random.default_rng(entropy)))
+            with idx.writing(path):
+                path.write_bytes(encoded)
+        return len(jobs)
+
+    def tell() -> None:
+        if stop is not None and stop():
+            raise JobStopped("stopped while the data set photos was being made; what is there is kept")
+        if progress is not None:
+            progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
+
+    tell()
+    # OpenCV, NumPy and simplejpeg release the GIL in what takes the time here.
+    with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
+        try:
+            for size in pool.map(chunk, range(0, len(todo), CHUNK)):
+                done += size
+                tell()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # or leaving the `with` would make all the rest
+            raise
+
+
+def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
+    """File, label and random stream of each image."""
+    for stream, (split, n) in enumerate((("train", n_train), ("test", n_test))):
+        labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
+        for i, label in enumerate(labels):
+            yield directory / split / class_name(label) / f"{split}-{i:06d}.jpg", label, (seed, stream, 1 + i)
+
+
+def _complete(path: Path) -> bool:
+    """Whether a file of an earlier try is whole: it ends with JPEG's end of image, which occurs nowhere else in it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-2, os.SEEK_END)
+            return file.read() == b"\xff\xd9"
+    except OSError:
+        return False
+
+
+def unreadable(path: Path | str, why: object) -> SampleError:
+    """The error to raise for an image file that cannot be used."""
+    return SampleError(
+        f"{path} cannot be read ({why}); skip unreadable samples, or delete the data set's directory: it is made again"
+    )
+
+
+class PhotosSource:
+    """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by file name.
+
+    Raises `DataError` if the split has no images, or not the class folders that it should have.
+    """
+
+    def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
+        self._shape = (info.image_size, info.image_size, info.channels)
+        split = root / ("train" if train else "test")
+        remedy = f"delete {root} and it is made again"
+        self._paths: list[Path] = []
+        labels: list[int] = []
+        try:
+            classes = sorted(entry.name for entry in os.scandir(split) if entry.is_dir())
+            for label, name in enumerate(classes):
+                images = sorted(n for n in os.listdir(split / name) if n.lower().endswith(SUFFIXES))
+                self._paths += [split / name / image for image in images]
+                labels += [label] * len(images)
+        except OSError as error:
+            raise DataError(f"cannot read {error.filename}: {error.strerror or error}; {remedy}") from error
+        if len(classes) != info.classes:
+            raise DataError(f"{split} has {len(classes)} class folders instead of {info.classes}; {remedy}")
+        if not labels:
+            raise DataError(f"{split} has no images; {remedy}")
+        self.ids = [path.stem for path in self._paths]
+        self.labels = np.array(labels, np.int64)
+        first: dict[str, Path] = {}
+        for path in self._paths:
+            if first.setdefault(path.stem, path) is not path:
+                raise DataError(f"{path} has the same name as {first[path.stem]}, and names are IDs; {remedy}")
+
+    def path(self, index: int) -> Path:
+        """File of a sample."""
+        return self._paths[index]
+
+    def encoded(self, start: int, stop: int) -> list[bytes]:
+        """See `vitprof.engine.data.source.Source`. An empty file is a `SampleError` here already."""
+        return [self._read(path) for path in self._paths[start:stop]]
+
+    def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """See `vitprof.engine.data.source.Source`. Decoded by simplejpeg, in a thread for each core."""
+        paths = self._paths[start:stop]
+        out = np.empty((len(paths), *self._shape), np.uint8)
+        from vitprof.engine.decode import centre_crop, open_decoder
+
+        decode, crop = open_decoder("simplejpeg"), partial(centre_crop, size=self._shape[0])
+
+        def fill(i: int) -> None:
+            try:
+                decode(self._read(paths[i]), crop, out[i])
+            except ValueError as error:
+                raise unreadable(paths[i], error) from error
+
+        with ThreadPoolExecutor(cores(), "vitprof-photos") as pool:
+            try:
+                for _ in pool.map(fill, range(len(paths))):
+                    pass
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return out
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            encoded = path.read_bytes()
+        except OSError as error:
+            raise unreadable(path, error.strerror or error) from error
+        if not encoded:
+            raise unreadable(path, "it is empty")
+        return encoded

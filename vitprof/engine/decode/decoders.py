@@ -1,0 +1,212 @@
+"""Decoders: the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
+
+All do the same: decode, take the crop, resize it, mirror it, write it into the caller's array. All spend their time
+outside the GIL. None turns an image by its EXIF orientation. Resizing is each library's own, so that pixels differ
+slightly between them; tests/decode/test_decoders.py states by how much.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from vitprof.engine.decode.crops import Crop
+
+Pixels = NDArray[np.uint8]
+ChooseCrop = Callable[[int, int], Crop]
+"""(height, width) of the encoded image -> what to take of it."""
+
+# Threads are the loader's business: OpenCV's own would multiply with it, and would not survive a fork.
+cv2.setNumThreads(0)
+
+AREA_FROM = 2.0
+"""INTER_AREA from this shrinking factor on, INTER_LINEAR below. Linear reads 2 x 2 pixels for each it makes, so up to
+a factor of 2 it skips none; area is 6 times slower there (0.43 against 0.06 ms from 328 to 224 pixels)."""
+
+
+class Decoder(Protocol):
+    """Decodes one image. Safe to call from several threads; can be pickled."""
+
+    def __call__(self, encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+        """Write the crop of the image into `out` (size, size, 1 or 3), contiguous, RGB or grey.
+
+        Raises `ValueError` with a short reason for bytes that are no whole image.
+        """
+
+
+class _Buffer(threading.local):
+    """What simplejpeg decodes into, for each thread: a fresh array would cost its page faults for every image."""
+
+    def __init__(self) -> None:
+        self.array = np.empty(0, np.uint8)
+
+    def of(self, n_bytes: int) -> Pixels:
+        if len(self.array) < n_bytes:
+            self.array = np.empty(n_bytes, np.uint8)
+        return self.array
+
+
+_buffer = _Buffer()
+
+
+def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+    """libjpeg-turbo through simplejpeg, resized by OpenCV. JPEG only. See `Decoder`."""
+    size, channels = out.shape[0], out.shape[2]
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
+    except ValueError:
+        raise ValueError("it ends inside its header, or is no JPEG file") from None
+    box = crop(height, width)
+    # libjpeg can decode to 1/2, 1/4, 1/8 of the size for less than the whole costs. Only as far as the crop still has
+    # a pixel for each of the sample's; the sizes between are slower than the whole (simplejpeg's documentation).
+    factor = _dct_factor(box, size)
+    image = simplejpeg.decode_jpeg(
+        encoded,
+        colorspace="GRAY" if channels == 1 else "RGB",
+        min_height=-(-height // factor) if factor > 1 else 0,
+        min_width=-(-width // factor) if factor > 1 else 0,
+        min_factor=factor,
+        buffer=_buffer.of(height * width * channels),
+    )
+    if factor == 1:
+        _fit(image, box, out)
+    else:
+        _fit_scaled(image, box, factor, out)
+
+
+def _dct_factor(box: Crop, size: int) -> int:
+    factor = 1
+    while factor < 8 and min(box.height, box.width) >= 2 * factor * size:
+        factor *= 2
+    return factor
+
+
+def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
+    """`_fit` for an image that is `factor` times smaller than the one `box` was chosen in.
+
+    There the box lies between pixels: taking the nearest would shift the sample by half a pixel (largest difference
+    from Pillow 150 of 255 instead of 20, on edges).
+    """
+    size = out.shape[0]
+    step_x, step_y = box.width / (factor * size), box.height / (factor * size)
+    first_x, first_y = box.left / factor + (step_x - 1) / 2, box.top / factor + (step_y - 1) / 2
+    if box.flip:
+        first_x, step_x = first_x + step_x * (size - 1), -step_x
+    cv2.warpAffine(
+        image,
+        np.array([[step_x, 0, first_x], [0, step_y, first_y]]),
+        (size, size),
+        dst=out,
+        flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+
+
+def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+    """OpenCV's imdecode. See `Decoder`."""
+    _check_end(encoded)  # OpenCV 4 gives what there is of a truncated file, the rest grey
+    colour = cv2.IMREAD_GRAYSCALE if out.shape[2] == 1 else cv2.IMREAD_COLOR
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), colour | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        raise ValueError("OpenCV cannot decode it") from error
+    if image is None:
+        raise ValueError("OpenCV cannot decode it")
+    _fit(image, crop(*image.shape[:2]), out)  # type: ignore[arg-type]  # its type says any number
+    if out.shape[2] == 3:  # on the small image; decoding to RGB directly needs OpenCV 4.11
+        cv2.cvtColor(out, cv2.COLOR_BGR2RGB, dst=out)
+
+
+def _check_end(encoded: bytes) -> None:
+    """Raise `ValueError` if a JPEG or PNG file has no end."""
+    if not encoded:
+        raise ValueError("it is empty")
+    if encoded.startswith(b"\x89PNG"):
+        complete = encoded.rfind(b"IEND\xaeB`\x82") > 0  # the last chunk, which is empty, with its checksum
+    else:
+        # End of image, behind the last start of scan: a thumbnail in the header has both too. Inside compressed data
+        # neither can occur, because 0xff is followed by 0 there (ITU-T T.81, F.1.2.3).
+        complete = encoded.endswith(b"\xff\xd9") or encoded.rfind(b"\xff\xd9") > encoded.rfind(b"\xff\xda") >= 0
+    if not complete:
+        raise ValueError("it ends too early, or is no image")
+
+
+def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
+    """Resize `box` of `image` to `out` with OpenCV, and mirror it if it says so."""
+    part = image[box.top : box.top + box.height, box.left : box.left + box.width]
+    size = (out.shape[1], out.shape[0])
+    if (box.width, box.height) == size:
+        out[...] = part.reshape(out.shape)
+    else:
+        shrinking = max(box.width / size[0], box.height / size[1])
+        cv2.resize(part, size, dst=out, interpolation=cv2.INTER_LINEAR if shrinking < AREA_FROM else cv2.INTER_AREA)
+    if box.flip:
+        cv2.flip(out, 1, dst=out)
+
+
+def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+    """torchvision.io's decode_image and its antialiased resize on uint8 tensors. See `Decoder`."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_image
+    from torchvision.transforms.v2 import functional
+
+    _check_end(encoded)
+    try:
+        # a copy: torch warns about memory that cannot be written to
+        data = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+        image = decode_image(data, ImageReadMode.GRAY if out.shape[2] == 1 else ImageReadMode.RGB)
+    except RuntimeError as error:
+        raise ValueError(_first_line(error)) from error
+    box = crop(image.shape[1], image.shape[2])
+    sample = image[:, box.top : box.top + box.height, box.left : box.left + box.width]
+    if (box.height, box.width) != out.shape[:2]:
+        sample = functional.resize(sample, list(out.shape[:2]), antialias=True)
+    if box.flip:
+        sample = sample.flip(-1)
+    torch.from_numpy(out).copy_(sample.permute(1, 2, 0))
+
+
+def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+    """Pillow, with its antialiased bilinear resize, as torchvision's transforms call it. See `Decoder`."""
+    _check_end(encoded)
+    try:
+        with Image.open(io.BytesIO(encoded)) as file:
+            image = file.convert("L" if out.shape[2] == 1 else "RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        # Pillow's own text names the BytesIO object, not the file
+        reason = "Pillow knows no such format" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+        raise ValueError(reason) from error
+    box = crop(image.height, image.width)
+    corners = (box.left, box.top, box.left + box.width, box.top + box.height)
+    image = image.crop(corners)
+    if (box.width, box.height) != (out.shape[1], out.shape[0]):
+        image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR)
+    if box.flip:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    out[...] = np.asarray(image).reshape(out.shape)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+_DECODERS: dict[str, Decoder] = {
+    "simplejpeg": decode_simplejpeg,
+    "opencv": decode_opencv,
+    "torchvision": decode_torchvision,
+    "pil": decode_pil,
+}
+
+
+def open_decoder(name: str) -> Decoder:
+    """The decoder called `name`, one of `vitprof.config.parts.DECODERS`."""
+    return _DECODERS[name]

@@ -1,0 +1,96 @@
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when that was passed.
+
+A mark is cheap and never waits. On the CPU it is a reading of the clock; on CUDA it is an event recorded in the
+current stream, resolved when the device has passed it; on a simulated device it is the time when that will be.
+Nothing here synchronises inside a step: that would serialise the overlap that prefetching exists to create (DESIGN.md
+section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vitprof.config.accelerators import accelerator, is_simulated
+
+Clock = Callable[[], float]
+Mark = Any
+"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
+
+
+class Stream(Protocol):
+    """A queue of device work beside the one that trains."""
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Copies, marks and work inside the block go to this stream."""
+
+    def join(self, *tensors: Tensor) -> None:
+        """The stream that trains waits for all in this one so far; it will read `tensors`, which were made here."""
+
+
+class Device(Protocol):
+    """What training and transfers need to know about a device."""
+
+    name: str
+    torch_device: torch.device
+    """Where its tensors lie. Those of a simulated device lie in the host's memory."""
+    immediate: bool
+    """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
+    simulated: bool
+    """Whether it only takes the time that an accelerator would, and computes nothing."""
+
+    def mark(self) -> Mark:
+        """A point after all work launched so far."""
+
+    def reached(self, mark: Mark) -> bool:
+        """Whether the device has passed `mark`. Never waits."""
+
+    def wait(self, mark: Mark) -> None:
+        """Wait until the device has passed `mark`."""
+
+    def seconds(self, mark: Mark) -> float:
+        """When the device passed `mark`, on the host's monotonic clock. Only after `reached`."""
+
+    def release(self, *marks: Mark) -> None:
+        """These marks are not asked for again."""
+
+    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+        """`tensor` on the device. A blocking copy returns when it is done; it begins after all work launched so far."""
+
+    def stream(self) -> Stream | None:
+        """A new stream; None where there is nothing to run beside."""
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        """Start to bring a scalar to the host without waiting; call the result once a later mark is reached."""
+
+    def synchronize(self) -> None:
+        """Wait until all work launched so far is done."""
+
+    def peak_memory_bytes(self) -> float:
+        """Most memory PyTorch's allocator held on the device since the job began; NaN where that means nothing."""
+
+    def gauges(self) -> Callable[[], dict[str, float]] | None:
+        """Asks the device for columns of `TelemetrySample`, in any thread; None where NVML and others know them."""
+
+    def environment(self) -> dict[str, Any]:
+        """Facts about the device for the run's record."""
+
+
+def open_device(name: str, clock: Clock) -> Device:
+    """The device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
+
+    Raises `DeviceError` where it is not here, and `ConfigError` for a simulated device that is not known.
+    """
+    from vitprof.engine.devices.cpu import CpuDevice
+    from vitprof.engine.devices.cuda import CudaDevice
+    from vitprof.engine.devices.simulated import SimulatedDevice
+
+    if is_simulated(name):
+        return SimulatedDevice(name, accelerator(name), clock)
+    if name == "auto":
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+    return CpuDevice(clock) if name == "cpu" else CudaDevice(int(name.removeprefix("cuda:")), clock)

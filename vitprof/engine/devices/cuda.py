@@ -1,0 +1,136 @@
+"""A CUDA GPU as the device that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitprof.engine.devices import Clock
+from vitprof.engine.devices.hostclock import HostClock
+from vitprof.errors import DeviceError
+
+RE_ANCHOR_S = 1.0
+"""CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, only to 0.25 ms over an hour."""
+
+
+class CudaStream:
+    """A CUDA stream beside the current one."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def use(self) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self._stream)
+
+    def join(self, *tensors: Tensor) -> None:
+        trains = torch.cuda.current_stream(self._device)
+        trains.wait_stream(self._stream)
+        for tensor in tensors:
+            # The allocator must not hand this memory to the copying stream again while the training stream reads it.
+            tensor.record_stream(trains)
+
+
+class CudaDevice:
+    """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
+
+    immediate = False
+    simulated = False
+    SLOTS = 1024
+    """Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
+
+    def __init__(self, index: int, clock: Clock) -> None:
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                f"device cuda:{index}: this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
+            )
+        if index >= torch.cuda.device_count():
+            last = torch.cuda.device_count() - 1
+            raise DeviceError(f"device cuda:{index}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
+        self.name = f"cuda:{index}"
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(index)
+        torch.cuda.reset_peak_memory_stats(index)
+        self._free: list[torch.cuda.Event] = []
+        self._slots = torch.empty(self.SLOTS, dtype=torch.float32, pin_memory=True)
+        self._next_slot = 0
+        self._clock = clock
+        self._host = HostClock()
+        self._anchor, host_s = self._find_anchor(clock)
+        self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
+        self._host.set(0.0, host_s)
+
+    def _find_anchor(self, clock: Clock) -> tuple[torch.cuda.Event, float]:
+        """An event and the time it happened: the tightest of a few tries, with the middle of its bracket."""
+        best: tuple[float, torch.cuda.Event, float] | None = None
+        for _ in range(10):
+            event = _timing_event()
+            torch.cuda.synchronize()
+            before = clock()
+            event.record()
+            event.synchronize()
+            after = clock()
+            if best is None or after - before < best[0]:
+                best = (after - before, event, (before + after) / 2)
+        assert best is not None
+        return best[1], best[2]
+
+    def mark(self) -> torch.cuda.Event:
+        event = self._free.pop() if self._free else _timing_event()
+        event.recorded_s = self._clock()  # type: ignore[attr-defined]
+        event.record()
+        return event
+
+    def reached(self, mark: torch.cuda.Event) -> bool:
+        return bool(mark.query())  # type: ignore[no-untyped-call]
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        mark.synchronize()
+
+    def seconds(self, mark: torch.cuda.Event) -> float:
+        since = float(self._anchor.elapsed_time(mark)) / 1e3
+        device_s = self._anchor_s + since
+        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and no rounding that grows with the run
+            self._anchor, self._anchor_s = mark, device_s  # the old one is not recycled: its step may still release it
+        return self._host.to_host(device_s, mark.recorded_s, self._clock())  # type: ignore[attr-defined]
+
+    def release(self, *marks: torch.cuda.Event) -> None:
+        self._free.extend(mark for mark in marks if mark is not self._anchor)
+
+    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+        return tensor.to(self.torch_device, non_blocking=non_blocking)
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self.torch_device)
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        slot = self._slots[self._next_slot]
+        self._next_slot = (self._next_slot + 1) % self.SLOTS
+        slot.copy_(value.detach(), non_blocking=True)
+        return slot.item
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    def peak_memory_bytes(self) -> float:
+        return float(torch.cuda.max_memory_reserved(self.torch_device))
+
+    def gauges(self) -> Callable[[], dict[str, float]] | None:
+        return None
+
+    def environment(self) -> dict[str, Any]:
+        facts = torch.cuda.get_device_properties(self.torch_device)
+        return {
+            "device_name": facts.name,
+            "gpu_uuid": str(getattr(facts, "uuid", "")) or None,
+            "cuda_version": torch.version.cuda,
+            "gpu_memory_bytes": facts.total_memory,
+        }
+
+
+def _timing_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -1,0 +1,151 @@
+"""An accelerator that is not there: it takes the time of one, and computes nothing.
+
+Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the device needs no
+thread: the end of everything launched so far is arithmetic, a mark is the time when the work before it will be done,
+and it is reached when the clock passes it. So it spends no CPU and holds no lock while it "computes", and its busy
+intervals are known exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
+from vitprof.engine.devices import Clock
+
+SPIN_S = 200e-6
+"""The end of a blocking copy is waited for awake from here on."""
+FORWARD_SHARE = 1 / 3
+"""Of a training step: the backward pass takes twice the forward one (Kaplan et al. 2020, section 2.1)."""
+
+
+class SimulatedStream:
+    """A queue of work beside the one that trains; its copies wait for nothing but each other."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+        self.free_s = -math.inf
+        """When all work in it is done."""
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        before, self._device.current = self._device.current, self
+        try:
+            yield
+        finally:
+            self._device.current = before
+
+    def join(self, *tensors: Tensor) -> None:
+        trains = self._device.current
+        trains.free_s = max(trains.free_s, self.free_s)
+
+
+class SimulatedDevice:
+    """An imitated accelerator with a stream that trains, a copy engine and a bounded launch queue."""
+
+    immediate = False
+    simulated = True
+
+    def __init__(
+        self, name: str, accelerator: Accelerator, clock: Clock, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.name = name
+        self.torch_device = torch.device("cpu")
+        self.accelerator = accelerator
+        self.current = SimulatedStream(self)
+        self._clock, self._sleep = clock, sleep
+        self.launched_s = math.nan
+        """When the step that was launched last begins: exactly, where a mark before it may be a little earlier."""
+        self._copies_done_s = -math.inf
+        self._queued: deque[float] = deque()
+        """When each step that was queued will be done."""
+        self._busy: deque[tuple[float, float]] = deque()
+        """Start and end of each stretch of compute, back to what utilisation may be asked for."""
+
+    def launch(self, samples: int, *, train: bool = True) -> None:
+        """Queue a step on `samples`; waits while the launch queue is full."""
+        queued = self._queued
+        while queued and queued[0] <= self._clock():
+            queued.popleft()
+        if len(queued) >= self.accelerator.queue_steps:
+            self.wait(queued.popleft())
+        took = self.accelerator.compute_s(samples) * (1 if train else FORWARD_SHARE)
+        self.launched_s = start = self.mark()
+        end = self.current.free_s = start + took
+        queued.append(end)
+        self._busy.append((start, end))
+        past = self._clock() - 2 * COUNTER_WINDOW_S
+        while self._busy[0][1] < past:
+            self._busy.popleft()
+
+    def mark(self) -> float:
+        return max(self._clock(), self.current.free_s)
+
+    def reached(self, mark: float) -> bool:
+        return self._clock() >= mark
+
+    def wait(self, mark: float) -> None:
+        while (left := mark - self._clock()) > 0:
+            self._sleep(left)
+
+    def seconds(self, mark: float) -> float:
+        return mark
+
+    def release(self, *marks: float) -> None:
+        return
+
+    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+        took = self.accelerator.copy_s(tensor.nbytes, pinned=non_blocking)
+        self.current.free_s = self._copies_done_s = max(self.mark(), self._copies_done_s) + took
+        if not non_blocking:
+            self._spin_until(self._copies_done_s)
+        return tensor
+
+    def _spin_until(self, mark: float) -> None:
+        """Wait for a copy as CUDA's own blocking copy does: awake, for it is soon done.
+
+        Copies of a batch take some 10 us, and a sleep wakes up 60 us late at best, milliseconds on a busy machine.
+        """
+        left = mark - self._clock()
+        if left > SPIN_S:
+            self._sleep(left - SPIN_S)
+        while self._clock() < mark:
+            self._sleep(0)  # lets other threads have Python's lock
+
+    def stream(self) -> SimulatedStream:
+        return SimulatedStream(self)
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        raise NotImplementedError("a simulated device computes no values")
+
+    def synchronize(self) -> None:
+        self.wait(max(self.current.free_s, self._copies_done_s))
+
+    def peak_memory_bytes(self) -> float:
+        return math.nan
+
+    def gauges(self) -> Callable[[], dict[str, float]]:
+        return lambda: {"gpu_util_pct": self.utilisation_pct()}
+
+    def utilisation_pct(self) -> float:
+        """Share of the past `COUNTER_WINDOW_S` in which the device computed, as NVML would give it: 0..100."""
+        now = self._clock()
+        since = now - COUNTER_WINDOW_S
+        busy = sum(max(0.0, min(end, now) - max(start, since)) for start, end in list(self._busy))
+        return 100 * busy / COUNTER_WINDOW_S
+
+    def environment(self) -> dict[str, Any]:
+        a = self.accelerator
+        return {
+            "device_name": f"simulated {a.name}: {a.times}",
+            "simulated": True,
+            "simulated_origin": a.origin,
+        }

@@ -1,0 +1,92 @@
+"""Loaders: who makes batches, and in which thread or process. One file each, found by the names of `parts.LOADERS`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
+from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.order import BLOCK, epoch_order
+
+Buffer = Callable[[tuple[int, ...]], Tensor]
+"""Gives memory (uint8, of this shape) to put a batch into. Whoever gives it knows when it can be used again."""
+
+
+class Loader(Protocol):
+    """Batches of a split, epoch by epoch."""
+
+    def __len__(self) -> int:
+        """Batches in an epoch; the last one may be smaller."""
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        """The batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
+
+        Closing the iterator ends the epoch early; the next one is whole again. A batch is good until the next but
+        one is asked for. Where unreadable samples are skipped it has fewer samples, and none at all if nothing in it
+        could be read.
+        """
+
+    def close(self) -> None:
+        """End worker processes and threads. The loader is of no use afterwards."""
+
+
+class Schedule:
+    """Which samples make up which batch of an epoch."""
+
+    def __init__(self, storage: Any, config: RunConfig, *, train: bool) -> None:
+        self.n = len(storage)
+        self.batch_size = config.batch_size
+        self._seed = config.seed
+        self._shuffle = (config.shuffle or "full") if train else "none"
+        self._block = getattr(storage, "block", BLOCK)
+        # A resident storage is asked with indices that lie where it does: they go there once for each epoch.
+        self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
+
+    def __len__(self) -> int:
+        return math.ceil(self.n / self.batch_size)
+
+    def batches(self, epoch: int) -> tuple[Tensor, ...]:
+        """The indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
+        order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
+        return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def open_loader(
+    storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool, buffer: Buffer | None = None
+) -> Loader:
+    """Start the loader that the resolved `config` names over one split.
+
+    `buffer` gives the memory for batches that are made in this process; without it each has its own.
+    """
+    from vitprof.engine.loaders import ahead, batches, dataloader, generator, making, samples, threads
+
+    if config.loader == "dali":
+        from vitprof.engine.loaders import dali
+
+        return dali.DaliLoader(storage, info, config, train=train)
+    schedule = Schedule(storage, config, train=train)
+    if config.loader == "dataloader":
+        values = info.channels * info.image_size**2
+        dataloader.ensure_shared_memory(config, values * (4 if STORAGES[config.storage or ""].form == "samples" else 1))
+    if STORAGES[config.storage or ""].form == "samples":
+        dataset, collate = samples.open_samples(storage, config, train=train)
+        if config.loader == "generator":
+            return generator.SampleGenerator(schedule, dataset, collate)
+        return dataloader.over_samples(schedule, dataset, collate, config)
+    make = making.open_maker(storage, info, config, train=train)
+    if config.loader == "dataloader":
+        return dataloader.over_batches(schedule, make, config)
+    if config.loader == "generator":
+        return generator.MadeGenerator(schedule, make)
+    if config.loader == "threads":
+        assert isinstance(make, making.EncodedMaker)
+        return threads.ThreadsLoader(schedule, make, config, buffer)
+    reader = batches.BatchReader(schedule, make, buffer)
+    return ahead.AheadReader(reader, config) if config.loader == "ahead" else reader

@@ -1,0 +1,98 @@
+"""The DALI pipeline itself: encoded images and crop windows in, uint8 images of one size out."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import simplejpeg
+import torch
+from numpy.typing import NDArray
+
+from vitprof.config.accelerators import is_simulated
+from vitprof.errors import ConfigError, DataError
+
+INPUTS = ("encoded", "start", "shape", "flip")
+"""Names of what the pipeline is fed with, in the order of `Sample`."""
+
+
+class Sample(NamedTuple):
+    """What the pipeline is fed with for one sample."""
+
+    encoded: NDArray[np.uint8]
+    start: NDArray[np.int32]
+    """(top, left) of the crop in pixels of the original."""
+    shape: NDArray[np.int32]
+    """(height, width) of the crop."""
+    flip: NDArray[np.int32]
+    """(), 1 to mirror it"""
+
+
+def decoding_device(name: str) -> torch.device:
+    """Where to decode: on the GPU that trains, if one does."""
+    if name == "cpu" or is_simulated(name) or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda:0" if name == "auto" else name)
+
+
+def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
+    """A DALI pipeline that has run once. Raises `ConfigError` where DALI is missing, `DataError` where it fails."""
+    try:
+        dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            "loader",
+            "dali",
+            f"NVIDIA DALI cannot be imported ({reason(error)}); pip install nvidia-dali-cuda130, or choose threads",
+        ) from error
+    try:
+        pipeline = dali.Pipeline(
+            batch_size=batch_size,
+            num_threads=workers,
+            device_id=device.index,  # None on the CPU: it does not touch a GPU then
+            prefetch_queue_depth=depth,
+            exec_dynamic=True,  # its outputs stay valid while the next ones are made
+        )
+        with pipeline:
+            encoded, start, shape = (
+                fn.external_source(name=name, dtype=dtype, ndim=1)
+                for name, dtype in zip(INPUTS, (types.UINT8, types.INT32, types.INT32), strict=False)
+            )
+            flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
+            images = fn.decoders.image_slice(
+                encoded,
+                device="mixed" if device.type == "cuda" else "cpu",
+                start=start,
+                shape=shape,
+                axis_names="HW",
+                output_type=types.RGB,
+                adjust_orientation=False,  # no other decoder turns images by their EXIF orientation
+            )
+            images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
+            pipeline.set_outputs(fn.flip(images, horizontal=flip, vertical=0))
+        pipeline.build()
+        # The first call of schedule_run fills DALI's queue: it runs `depth` times. Later ones run once.
+        nothing = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+        corner, whole = np.array((0, 0), np.int32), np.array((8, 8), np.int32)
+        for _ in range(depth):
+            feed(pipeline, [Sample(np.frombuffer(nothing, np.uint8), corner, whole, np.array(0, np.int32))])
+        pipeline.schedule_run()
+        for _ in range(depth):
+            pipeline.share_outputs()
+            pipeline.release_outputs()
+    except Exception as error:  # DALI has no class of its own for it
+        raise DataError(f"DALI cannot start on {device} ({reason(error)}); choose loader threads") from error
+    return pipeline
+
+
+def feed(pipeline: Any, samples: list[Sample]) -> None:
+    for name, values in zip(INPUTS, zip(*samples, strict=True), strict=True):
+        pipeline.feed_input(name, list(values))
+
+
+def reason(error: Exception) -> str:
+    """The line that says what is wrong: DALI's last; it quotes the lines of the pipeline's definition before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
+    return informative[-1] if informative else type(error).__name__

@@ -1,0 +1,234 @@
+"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
+from vitprof.engine.batch import Batch
+from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.samples import worker_number
+from vitprof.errors import DataError
+
+SHM = Path("/dev/shm")
+PRELOAD = ["torch", "torchvision", "cv2", "vitprof.engine.loaders.making"]
+"""What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
+
+
+class EpochOrder(Sampler[int]):
+    """Indices in the order of the current epoch. Written as PyTorch's RandomSampler is: one randperm, one list."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self._schedule.n
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.cat(self._schedule.batches(self.epoch)).tolist()
+
+
+Ticket = tuple[int, NDArray[np.int64]]
+"""Epoch and indices of a batch. NumPy, because a tensor would be sent to a worker through shared memory of its own."""
+
+
+class BatchOrder(Sampler[Any]):
+    """Whole batches in the order of the current epoch. A `Ticket` each, where PyTorch's own samplers give a list."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        for indices in self._schedule.batches(self.epoch):
+            yield self.epoch, indices.numpy()
+
+
+class MadeBatches(Dataset[Batch]):
+    """A maker as a Dataset that is asked for whole batches."""
+
+    def __init__(self, make: Maker) -> None:
+        self._make = make
+
+    def __getitems__(self, ticket: Ticket) -> Batch:
+        epoch, indices = ticket
+        batch = self._make(epoch, torch.from_numpy(indices))
+        return batch if batch.made is None else batch._replace(made=batch.made._replace(worker=worker_number()))
+
+
+def as_it_is(batch: Any) -> Any:
+    """What there is to collate where batches are made whole."""
+    return batch
+
+
+def start_method(config: RunConfig) -> str | None:
+    """How worker processes start; None is Python's own choice.
+
+    A job's own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 of 10 runs. The
+    dashboard's process, full of threads, deadlocked in 5 of 16 when it forked, so a job in a thread of it asks a
+    fork server (DESIGN.md sections 6 and 7).
+    """
+    if config.start_method is not None:
+        return config.start_method
+    if sys.platform != "linux":
+        return None
+    return "fork" if config.isolation == "process" else "forkserver"
+
+
+class DataLoaderLoader:
+    """A DataLoader whose epochs follow the order that all strategies share."""
+
+    def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder, config: RunConfig) -> None:
+        self._loader = loader
+        self._times = config.loader_times and loader.num_workers > 0
+        self._order = order
+        self._batches: Iterator[Any] | None = None
+        self._persistent = loader.persistent_workers
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        self._end_fleeting(self._batches)
+        self._order.epoch = epoch
+        batches = self._batches = iter(self._loader)
+        try:
+            queue_depth = 0.0 if self._times else math.nan
+            for parts in batches:
+                batch = Batch(*parts)
+                if batch.made is not None:
+                    batch = batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+                yield batch
+                if self._times:
+                    queue_depth = n_ready(batches)
+        except (OSError, EOFError) as error:
+            self._blame_worker(error, batches)
+            raise
+        finally:
+            self._end_fleeting(batches)
+
+    def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
+        """End the workers of an epoch that was broken off, unless they are to live on."""
+        if not self._persistent:
+            _end_workers(batches)
+
+    @staticmethod
+    def _blame_worker(error: Exception, batches: Iterator[Any]) -> None:
+        """Say that a worker died where PyTorch only says that a connection did."""
+        workers = getattr(batches, "_workers", [])
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
+        for worker in workers:
+            if worker.sentinel in ended:
+                worker.join(1.0)  # its files are closed a moment before its status can be asked for
+            if worker.exitcode:
+                how = f"exit status {worker.exitcode}"
+                if worker.exitcode < 0:
+                    how = signal.Signals(-worker.exitcode).name
+                raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
+
+    def close(self) -> None:
+        for batches in (self._batches, self._loader._iterator):  # PyTorch keeps one of its own when workers persist
+            _end_workers(batches)
+        self._batches = self._loader._iterator = None
+
+
+def n_ready(batches: Any) -> float:
+    """Batches that the workers of a DataLoader's iterator have delivered and nobody has taken yet.
+
+    Those that wait to be pinned count. PyTorch has no public name for it: NaN where a version of it, or a system that
+    cannot count what is in a queue (macOS), does not tell.
+    """
+    try:
+        came_early = sum(len(task) > 1 for task in batches._task_info.values())  # before the one whose turn it is
+        queues = {id(queue): queue for queue in (batches._data_queue, batches._worker_result_queue)}
+        return float(came_early + sum(queue.qsize() for queue in queues.values()))
+    except (AttributeError, NotImplementedError, OSError, TypeError):
+        return math.nan
+
+
+def _end_workers(batches: Iterator[Any] | None) -> None:
+    """End the worker processes of a DataLoader's iterator, if it has any.
+
+    Dropping it would do that too, but a public way to do it now does not exist (pytorch issue 57273), and waiting for
+    the garbage collector would leave processes behind.
+    """
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is not None:
+        end()
+
+
+def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
+    """Raise `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
+    if not config.workers or not SHM.is_dir():
+        return
+    needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
+    free = shutil.disk_usage(SHM).free
+    if needed > free:
+        raise DataError(
+            f"{SHM} has {free / 1e6:,.0f} MB free; {config.workers} workers with {config.prefetch_factor} batches of "
+            f"{config.batch_size} each need {needed / 1e6:,.0f} MB: give fewer workers, a smaller prefetch factor or "
+            "batch, or enlarge it (docker run --shm-size)"
+        )
+
+
+def over_samples(
+    schedule: Schedule, samples: Dataset[Any], collate: Callable[[Any], Any], config: RunConfig
+) -> DataLoaderLoader:
+    """A DataLoader over a Dataset of samples, with PyTorch's own batching."""
+    order = EpochOrder(schedule)
+    loader: DataLoader[Any] = DataLoader(
+        samples,
+        batch_size=schedule.batch_size,
+        sampler=order,
+        collate_fn=collate,
+        **_options(config),
+    )
+    return DataLoaderLoader(loader, order, config)
+
+
+def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
+    """A DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
+    order = BatchOrder(schedule)
+    loader: DataLoader[Any] = DataLoader(
+        MadeBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
+    )
+    return DataLoaderLoader(loader, order, config)
+
+
+def _options(config: RunConfig) -> dict[str, Any]:
+    workers = config.workers or 0
+    options: dict[str, Any] = {
+        "num_workers": workers,
+        # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
+        "pin_memory": bool(config.pin_memory)
+        and not (config.device == "cpu" or is_simulated(config.device))
+        and torch.cuda.is_available(),
+        "generator": torch.Generator().manual_seed(config.seed),
+    }
+    if workers:
+        options |= {
+            "prefetch_factor": config.prefetch_factor,
+            "persistent_workers": bool(config.persistent_workers),
+            "multiprocessing_context": start_method(config),
+        }
+        if options["multiprocessing_context"] == "forkserver":
+            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
+    return options

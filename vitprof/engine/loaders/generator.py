@@ -1,0 +1,65 @@
+"""The single-core generator: one sample after another, stacked when the batch is full. A baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from vitprof.engine.batch import Batch, Made
+from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.samples import fetch
+
+
+class SampleGenerator:
+    """Over a Dataset: index, transform, stack."""
+
+    def __init__(self, schedule: Schedule, samples: Any, collate: Callable[[Any], Any]) -> None:
+        self._schedule, self._samples, self._collate = schedule, samples, collate
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        for indices in self._schedule.batches(epoch):
+            yield Batch(*self._collate(fetch(self._samples, indices.tolist())))
+
+    def close(self) -> None:
+        return
+
+
+class MadeGenerator:
+    """Over a storage of pixels or encoded images: read, decode, stack."""
+
+    def __init__(self, schedule: Schedule, make: Maker) -> None:
+        self._schedule, self._make = schedule, make
+        self._make_another = make.punctual()  # a wait is put into the batch, not into each of its samples
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        for indices in self._schedule.batches(epoch):
+            first, *others = indices.split(1)  # type: ignore[no-untyped-call]
+            yield _joined([self._make(epoch, first), *(self._make_another(epoch, index) for index in others)])
+
+    def close(self) -> None:
+        return
+
+
+def _joined(samples: list[Batch]) -> Batch:
+    """Batches of one sample each as one, which took what they took."""
+    begun = perf_counter()
+    images = torch.cat([sample.images for sample in samples])
+    labels = torch.cat([sample.labels for sample in samples])
+    unreadable: tuple[str, ...] = sum((sample.unreadable for sample in samples), ())
+    each = [sample.made for sample in samples if sample.made is not None]
+    if not each:
+        return Batch(images, labels, unreadable)
+    end = perf_counter()
+    read_s, decode_s, transform_s, collate_s = (sum(made[part] for made in each) for part in range(4))
+    made = Made(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
+    return Batch(images, labels, unreadable, made)

@@ -1,0 +1,235 @@
+"""How a batch is made: read from the storage, decoded and cropped, augmented. Loaders decide when, and in which thread.
+
+A maker is a pure function of (epoch, indices): every loader makes the same batch of the same samples, random crops
+included, whichever process or thread it does that in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
+from vitprof.engine import augment, decode
+from vitprof.engine.batch import Batch, Made
+from vitprof.engine.stopwatch import Laps, asked_wait
+from vitprof.engine.storage import EncodedStorage, PixelStorage
+from vitprof.errors import SampleError
+
+REMEDY = (
+    "mend the data set's own file and delete what was prepared from it, or leave such samples out (--skip-unreadable)"
+)
+
+
+class Maker(Protocol):
+    """Makes batches out of a storage. Can be pickled and used in several threads."""
+
+    shape: tuple[int, int, int]
+    """(height, width, channels) of the images it makes."""
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        """The samples at `indices` (b,) int64 as uint8, in `out` (b, height, width, channels) if given.
+
+        With `RunConfig.loader_times` it says how it was made. Raises `SampleError` for one that cannot be read, unless
+        such samples are to be skipped.
+        """
+
+    def punctual(self) -> Maker:
+        """The same without the wait that `RunConfig.inject` puts into each batch."""
+
+
+def images_first(pixels: Tensor) -> Tensor:
+    """(b, height, width, channels) seen as (b, channels, height, width); nothing is copied."""
+    return pixels.permute(0, 3, 1, 2)
+
+
+class PixelMaker:
+    """Batches of a storage that reads pixels."""
+
+    def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        self.shape = storage.shape
+        self._storage, self._info, self._seed = storage, info, config.seed
+        self._augment = train and config.augment == "cpu"
+        self._skip = config.skip_unreadable
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> PixelMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off costs next to nothing
+        begun = perf_counter() if times else 0.0
+        if wait is not None:
+            wait.into("read")
+        unreadable: tuple[str, ...] = ()
+        try:
+            pixels = self._storage.read(indices, out)
+        except SampleError:
+            if not self._skip:
+                raise
+            indices, pixels, unreadable = self._read_what_can_be_read(indices, out)
+        changed = read = perf_counter() if times else 0.0
+        if self._augment:
+            if wait is not None:
+                wait.into("transform")
+            if out is None:  # it may be the storage's own memory
+                pixels = pixels.clone()
+            augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
+            changed = perf_counter()
+        if wait is not None:
+            wait.into("collate")
+        images, labels = images_first(pixels), self._storage.labels.index_select(0, indices)
+        if not times:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        return Batch(images, labels, unreadable, Made(read - begun, 0.0, changed - read, end - changed, begun, end))
+
+    def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        good: list[int] = []
+        unreadable: list[str] = []
+        for index in indices.tolist():
+            row = len(good)
+            try:
+                self._storage.read(torch.tensor([index]), out[row : row + 1])
+                good.append(index)
+            except SampleError as error:
+                unreadable.append(str(error))
+        return torch.tensor(good, dtype=torch.int64), out[: len(good)], tuple(unreadable)
+
+
+class EncodedMaker:
+    """Batches of a storage that reads JPEG or PNG."""
+
+    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        self.shape = (info.image_size, info.image_size, info.channels)
+        self._storage, self._info, self._seed = storage, info, config.seed
+        self._augment = train and config.augment == "cpu"
+        self._skip = config.skip_unreadable
+        self._decoder = config.decoder or "simplejpeg"
+        self._decode: decode.Decoder | None = None
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> EncodedMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        begun, laps = perf_counter(), self.laps(first=True)
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), laps), laps, begun)
+
+    def laps(self, *, first: bool) -> Laps | None:
+        """What a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
+        wait = self._wait if first else None
+        return Laps(wait) if self._times or wait is not None else None
+
+    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], laps: Laps | None = None) -> list[str]:
+        """Decode the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
+
+        Notes in `laps` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
+        """
+        return [self._sample(epoch, index, row, laps) for index, row in zip(indices, rows, strict=True)]
+
+    def finish(
+        self, indices: Tensor, out: Tensor, wrong: list[str], laps: Laps | None = None, begun_s: float = 0.0
+    ) -> Batch:
+        """The batch of samples that were filled in since `begun_s`, without those that could not be read."""
+        filled = perf_counter()
+        if self._wait is not None:
+            self._wait.into("collate")
+        unreadable: tuple[str, ...] = ()
+        if any(wrong):
+            good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
+            indices, readable = indices[good], out[good]
+            out = out[: len(good)].copy_(readable)  # it may be memory that is waited for, so the batch stays in it
+            unreadable = tuple(filter(None, wrong))
+        images, labels = images_first(out), self._storage.labels.index_select(0, indices)
+        if not self._times or laps is None:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        made = Made(laps.read_s, laps.decode_s, laps.transform_s, end - filled, begun_s, end)
+        return Batch(images, labels, unreadable, made)
+
+    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], laps: Laps | None) -> str:
+        try:
+            if laps is None:
+                self._decode_into(row, epoch, index, self._storage.read_encoded(index))
+            else:
+                self._timed_into(row, epoch, index, laps)
+        except SampleError as error:
+            if not self._skip:
+                raise
+            return str(error)
+        if self._augment and self._info.kind != "jpeg":
+            begun = perf_counter()
+            if laps is not None:
+                laps.wait("transform")
+            augment.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
+            if laps is not None:
+                laps.transform_s += perf_counter() - begun
+        return ""
+
+    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, laps: Laps) -> None:
+        begun = perf_counter()
+        laps.wait("read")
+        encoded = self._storage.read_encoded(index)
+        read = perf_counter()
+        laps.read_s += read - begun
+        laps.wait("decode")
+        self._decode_into(row, epoch, index, encoded)
+        laps.decode_s += perf_counter() - read
+
+    def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
+        if self._decode is None:  # found anew in each worker process
+            self._decode = decode.open_decoder(self._decoder)
+        try:
+            self._decode(encoded, self.crop(epoch, index), row)
+        except ValueError as error:
+            raise self.undecodable(index, error) from error
+
+    def crop(self, epoch: int, index: int) -> Callable[[int, int], decode.Crop]:
+        """(height, width) of the encoded image -> what of it becomes the sample in this epoch."""
+        if self._augment and self._info.kind == "jpeg":
+            uniform = augment.sample_uniform(self._seed, epoch, index, decode.N_UNIFORM)
+            return partial(_random_crop, uniform=uniform, flips=self._info.flips)
+        return partial(decode.centre_crop, size=self._info.image_size)
+
+    def undecodable(self, index: int, reason: ValueError) -> SampleError:
+        """The error to raise for a sample whose bytes are no whole image."""
+        return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {REMEDY}")
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_decode": None}
+
+
+def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> decode.Crop:
+    crop = decode.random_crop(height, width, uniform)
+    return crop if flips else crop._replace(flip=False)
+
+
+def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
+    """The affine maps of these samples in this epoch, (b, 2, 3)."""
+    uniform = [augment.sample_uniform(seed, epoch, i, augment.N_UNIFORM) for i in indices.tolist()]
+    return augment.affine(torch.from_numpy(np.array(uniform).reshape(-1, augment.N_UNIFORM)), info)
+
+
+def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:
+    """The maker for a storage of form "pixels" or "encoded". `config` is resolved."""
+    form = STORAGES[config.storage or ""].form
+    return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)

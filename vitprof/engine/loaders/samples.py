@@ -1,0 +1,121 @@
+"""A Dataset of samples, as a DataLoader or a generator uses it: what cannot be read left out, and every part timed.
+
+The Dataset's own code stays what it is: it is the form that tutorials show. Around it stand a clock for each batch
+and, inside, what the storage times itself (`vitprof.engine.storage.SampleStorage.dataset`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import Dataset, default_collate, get_worker_info
+
+from vitprof.config import RunConfig
+from vitprof.engine.batch import Batch, Made
+from vitprof.engine.stopwatch import Laps, Wait, asked_wait
+from vitprof.errors import SampleError
+
+
+class Skipping(Dataset[Any]):
+    """A Dataset that gives the message in place of a sample that cannot be read."""
+
+    def __init__(self, samples: Dataset[Any]) -> None:
+        self._samples = samples
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self._samples[index]
+        except SampleError as error:
+            return str(error)
+
+
+def collate_skipping(samples: list[Any]) -> Batch:
+    """The samples that could be read as a batch, with the messages for the others. Without a sample it is empty."""
+    unreadable = tuple(sample for sample in samples if isinstance(sample, str))
+    if len(unreadable) == len(samples):
+        return Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), unreadable)
+    if unreadable:
+        samples = [sample for sample in samples if not isinstance(sample, str)]
+    images, labels = default_collate(samples)
+    return Batch(images, labels, unreadable)
+
+
+class Fetched(NamedTuple):
+    """The samples of a batch, and how long making them took."""
+
+    samples: list[Any]
+    begun_s: float
+    read_s: float
+    decode_s: float
+    transform_s: float
+
+
+class TimedSamples(Dataset[Any]):
+    """A Dataset that is asked for all samples of a batch at once, so that it can say how long they took."""
+
+    def __init__(self, samples: Dataset[Any], laps: Laps) -> None:
+        self._samples, self._laps = samples, laps
+
+    def __getitems__(self, indices: list[int]) -> Fetched:
+        begun = perf_counter()
+        laps = self._laps
+        laps.restart()
+        laps.wait_for_rest()
+        samples = fetch(self._samples, indices)
+        laps.end_rest(begun)
+        if not laps.noted and not laps.rest:  # a Dataset that tells nothing
+            return Fetched(samples, begun, math.nan, math.nan, math.nan)
+        return Fetched(samples, begun, laps.read_s, laps.decode_s, laps.transform_s)
+
+
+class TimedCollate:
+    """Another collate function, of what `TimedSamples` gives."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool) -> None:
+        self._collate, self._wait, self._tell = collate, wait, tell
+
+    def __call__(self, fetched: Fetched) -> Batch:
+        begun = perf_counter()
+        if self._wait is not None:
+            self._wait.into("collate")
+        images, labels, *unreadable = self._collate(fetched.samples)
+        if not self._tell:
+            return Batch(images, labels, *unreadable[:1])
+        end = perf_counter()
+        parts = fetched.read_s, fetched.decode_s, fetched.transform_s, end - begun
+        made = Made(*parts, fetched.begun_s, end, worker_number())
+        return Batch(images, labels, unreadable[0] if unreadable else (), made)
+
+
+def worker_number() -> float:
+    """Number of the DataLoader worker that this process is; NaN where it is none."""
+    worker = get_worker_info()
+    return math.nan if worker is None else worker.id
+
+
+def fetch(samples: Any, indices: list[int]) -> Any:
+    """What a DataLoader gets from a Dataset for the indices of a batch."""
+    at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
+    return [samples[index] for index in indices] if at_once is None else at_once(indices)
+
+
+def open_samples(
+    storage: Any, config: RunConfig, *, train: bool
+) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
+    """The Dataset of a storage of form "samples" and what makes batches of it, as the resolved `config` has it.
+
+    Without anything to measure, to put in or to skip they are the storage's own and PyTorch's `default_collate`.
+    """
+    wait = asked_wait(config, train=train)
+    laps = Laps(wait) if config.loader_times or wait is not None else None
+    samples: Dataset[Any] = storage.dataset() if laps is None else storage.dataset(laps)
+    collate: Callable[[Any], Any] = default_collate
+    if config.skip_unreadable:
+        samples, collate = Skipping(samples), collate_skipping
+    if laps is not None:
+        return TimedSamples(samples, laps), TimedCollate(collate, wait, tell=config.loader_times)
+    return samples, collate

@@ -1,0 +1,124 @@
+"""Locations: where a storage's files lie while a job reads them, and how fast they can be read there.
+
+`open_location` brings a prepared storage to the place that a config asks for and removes everything it made when the
+job ends. Importing this brings no torch: the dashboard asks `vitprof.telemetry.tmpfs` whether there is a RAM disk.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitprof import home
+from vitprof.config import RunConfig
+from vitprof.engine.data import Progress, Stop
+from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
+from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
+from vitprof.engine.locations.staging import Copied, copy_tree, tree_bytes
+from vitprof.engine.locations.throttle import TokenBucket, describe, slow_drive
+from vitprof.errors import DataError
+from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
+
+if TYPE_CHECKING:
+    from vitprof.engine.storage import Place
+
+NOTHING = Copied(0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class Located:
+    """A storage's files, where the job reads them."""
+
+    place: Place
+    """Where to open the storage; with a copy in the background the slow drive (use `open`)."""
+    note: str
+    """What to say about it: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
+    copied: Copied = NOTHING
+    """What was copied before training."""
+    copying: BackgroundCopy | None = None
+    """The copy that is made while training goes on, where `stage_overlap` asked for it."""
+    local_place: Place | None = None
+    """Where that copy will be."""
+
+    @property
+    def stage_s(self) -> float:
+        """Seconds the copy took; 0 where nothing was copied, NaN while (or if never) it is not complete."""
+        if self.copying is None:
+            return self.copied.seconds
+        return self.copying.copied.seconds if self.copying.copied else math.nan
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes copied; of a copy in the background 0 until it is complete."""
+        return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
+
+    def open(self, opener: Callable[[Place], Any]) -> Any:
+        """`opener(place)`; with a copy in the background a storage that turns to the copy when it is complete.
+
+        `opener` must be picklable where worker processes read: `functools.partial(open_storage, name, info,
+        train=True)`. Raises what it raises.
+        """
+        if self.copying is None or self.local_place is None:
+            return opener(self.place)
+        return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
+
+
+def remove_copies() -> None:
+    """Remove the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
+    remove_leftovers(home.home() / "locations")
+    if tmpfs := find_tmpfs():  # a dead job's copy takes RAM from whatever runs
+        with suppress(DataError):
+            remove_leftovers(own_directory(tmpfs))
+
+
+@contextmanager
+def open_location(
+    config: RunConfig,
+    directory: Path,
+    *,
+    progress: Progress,
+    stop: Stop,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Located]:
+    """The files of `directory` where the resolved `config` wants them, for as long as the block lasts.
+
+    Whatever was made for it (copies, the state of a throttled drive) is removed at the end, also after an exception,
+    and what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
+    `DataError` (no RAM disk or too small, disk full, a file that cannot be read) and `JobStopped`; at the end of the
+    block the error of a copy in the background, unless the block itself raised.
+    """
+    from vitprof.engine.storage import Place  # not above: it brings torch
+
+    remove_copies()
+    on_disk = home.home() / "locations"
+    if config.location in (None, "disk"):
+        yield Located(Place(directory), "")
+    elif config.location == "ram-disk":
+        tmpfs = ram_disk(tree_bytes(directory))
+        with scratch_directory(own_directory(tmpfs), directory.name) as scratch:
+            copied = copy_tree(directory, scratch / "copy", throttle=None, progress=progress, stop=stop, clock=clock)
+            yield Located(Place(scratch / "copy"), f"copied to the RAM disk {tmpfs.path}", copied)
+    else:
+        with scratch_directory(on_disk, directory.name) as scratch:
+            drive = slow_drive(config)
+            bucket = TokenBucket(scratch / "drive", drive, clock=clock)
+            slow, local = Place(directory, bucket), Place(scratch / "copy")
+            try:
+                if config.location == "slow-drive":
+                    yield Located(slow, describe(drive))
+                elif config.stage_overlap:
+                    note = f"copied while training from a drive {describe(drive)}"
+                    with BackgroundCopy(directory, local.root, bucket, clock) as copying:
+                        yield Located(slow, note, copying=copying, local_place=local)
+                else:
+                    copied = copy_tree(
+                        directory, local.root, throttle=bucket, progress=progress, stop=stop, clock=clock
+                    )
+                    yield Located(local, f"copied first from a drive {describe(drive)}", copied)
+            finally:
+                bucket.close()

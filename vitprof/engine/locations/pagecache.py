@@ -1,0 +1,178 @@
+"""The system's cache of file pages: how much of some files is in it, read them into it, or drop them from it.
+
+Cold and warm reads are different experiments (0.07-0.22 of the speed, DESIGN.md section 6), so a run says which it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vitprof.engine.data import Progress, Stop
+from vitprof.engine.locations.staging import BLOCK, walk
+from vitprof.errors import DataError, JobStopped
+from vitprof.formats import percent
+from vitprof.telemetry.tmpfs import is_in_ram
+
+MOST_FILES = 2000
+"""Files that are asked about; of more, evenly spaced ones."""
+LEFT = 0.03
+"""Share that may stay cached after `drop`: a page being read or written at that moment."""
+STOPPED = "stopped while the page cache was being set up"
+
+
+def settle(directory: Path, wanted: str, progress: Progress, stop: Stop) -> float:
+    """Bring the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
+
+    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it cannot be told. To be called
+    before a storage is opened: pages that are mapped into a process cannot be dropped. Raises `DataError` and
+    `JobStopped`.
+    """
+    if wanted not in ("as-is", "warm", "cold"):
+        raise ValueError(wanted)
+    paths = [directory / name for name, _ in walk(directory)]
+    if wanted == "cold":
+        return drop(paths, progress=progress, stop=stop)
+    if wanted == "warm":
+        warm(paths, progress=progress, stop=stop)
+    return cached_fraction(paths)
+
+
+def cached_fraction(paths: Iterable[Path]) -> float:
+    """Share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most `MOST_FILES` of them.
+
+    NaN where the system cannot tell: no mincore, or files of other users (for those Linux says of every page that it
+    is there). Files that cannot be read do not count.
+    """
+    every = [path for path in paths if _bytes(path)]
+    chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES)).astype(int)]
+    mincore = _mincore()
+    if mincore is None or not chosen:
+        return math.nan
+    cached = pages = 0
+    for path in chosen:
+        try:
+            found = _cached_pages(path, mincore)
+        except DataError:
+            continue  # whoever reads it says so; here it only does not count
+        if found is None:
+            return math.nan
+        cached, pages = cached + found[0], pages + found[1]
+    return cached / pages if pages else math.nan
+
+
+def drop(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> float:
+    """Drop `paths` from the page cache, and return the share that is still in it by mincore, at most `LEFT`.
+
+    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` where that is not
+    possible: no such call on this system, files on a RAM disk, files that a process has mapped.
+    """
+    if not hasattr(os, "posix_fadvise") or _mincore() is None:
+        raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")
+    for path in paths[:1]:
+        if is_in_ram(path):
+            raise DataError(f"{path} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is")
+    cached = math.nan
+    for _ in range(2):  # pages that are being moved between the system's lists at that moment stay the first time
+        for i, path in enumerate(paths):
+            _tell(progress, stop, i, len(paths), "dropping files from the page cache")
+            _drop(path)
+        cached = cached_fraction(paths)
+        if not cached > LEFT:
+            break
+    if cached > LEFT:
+        raise DataError(
+            f"{percent(cached)} of {os.path.commonpath(paths)} stay in the page cache; end the process that has these "
+            "files mapped, or choose page_cache as-is"
+        )
+    if math.isnan(cached) and any(_bytes(path) for path in paths):
+        raise DataError(
+            f"whether {os.path.commonpath(paths)} left the page cache cannot be told (it belongs to another user); "
+            "choose page_cache as-is"
+        )
+    return cached
+
+
+def warm(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> None:
+    """Read `paths` from beginning to end, so that as much of them is cached as the system has room for.
+
+    Raises `DataError` that names a file that cannot be read, and `JobStopped`.
+    """
+    buffer = memoryview(bytearray(BLOCK))
+    total, done = sum(_bytes(path) for path in paths), 0
+    for path in paths:
+        try:
+            with path.open("rb", buffering=0) as file:
+                while n := file.readinto(buffer):
+                    done += n
+                    _tell(progress, stop, done, total, "reading files into the page cache")
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _tell(progress: Progress, stop: Stop, done: int, total: int, message: str) -> None:
+    if stop():
+        raise JobStopped(STOPPED)
+    progress(min(1.0, done / max(total, 1)), message)
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _drop(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _mincore() -> ctypes._FuncPointer | None:
+    """The system's mincore; None where there is none or its answer means something else."""
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)
+    if function is not None:
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return function
+
+
+def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] | None:
+    """(cached, all) pages of a file; None where the system does not tell."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            facts = os.fstat(file.fileno())
+            # mm/mincore.c, can_do_mincore: owner, or whoever may write
+            may_write = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+            if facts.st_uid != os.geteuid() and not may_write:
+                return None
+            if not facts.st_size:
+                return 0, 0
+            with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+                view = np.frombuffer(mapped, np.uint8)
+                state = np.empty(-(-len(view) // mmap.PAGESIZE), np.uint8)
+                failed = mincore(view.ctypes.data, len(view), state.ctypes.data)
+                del view  # a mapping that is looked at cannot be closed
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return None if failed else (int(np.count_nonzero(state & 1)), len(state))
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    what = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return DataError(f"{path} cannot be read ({what}); make it readable, or remove it")

@@ -1,0 +1,178 @@
+"""A drive that is slower than the one the files really lie on: bandwidth and a time for each file that is opened."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from vitprof.config import RunConfig
+from vitprof.errors import DataError
+from vitprof.formats import number
+
+Stop = Callable[[], bool]
+STATE = struct.Struct("dd")
+"""When the drive is free again (s, monotonic clock), and whether it has been closed."""
+SLICE_S = 0.1
+"""Longest sleep between two looks at whether anybody still wants the bytes."""
+# A sleep ends 0.05-1 ms late (timer slack and scheduler). What was lost that way may be made up for; a real burst
+# allowance would give every reader that computes between its reads some of its bytes for nothing.
+BURST_S = 1e-3
+
+
+@dataclass(frozen=True)
+class SlowDrive:
+    """How fast a slow drive is."""
+
+    mb_s: float
+    """Bandwidth in MB/s (10^6 bytes), shared by all readers."""
+    latency_ms: float
+    """Time to open a file and get its first byte."""
+    serial: bool
+    """True: one file after another, a head that seeks. False: each reader waits by itself, as on a network."""
+
+
+# network-drive: REFERENCE.md section 5. 24 min an epoch from the mounted drive, 3 min from the local disk, 5,981 files:
+#   (24 - 3) * 60 s / 5,981 = 211 ms more for each file. The article gives no bandwidth; 30 MB/s is assumed, at which a
+#   JPEG file of 100 KB takes 3.3 ms, and 207 ms are left for opening it. That counts readers as one after another,
+#   as in the article's notebook; several readers overlap, since it is the way to the server and back that takes time.
+# mechanical-disk: typical of 7,200 rpm: half a turn takes 60 s / 7,200 / 2 = 4.2 ms and an average seek 8 ms; what lies
+#   in a row comes at 150 MB/s.
+PRESETS: dict[str, SlowDrive] = {
+    "network-drive": SlowDrive(30.0, 207.0, serial=False),
+    "mechanical-disk": SlowDrive(150.0, 12.0, serial=True),
+}
+
+
+def slow_drive(config: RunConfig) -> SlowDrive:
+    """The drive that the resolved `config` asks for: its preset, with what was set by hand in place of it."""
+    preset = PRESETS[config.slow_drive or "network-drive"]
+    return SlowDrive(
+        preset.mb_s if config.slow_mb_s is None else config.slow_mb_s,
+        preset.latency_ms if config.slow_latency_ms is None else config.slow_latency_ms,
+        preset.serial,
+    )
+
+
+def describe(drive: SlowDrive) -> str:
+    """What the drive does, for people: "throttled to 30 MB/s and 207 ms for each file"."""
+    seeks = ", one after another" if drive.serial else ""
+    return f"throttled to {number(drive.mb_s, 'MB/s')} and {number(drive.latency_ms, 'ms')} for each file{seeks}"
+
+
+class TokenBucket:
+    """Bandwidth and latency shared by all processes and threads that hold it, however they were started.
+
+    Its state is a small file, locked with flock while it is looked at: nothing that has to be inherited, and a process
+    that is killed lets go of it. Each process and thread opens the file on its own. Implements
+    `vitprof.engine.storage.Throttle`. The clock must be one that all processes share (CLOCK_MONOTONIC).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        drive: SlowDrive,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.path = path
+        self.drive = drive
+        self._bytes_per_s = drive.mb_s * 1e6
+        self._latency_s = drive.latency_ms / 1e3
+        self._clock = clock
+        self._sleep = sleep
+        self._local = threading.local()
+        try:
+            path.touch()
+        except OSError as error:
+            raise DataError(
+                f"cannot write {path}: {error.strerror or error}; make it writable, or choose another location"
+            ) from error
+
+    def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
+        """Return when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
+
+        Sooner if `stop()` turns true or the bucket is closed: then nobody wants the bytes any more.
+        """
+        due = self._reserve(n_bytes, n_files)
+        while (left := due - self._clock()) > 0:
+            if left > SLICE_S and ((stop is not None and stop()) or self._is_closed()):
+                return
+            self._sleep(min(left, SLICE_S))
+
+    def close(self) -> None:
+        """Let everybody go who waits, in this and other processes. Nothing is held back afterwards."""
+        self._change(lambda free, closed: (free, 1.0))
+
+    def _reserve(self, n_bytes: int, n_files: int) -> float:
+        """Take the next free time of the drive, and say when what was asked for is there."""
+        now = self._clock()
+        transfer, opening = n_bytes / self._bytes_per_s, n_files * self._latency_s
+        serial = self.drive.serial
+        busy = transfer + opening if serial else transfer
+
+        def take(free: float, closed: float) -> tuple[float, float]:
+            return (free if closed else max(now - BURST_S, free) + busy), closed
+
+        free, closed = self._change(take)
+        if closed:
+            return now
+        # Latency passes while the line is busy with others: whichever takes longer decides.
+        return free if serial else max(free, now + opening + transfer)
+
+    def _is_closed(self) -> bool:
+        return bool(self._change(lambda free, closed: (free, closed))[1])
+
+    def _change(self, update: Callable[[float, float], tuple[float, float]]) -> tuple[float, float]:
+        try:
+            descriptor = self._file().fileno()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                raw = os.pread(descriptor, STATE.size, 0)
+                before = STATE.unpack(raw) if len(raw) == STATE.size else (0.0, 0.0)
+                after = update(*before)
+                if after != before:
+                    os.pwrite(descriptor, STATE.pack(*after), 0)
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        except FileNotFoundError:
+            return 0.0, 1.0  # removed with the location: closed
+        except OSError as error:
+            raise DataError(
+                f"the slow drive's state {self.path} cannot be used ({error.strerror or error}); start the run again"
+            ) from error
+        return after
+
+    def _file(self) -> FileIO:
+        """This thread's own open file: flock tells open files apart, and a fork would share one."""
+        opened: _Opened | None = getattr(self._local, "opened", None)
+        if opened is None or opened.pid != os.getpid():
+            opened = self._local.opened = _Opened(self.path)
+        return opened.file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._local = threading.local()
+
+
+class _Opened:
+    """The state file as one thread of one process has it open; closed when the thread ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.pid = os.getpid()
+        self.file = FileIO(path, "r+")
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()

@@ -1,0 +1,195 @@
+"""From a config to batches: the data set made, the storage prepared, brought to its place, opened, cached, loaded.
+
+What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decode` and
+`augment` change it, `loaders` make batches, `transfer` brings them to the device. This is where those are put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config.parts import STORAGES
+from vitprof.engine import data
+from vitprof.engine.devices import Clock, Device
+from vitprof.engine.events import Events
+from vitprof.engine.loaders import Loader, open_loader
+from vitprof.engine.loaders.replay import keep_batches
+from vitprof.engine.locations import Located, open_location
+from vitprof.engine.locations.pagecache import settle
+from vitprof.engine.stopwatch import asked_wait
+from vitprof.engine.storage import Pixels, open_storage
+from vitprof.engine.storage.cache import cached
+from vitprof.engine.storage.prepare import prepare_storage
+from vitprof.engine.transfer import Transfer, open_transfer
+from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.transfer.resident import Resident
+from vitprof.errors import SampleError
+
+Stop = data.Stop
+
+
+@dataclass
+class Split:
+    """Batches of one split on their way to the device."""
+
+    n: int
+    loader: Loader
+    transfer: Transfer
+    to_input: Callable[[torch.Tensor], torch.Tensor]
+    """For transfers that do not normalise."""
+
+
+@dataclass
+class Pipeline:
+    """Everything between the disk and the model."""
+
+    train: Split
+    test: Split | None
+    located: Located
+    facts: dict[str, Any]
+    """Figures about storage, location and cache, for the run's record."""
+
+    def settled_facts(self) -> dict[str, Any]:
+        """The facts at the end of the job: a copy in the background is done by then, or never."""
+        return self.facts | {"stage_s": self.located.stage_s, "stage_bytes": self.located.stage_bytes}
+
+
+@contextmanager
+def open_pipeline(
+    config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
+) -> Iterator[Pipeline]:
+    """The pipeline of the resolved `config`, closed at the end of the block. Reports phases and progress to `events`.
+
+    Raises `DataError`, `ConfigError` and `JobStopped`.
+    """
+    info = dataset_info(config.dataset, config.n_images)
+    storage_name = config.storage or ""
+
+    def progress(fraction: float, message: str) -> None:
+        events.stage("preparing", fraction, message)
+
+    def staging(fraction: float, message: str) -> None:
+        events.stage("staging", fraction, message)
+
+    begun = clock()
+    skip = config.skip_unreadable
+    root = data.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
+    prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
+    if prepared.n_unreadable:
+        first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
+        events.notice(f"left out when {storage_name} was made, {prepared.n_unreadable:,} in all: {first}")
+    _tell_of_wait(config, events)
+    events.phase("prepare", begun, clock())
+    with ExitStack() as open_things:
+        staged = clock()
+        located = open_things.enter_context(
+            open_location(config, prepared.directory, progress=staging, stop=stop, clock=clock)
+        )
+        if config.location != "disk":
+            events.phase("stage", staged, clock())
+            events.notice(located.note)
+        opening = clock()
+        in_cache = settle(located.place.root, config.page_cache, progress=progress, stop=stop)
+        facts: dict[str, Any] = {
+            "storage_bytes": prepared.size_bytes,
+            "storage_prepare_s": prepared.prepare_s,
+            "page_cached_frac": in_cache,
+            "cache_hit_frac": math.nan,
+            "n_unreadable": prepared.n_unreadable,
+        }
+        splits: list[Split] = []
+        for train in (True, False) if evaluate else (True,):
+            storage = located.open(partial(_opened, storage_name, info, config, train))
+            open_things.callback(storage.close)
+            if train and config.cache_mb:
+                form = STORAGES[storage_name].form
+                storage = cached(storage, form, config.cache_mb, config.seed, progress=progress, stop=stop)
+                facts["cache_hit_frac"] = storage.hit_frac
+            split = _split(config, info, device, storage, train=train)
+            open_things.callback(split.loader.close)
+            if train and config.replay:
+                split = _replayed(split, config, device, events, stop)
+            splits.append(split)
+        events.phase("prepare", opening, clock())
+        try:
+            yield Pipeline(splits[0], splits[1] if evaluate else None, located, facts)
+        except SampleError as error:
+            # A copy is gone when somebody reads this: name the file that it is a copy of.
+            raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
+        finally:
+            if located.copying is not None and not located.copying.complete:
+                events.notice(f"the copy to the local disk was not complete ({located.copying.fraction:.0%})")
+            closing = clock()
+            events.stage("finishing", math.nan)
+            open_things.close()
+            events.phase("shutdown", closing, clock())
+
+
+def _tell_of_wait(config: RunConfig, events: Events) -> None:
+    wait = asked_wait(config)
+    replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.part != "transfer")
+    if wait is not None and not replayed:  # batches that are kept waited once, before training
+        events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.part} of each batch on purpose")
+
+
+def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
+    """Open a storage, with the transforms of its own that samples of form "samples" have."""
+    if name in ("idx", "imagefolder"):
+        return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
+    return open_storage(name, info, place, train=train)
+
+
+def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
+    pixels: Pixels = getattr(storage, "pixels", "uint8")
+    bf16 = config.transfer == "stream" and config.precision == "bf16"
+    to_input: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
+    if not device.simulated:
+        to_input = ToInput(
+            info,
+            pixels,
+            config.image_size or info.image_size,
+            device.torch_device,
+            augment_seed=config.seed if train and config.augment == "device" else None,
+            dtype=torch.bfloat16 if bf16 else torch.float32,
+        )
+    transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
+    # Batches that are kept for replay would keep the ring's buffers with them.
+    buffer = None if train and config.replay else transfer.buffer
+    if config.loader == "batches" and device.immediate:
+        buffer = None  # malloc gives the loop the same memory each time; the ring's book-keeping costs 2 us of 13
+    loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer)
+    return Split(len(storage), loader, transfer, to_input)
+
+
+def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
+    """`split` with its first batches in place of its loader: in host memory, or on the device without any copy."""
+
+    def on_device(tensor: torch.Tensor) -> torch.Tensor:
+        return device.upload(tensor.clone())
+
+    def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+        # A blocking copy takes batches out of whatever memory they lie in; the other transfers out of pinned memory.
+        pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
+        pinned &= tensor.is_pinned() or config.transfer != "blocking"
+        return tensor.clone().pin_memory() if pinned else tensor.clone()
+
+    events.stage("preparing", math.nan, "fetching the batches to replay")
+    kept = keep_batches(split.loader, on_device if config.replay == "device" else in_host_memory, stop)
+    where = "on the device" if config.replay == "device" else "in host memory"
+    events.notice(f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free")
+    transfer = Resident(device) if config.replay == "device" else split.transfer
+    return Split(split.n, kept, transfer, split.to_input)
+
+
+def _as_it_is(images: torch.Tensor) -> torch.Tensor:
+    """Normalisation is part of what a simulated device takes its time for."""
+    return images

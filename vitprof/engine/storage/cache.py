@@ -1,0 +1,150 @@
+"""A cache of part of a set: a fixed random subset of the samples is kept in memory, the rest is read each time.
+
+A fixed subset is the cache that is easiest to reason about: every epoch reads every sample once, so nothing a cache
+could evict is of more use than what it keeps, and the hit rate is the share of the samples that fit, in each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitprof.engine.data import Progress, Stop
+from vitprof.engine.storage import EncodedStorage, PixelStorage
+from vitprof.errors import JobStopped, SampleError
+
+MB = 1e6
+FILL = 256
+"""Samples read at once while the cache is filled."""
+
+
+class Cached:
+    """What caches of pixels and of encoded images have in common: which samples lie where."""
+
+    hit_frac: float
+    """Share of the samples that are in the cache: the hit rate of every epoch."""
+
+    def __init__(self, storage: Any, resident: Tensor) -> None:
+        n = len(storage)
+        self._storage = storage
+        self.labels: Tensor = storage.labels
+        self.hit_frac = len(resident) / n if n else 0.0
+        self._slot = torch.full((n,), -1, dtype=torch.int64)
+        self._slot[resident] = torch.arange(len(resident))
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+    def close(self) -> None:
+        self._storage.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_storage":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._storage, name)  # a chunked storage's block, a file's name
+
+
+class CachedPixels(Cached):
+    """Part of a `PixelStorage` in memory."""
+
+    def __init__(self, storage: PixelStorage, resident: Tensor, progress: Progress, stop: Stop) -> None:
+        self.shape = storage.shape
+        # Plain memory: forked workers share its pages, and PyTorch moves it to shared memory for others by itself.
+        self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
+        kept: list[Tensor] = []
+        n = 0
+        for start in range(0, len(resident), FILL):
+            _report(progress, stop, start, len(resident))
+            for indices in _readable(storage, resident[start : start + FILL], self._images[n:]):
+                kept.append(indices)
+                n += len(indices)
+        super().__init__(storage, torch.cat(kept) if kept else resident[:0])
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        slots = self._slot.index_select(0, indices)
+        missed = (slots < 0).nonzero().flatten()
+        if len(missed) < len(indices):
+            torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
+        if len(missed):
+            read = self._storage.read(indices.index_select(0, missed))
+            out.numpy()[missed.numpy()] = read.numpy()  # with torch's index_copy_ a read takes 2.7 times as long
+        return out
+
+
+class CachedEncoded(Cached):
+    """Part of an `EncodedStorage` in memory, as it is encoded."""
+
+    def __init__(self, storage: EncodedStorage, n_bytes: float, order: Tensor, progress: Progress, stop: Stop) -> None:
+        kept: list[int] = []
+        pieces: list[bytes] = []
+        free = n_bytes
+        for i, index in enumerate(order.tolist()):
+            if i % FILL == 0:
+                _report(progress, stop, n_bytes - free, n_bytes)
+            try:
+                encoded = storage.read_encoded(index)
+            except SampleError:
+                continue  # whoever reads it from the storage is told
+            if len(encoded) > free:
+                break
+            kept.append(index)
+            pieces.append(bytes(encoded))
+            free -= len(encoded)
+        super().__init__(storage, torch.tensor(kept, dtype=torch.int64))
+        self._ends = [0]
+        for piece in pieces:
+            self._ends.append(self._ends[-1] + len(piece))
+        joined = b"".join(pieces)
+        self._bytes = torch.frombuffer(bytearray(joined or b"\0"), dtype=torch.uint8)
+        self._where: list[int] = self._slot.tolist()
+
+    def read_encoded(self, index: int) -> bytes:
+        slot = self._where[index]
+        if slot < 0:
+            return self._storage.read_encoded(index)  # type: ignore[no-any-return]
+        cached_bytes: bytes = self._bytes[self._ends[slot] : self._ends[slot + 1]].numpy().tobytes()
+        return cached_bytes
+
+
+def _readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> Iterator[Tensor]:
+    """Read the samples at `indices` one after another into `out`; gives those that can be read, in that order.
+
+    The others stay out of the cache: whoever reads them from the storage is told, and fails or skips them.
+    """
+    try:
+        storage.read(indices, out[: len(indices)])
+        yield indices
+    except SampleError:
+        n = 0
+        for index in indices.split(1):  # type: ignore[no-untyped-call]
+            try:
+                storage.read(index, out[n : n + 1])
+            except SampleError:
+                continue
+            n += 1
+            yield index
+
+
+def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: Progress, stop: Stop) -> Cached:
+    """`storage` with as much of it in memory as `budget_mb` (1e6 bytes each) allows; reads that much of it now.
+
+    Raises what the storage raises, and `JobStopped`.
+    """
+    n = len(storage)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    if form == "encoded":
+        return CachedEncoded(storage, budget_mb * MB, order, progress, stop)
+    sample_bytes = storage.shape[0] * storage.shape[1] * storage.shape[2]
+    resident = order[: min(n, int(budget_mb * MB // sample_bytes))]
+    return CachedPixels(storage, resident.sort().values, progress, stop)
+
+
+def _report(progress: Progress, stop: Stop, done: float, total: float) -> None:
+    if stop():
+        raise JobStopped("stopped while the cache was being filled")
+    progress(done / total, "filling the cache")

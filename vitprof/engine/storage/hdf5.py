@@ -1,0 +1,224 @@
+"""All images in one HDF5 file: data sets X_train, Y_train, X_test, Y_test (REFERENCE.md section 5).
+
+X is (n, height, width, channels) uint8, in one piece or in chunks of rows; Y is (n,) int64.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from h5py import h5s, h5t
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.storage import Place
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.hdf5_encoded import ENCODED_FORMAT, EncodedStorage
+from vitprof.engine.storage.hdf5_file import (
+    FILE,
+    Bytes,
+    add_data_sets,
+    extents_of,
+    image_set,
+    labels_of,
+    open_file,
+    opened,
+    unusable,
+)
+from vitprof.errors import DataError
+
+__all__ = [
+    "CHUNKED_FORMAT",
+    "CONTIGUOUS_FORMAT",
+    "ENCODED_FORMAT",
+    "ChunkedStorage",
+    "ContiguousStorage",
+    "EncodedStorage",
+]
+
+CHUNK_ROWS = 256
+CHUNK_BYTES = 1 << 20
+"""Chunks are as large as both allow. A batch is read in runs of this many rows, and each run costs about 6 us."""
+
+
+def chunk_rows(row_bytes: int) -> int:
+    """Rows of a chunk: a power of two."""
+    rows = CHUNK_ROWS
+    while rows > 1 and rows * row_bytes > CHUNK_BYTES:
+        rows //= 2
+    return rows
+
+
+class Writer:
+    """Allocates the data sets of a split, then writes images to their places in the file."""
+
+    def __init__(self, directory: Path, split: SplitFacts, *, chunked: bool) -> None:
+        self._path = directory / FILE
+        name = f"X_{split.name}"
+        row_bytes = int(np.prod(split.shape))
+        images = Bytes((split.n, *split.shape), chunk_rows(row_bytes) if chunked else None)
+        new = add_data_sets(self._path, {name: images}, {f"Y_{split.name}": split.labels})
+        self._written = 0 if new else split.n
+        with opened(self._path) as file:
+            self._extents = extents_of(file[name])
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+
+    def add(self, start: int, chunk: Chunk) -> None:
+        assert chunk.pixels is not None
+        if start > self._written:
+            raise DataError(f"{self._path} is new and lacks {start} samples; delete {self._path.parent}")
+        self._extents.write(self._file, start, chunk.pixels)
+        self._written = max(self._written, start + len(chunk.pixels))
+
+    def flush(self) -> None:
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+CONTIGUOUS_FORMAT = Format(
+    1, "pixels", functools.partial(Writer, chunked=False), lambda info: info.image_size**2 * info.channels
+)
+CHUNKED_FORMAT = Format(
+    1, "pixels", functools.partial(Writer, chunked=True), lambda info: info.image_size**2 * info.channels
+)
+
+
+class _Storage:
+    """What both layouts share: the file, checked when the storage is opened, and the labels in it."""
+
+    _chunked: bool
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._place = place
+        self._path = place.root / FILE
+        self._split = "train" if train else "test"
+        self.shape = (info.image_size, info.image_size, info.channels)
+        with opened(self._path) as file:
+            self.labels = torch.from_numpy(labels_of(file, self._path, self._split))
+            self._look(self._images_of(file))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def _images_of(self, file: Any) -> Any:
+        shape = (len(self.labels), *self.shape)
+        return image_set(file, self._path, f"X_{self._split}", shape, chunked=self._chunked)
+
+    def _look(self, images: Any) -> None:
+        """Take note of what is to be known of the data set."""
+
+
+class ContiguousStorage(_Storage):
+    """A gather of rows for each batch, from the place in the file where HDF5 keeps the data set in one piece.
+
+    h5py says where that is, after all checks. Through h5py itself, sorted, a batch takes about 1.6 times as long
+    (DESIGN.md section 6), and a handle of it must not reach a forked process.
+    """
+
+    _chunked = False
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._images: NDArray[np.uint8] | None = None
+        super().__init__(info, place, train)
+
+    def _rows(self) -> NDArray[np.uint8]:
+        if self._images is None:
+            with opened(self._path) as file:
+                offset = self._images_of(file).id.get_offset()
+                shape = (len(self.labels), *self.shape)
+                # A plain array: a memmap's own methods would be asked at every gather.
+                self._images = np.asarray(np.memmap(self._path, np.uint8, "r", offset, shape))
+        return self._images
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        rows = self._rows()
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        self._place.reading(out.nbytes)
+        # mode="raise" would gather into a buffer of its own first (numpy.take's documentation)
+        np.take(rows, indices.numpy(), axis=0, out=out.numpy(), mode="clip")
+        return out
+
+    def close(self) -> None:
+        self._images = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_images": None}
+
+
+class ChunkedStorage(_Storage):
+    """Reads each run of neighbouring rows with one call of HDF5, straight into the batch."""
+
+    _chunked = True
+    block: int
+    """Rows of a chunk: indices in runs of this many are read fast, in whatever order the runs come."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._handles: dict[int, tuple[Any, Any]] = {}
+        super().__init__(info, place, train)
+
+    def _look(self, images: Any) -> None:
+        self.block = int(images.chunks[0])
+
+    def _opened(self) -> Any:
+        """The data set, opened by the process that reads.
+
+        After a fork the child would share the parent's descriptor; h5py then returned wrong data (pytorch issues
+        11929 and 11887).
+        """
+        process = os.getpid()
+        if (handle := self._handles.get(process)) is None:
+            for other in {*self._handles} - {process}:  # what was open when this process was forked
+                self._close(other)
+            file = open_file(self._path)
+            try:
+                mine = (file, self._images_of(file))  # HDF5 closes the data set with its file
+            except BaseException:
+                file.close()
+                raise
+            handle = self._handles.setdefault(process, mine)  # another thread may have been faster
+            if handle is not mine:
+                file.close()
+        return handle[1]
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        if not len(indices):
+            return out
+        self._place.reading(out.nbytes)
+        wanted, rows = indices.numpy(), out.numpy()
+        starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
+        images = self._opened()
+        try:
+            # h5py's low-level calls: read_direct takes about 70 us for a run, of which 6 us are HDF5's.
+            source, target = images.id.get_space(), h5s.create_simple(rows.shape)
+            for start, stop, first in zip(
+                starts.tolist(), [*starts[1:].tolist(), len(wanted)], wanted[starts].tolist(), strict=True
+            ):
+                block = (stop - start, *self.shape)
+                source.select_hyperslab((first, 0, 0, 0), block)
+                target.select_hyperslab((start, 0, 0, 0), block)
+                images.id.read(target, source, rows, h5t.NATIVE_UINT8)
+        except (OSError, RuntimeError) as error:
+            raise unusable(self._path, str(error)) from error
+        return out
+
+    def _close(self, process: int) -> None:
+        if (handle := self._handles.pop(process, None)) is not None:
+            handle[0].close()
+
+    def close(self) -> None:
+        for process in {*self._handles}:
+            self._close(process)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_handles": {}}

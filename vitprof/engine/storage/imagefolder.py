@@ -1,0 +1,116 @@
+"""Samples one by one from torchvision's own ImageFolder, with the transforms that every tutorial uses."""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import BinaryIO
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision import datasets, transforms
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data.photos import unreadable
+from vitprof.engine.stopwatch import Laps
+from vitprof.engine.storage import Pixels, Place
+from vitprof.engine.storage.timed import TimedCompose, TimedFile
+from vitprof.errors import DataError
+
+
+class ImageFolderStorage:
+    """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
+
+    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; else, and in the test split
+    always, Resize and CenterCrop (torchvision's reference training). Raises `DataError` where there is no image;
+    samples raise `SampleError` that names the file.
+    """
+
+    pixels: Pixels = "normalised"
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
+        root = place.root / ("train" if train else "test")
+        size = info.image_size
+        crop = (
+            [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+            if augment and train
+            else [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
+        )
+        to_input = transforms.Compose([*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
+        remedy = f"delete {place.root} and it is made again"
+        try:
+            # A small set has classes without a sample; its labels must be those of the whole set all the same.
+            self._dataset = datasets.ImageFolder(str(root), transform=to_input, loader=_Loader(place), allow_empty=True)
+        except OSError as error:
+            # torchvision's own, without an errno, for a directory without class folders
+            why = error.strerror or "it has no class folders"
+            raise DataError(f"cannot read {error.filename or root}: {why}; {remedy}") from error
+        if len(self._dataset.classes) != info.classes:
+            found = len(self._dataset.classes)
+            raise DataError(f"{root} has {found} class folders instead of {info.classes}; {remedy}")
+        expected = info.n_train if train else info.n_test
+        if len(self._dataset) != expected:  # torchvision passes over what is no file without a word
+            raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {remedy}")
+        self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        dataset = self._dataset
+        if laps is not None:
+            laps.noted = ("read", "decode", "transform")
+            dataset = copy.copy(dataset)
+            dataset.loader = replace(dataset.loader, laps=laps)
+            dataset.transform = TimedCompose(dataset.transform, laps)
+        return dataset  # type: ignore[no-any-return]
+
+    def name_of(self, index: int) -> str:
+        """File of a sample, for messages."""
+        return str(self._dataset.samples[index][0])
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """torchvision's `pil_loader`, told to the throttle, with errors that name the file."""
+
+    place: Place
+    laps: Laps | None = None
+
+    def __call__(self, path: str) -> Image.Image:
+        laps = self.laps
+        if laps is None:
+            return self._load(path)
+        begun, read_before = perf_counter(), laps.read_s
+        laps.wait("decode")
+        image = self._load(path)
+        laps.decode_s += perf_counter() - begun - (laps.read_s - read_before)
+        return image
+
+    def _load(self, path: str) -> Image.Image:
+        try:
+            begun = perf_counter()
+            with Path(path).open("rb") as file:
+                if self.place.throttle is not None:
+                    self.place.reading(os.fstat(file.fileno()).st_size, 1)
+                source: BinaryIO | TimedFile = file
+                if self.laps is not None:
+                    self.laps.wait("read")
+                    self.laps.read_s += perf_counter() - begun
+                    source = TimedFile(file, self.laps)
+                with Image.open(source) as image:
+                    converted: Image.Image = image.convert("RGB")
+                    return converted
+        except UnidentifiedImageError as error:
+            raise unreadable(path, "it is empty, or no image") from error
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            why = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
+            raise unreadable(path, why) from error

@@ -1,0 +1,160 @@
+"""What a finished storage says of itself, and whether it is still as it was finished."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data.manifest import fsync
+from vitprof.errors import DataError
+
+MANIFEST = "manifest.json"
+FEW_FILES = 100
+"""So many are waited for one by one. 70,000 would take minutes: then one call waits for all that is to be written."""
+
+
+def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
+    """What a storage is made of: it is made again where this changes. Raises `DataError`.
+
+    The data set is known by what its own manifest says of its maker; its files are checked by `data.prepare`.
+    """
+    path = source_root / MANIFEST
+    try:
+        maker = json.loads(path.read_text(encoding="utf-8"))["maker"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} cannot be read, so it is not known what is in it; delete {source_root} and it is made again"
+        ) from error
+    return {
+        "storage": storage,
+        "version": version,
+        "dataset": info.name,
+        "maker": maker,
+        "n": [info.n_train, info.n_test],
+        "shape": [info.image_size, info.image_size, info.channels],
+    }
+
+
+def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Add to `facts` which files there are in `directory` and the room they take, write them there and return them.
+
+    Files beside the manifest are listed with their size, of directories only the number of entries: that is what can
+    be compared quickly at each use, also with 70,000 files.
+    """
+    files, folders = _files(directory)
+    facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
+    (directory / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
+
+
+def read_manifest(root: Path) -> dict[str, Any] | None:
+    """The manifest of the storage in `root`; None if there is none yet. Raises `DataError` if it cannot be read."""
+    path = root / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        whole = all(isinstance(manifest[name], dict) for name in ("made_of", "files", "folders")) and all(
+            isinstance(manifest[name], int | float) for name in ("size_bytes", "prepare_s", "n_unreadable")
+        )
+    except FileNotFoundError:
+        if root.is_dir() and any(root.iterdir()):
+            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
+        return None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; make it readable, or delete {root}") from error
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise DataError(f"{path} is damaged; delete {root} and it is made again")
+    return manifest
+
+
+def check(root: Path, manifest: dict[str, Any]) -> None:
+    """Compare what is in `root` with its manifest. Raises `DataError` that names the first file that differs."""
+    try:
+        files, folders = _files(root)
+    except OSError as error:
+        raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
+    for name, size in manifest["files"].items():
+        if name not in files:
+            raise DataError(f"{root / name} is missing; delete {root} and it is made again")
+        if files[name] != size:
+            raise DataError(
+                f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); "
+                f"delete {root} and it is made again"
+            )
+    for name, n in manifest["folders"].items():
+        if folders.get(name, 0) < n:
+            raise DataError(
+                f"{root / name} is damaged ({folders.get(name, 0):,} files instead of {n:,}); "
+                f"delete {root} and it is made again"
+            )
+
+
+def allocated_bytes(root: Path) -> int:
+    """Room that the files under `root` take on disk: allocated blocks, what many small files really cost.
+
+    Raises `DataError`.
+    """
+    try:
+        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _walk(root))
+    except OSError as error:
+        raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
+
+
+def to_disk(directory: Path) -> None:
+    """Wait until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
+    files = [Path(entry.path) for entry in _walk(directory)]
+    if len(files) > FEW_FILES and _syncfs(directory):
+        return
+    for path in (*files, *(path for path in directory.rglob("*") if path.is_dir()), directory):
+        fsync(path)
+
+
+def _syncfs(directory: Path) -> bool:
+    """Wait for the whole file system of `directory`, where that can be done (Linux)."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except AttributeError:
+        return False
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Sizes of the files directly in `root`, and the number of entries of each directory under it."""
+    files: dict[str, int] = {}
+    folders: dict[str, int] = {}
+    left = [(root, "")]
+    while left:
+        directory, name = left.pop()
+        n = 0
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                n += 1
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((directory / entry.name, f"{name}{entry.name}/"))
+                elif not name and entry.name != MANIFEST:
+                    files[entry.name] = entry.stat().st_size
+        if name:
+            folders[name] = n
+    return files, folders
+
+
+def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(root / entry.name)
+            else:
+                yield entry

@@ -1,0 +1,115 @@
+"""A whole split as tensors in memory: uint8 for whole-batch reads, float for the usual TensorDataset form."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data import read_split
+from vitprof.engine.stopwatch import Laps
+from vitprof.engine.storage import Pixels, PixelStorage, Place
+from vitprof.engine.storage.memmap import MemmapStorage
+from vitprof.errors import DataError
+from vitprof.formats import size
+
+CHUNK = 256
+"""Images converted at once, so that no second copy of the whole set is needed meanwhile."""
+
+
+class MemoryStorage:
+    """Images (n, height, width, channels) uint8 and labels (n,) int64, contiguous on one device."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images = images
+        self.labels = labels
+        _, height, width, channels = images.shape
+        self.shape = (height, width, channels)
+        self.device = images.device
+        """Where images and labels are, and the indices given to `read` have to be."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        return torch.index_select(self.images, 0, indices, out=out)
+
+    def to(self, device: torch.device) -> MemoryStorage:
+        """The same on `device`."""
+        return MemoryStorage(self.images.to(device), self.labels.to(device))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FloatStorage:
+    """Images (n, channels, height, width) float32 in 0..1 and labels (n,) int64, as the article keeps them."""
+
+    pixels: Pixels = "unit"
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images = images
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        if laps is not None:
+            laps.rest = "read"  # a sample is a row of the tensor as it is
+        return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
+    """The split as stored, one byte for each pixel. Raises `DataError`, also where it does not fit into memory."""
+    source = _stored(info, place, train)
+    if isinstance(source, MemoryStorage):
+        return source
+    ensure_memory(len(source) * _n_pixels(source), f"the {'train' if train else 'test'} split of {info.name}")
+    images = torch.empty((len(source), *source.shape), dtype=torch.uint8)
+    for start in range(0, len(source), CHUNK):
+        rows = torch.arange(start, min(start + CHUNK, len(source)))
+        source.read(rows, images[start : start + CHUNK])
+    source.close()
+    return MemoryStorage(images, source.labels)
+
+
+def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
+    """The split as one float32 tensor scaled to 0..1: four bytes for each pixel. Raises as `open_uint8` does."""
+    source = _stored(info, place, train)
+    ensure_memory(4 * len(source) * _n_pixels(source), f"the {'train' if train else 'test'} split of {info.name}")
+    height, width, channels = source.shape
+    images = torch.empty((len(source), channels, height, width))
+    for start in range(0, len(source), CHUNK):
+        rows = torch.arange(start, min(start + CHUNK, len(source)))
+        images[start : start + CHUNK] = source.read(rows).permute(0, 3, 1, 2)
+    source.close()
+    return FloatStorage(images.div_(255), source.labels)
+
+
+def ensure_memory(needed_bytes: int, what: str) -> None:
+    """Raise `DataError` if there is not that much memory: better than to be killed by the system half way."""
+    available_bytes = psutil.virtual_memory().available
+    if available_bytes < needed_bytes:
+        raise DataError(
+            f"not enough memory: {what} needs {size(needed_bytes)} and {size(available_bytes)} are available; "
+            "choose a storage on disk or fewer images"
+        )
+
+
+def _stored(info: DatasetInfo, place: Place, train: bool) -> PixelStorage:
+    """Where the images come from: MNIST's files are read whole, of photos there is an array on disk."""
+    if info.kind != "idx":
+        return MemmapStorage(info, place, train)
+    images, labels = read_split(place.root, train)
+    return MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
+
+
+def _n_pixels(storage: PixelStorage) -> int:
+    height, width, channels = storage.shape
+    return height * width * channels

@@ -1,0 +1,255 @@
+"""Making a storage from a data set once: timed, with progress, resumable, and never used half made.
+
+A storage lies in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` beside it, chunk by
+chunk, with a journal of what has been written; a run that was interrupted goes on from there. Only when everything is
+written is the directory renamed to its final name, its manifest inside.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitprof import home
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import prepared_as
+from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data.idx import ensure_space, write_error, writing
+from vitprof.engine.data.lock import locked
+from vitprof.engine.data.manifest import fsync
+from vitprof.engine.data.source import Source, open_source
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, format_of
+from vitprof.engine.storage.journal import Journal
+from vitprof.engine.storage.labels import write_labels
+from vitprof.engine.storage.manifest import (
+    MANIFEST,
+    allocated_bytes,
+    check,
+    identity,
+    read_manifest,
+    to_disk,
+    write_manifest,
+)
+from vitprof.engine.storage.unreadable import Readable, find_unreadable
+from vitprof.errors import DataError, JobStopped, SampleError
+from vitprof.formats import size
+
+SPLITS: tuple[str, ...] = ("train", "test")
+CHUNK = 512
+CHUNK_BYTES = 20_000_000
+"""Chunks of large images are smaller, by halves, so that a stop need not wait long."""
+JOURNAL_EVERY_S = 2.0
+"""How much work an interruption may cost."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A storage that is there."""
+
+    directory: Path
+    size_bytes: int
+    """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
+    prepare_s: float
+    """How long making it took, when it was made (0 for a data set's own files). Includes tries that were interrupted,
+    of one that was killed what its journal knew."""
+    n_unreadable: int = 0
+    """Samples of the data set that were left out because they cannot be read."""
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with the first of them, a line each."""
+
+
+def prepare_storage(
+    storage: str,
+    info: DatasetInfo,
+    source_root: Path,
+    *,
+    progress: Progress,
+    stop: Stop,
+    skip_unreadable: bool = False,
+    clock: Clock = time.monotonic,
+) -> Prepared:
+    """Make `storage` of the data set under `source_root` if it is not there yet, and say where it is.
+
+    Several processes may do this at once: one makes it, the others wait. With `skip_unreadable` samples of the data
+    set that cannot be read are left out; the manifest counts them. Raises `DataError` (`SampleError` for such a
+    sample) and `JobStopped`; what was written until then is kept and used by the next try.
+    """
+    stored_as = prepared_as(storage, info.kind)
+    if stored_as is None:
+        return Prepared(source_root, allocated_bytes(source_root), 0.0)
+    root = home.home() / "prepared" / info.directory / stored_as
+    form = format_of(stored_as)
+    lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
+    with locked(lock, f"preparing {stored_as}", progress, stop):
+        wanted = identity(stored_as, form.version, info, source_root)
+        manifest = read_manifest(root)
+        if manifest is None or manifest["made_of"] != wanted:
+            manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(skip_unreadable)
+        check(root, manifest)
+    if manifest["n_unreadable"] and not skip_unreadable:
+        raise DataError(
+            f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
+            f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or mend them and delete {root}"
+        )
+    left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
+    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)
+
+
+class _Making:
+    """One try at making a storage: writes to `<root>.partial`, goes on from a journal there, renames to `root`."""
+
+    def __init__(
+        self,
+        form: Format,
+        info: DatasetInfo,
+        source_root: Path,
+        root: Path,
+        made_of: dict[str, Any],
+        progress: Progress,
+        stop: Stop,
+        clock: Clock,
+    ) -> None:
+        self._form, self._info, self._source_root, self._root = form, info, source_root, root
+        self._partial = root.with_name(f"{root.name}.partial")
+        self._old = root.with_name(f"{root.name}.old")
+        self._made_of = made_of
+        self._progress, self._stop, self._clock = progress, stop, clock
+        self._shape = (info.image_size, info.image_size, info.channels)
+        self._chunk = CHUNK
+        while self._chunk > 1 and self._chunk * _n_bytes(self._shape) > CHUNK_BYTES:
+            self._chunk //= 2
+        self._n_done = self._n = 0
+
+    def run(self, skip_unreadable: bool) -> dict[str, Any]:
+        """Make the storage and return its manifest."""
+        sources = {s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS}
+        shutil.rmtree(self._old, ignore_errors=True)
+        journal = Journal.read(self._partial, self._made_of)
+        if journal is None or (journal.unreadable and not skip_unreadable):
+            journal = self._start_over({})
+        began = self._clock() - journal.spent_s
+        try:
+            try:
+                return self._write(sources, journal, began)
+            except SampleError:
+                if not skip_unreadable:
+                    raise
+            # Looked for only when there is one: to read every sample twice would cost everybody the time.
+            found = {
+                name: find_unreadable(sources[name], self._form.needs, self._chunk, self._tell(name), self._stop)
+                for name in SPLITS
+            }
+            return self._write(sources, self._start_over(found), began)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _start_over(self, unreadable: dict[str, dict[int, str]]) -> Journal:
+        with writing(self._partial):
+            if self._partial.exists():
+                shutil.rmtree(self._partial)
+            self._partial.mkdir()
+            journal = Journal(self._made_of, unreadable={s: found for s, found in unreadable.items() if found})
+            journal.write(self._partial)
+        return journal
+
+    def _write(self, all_sources: dict[str, Source], journal: Journal, began: float) -> dict[str, Any]:
+        sources = {s: Readable(source, journal.unreadable.get(s, {})) for s, source in all_sources.items()}
+        if not sources["train"].ids or not sources["test"].ids:
+            raise DataError(f"no sample under {self._source_root} can be read; delete it and it is made again")
+        self._n = sum(len(source.ids) for source in sources.values())
+        self._n_done = journal.done + (len(sources["train"].ids) if journal.split == "test" else 0)
+        ensure_space(self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info)))
+        for name in SPLITS[SPLITS.index(journal.split) :]:
+            if journal.split != name:
+                journal.split, journal.done = name, 0
+            source = sources[name]
+            facts = SplitFacts(name, len(source.ids), self._shape, source.ids, source.labels)
+            self._write_split(facts, source, journal, began)
+            if self._form.finish is not None:
+                self._tell(name)(self._n_done / self._n, "finishing")
+                self._form.finish(self._partial, facts)
+        write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
+        return self._seal(journal, sources, began)
+
+    def _write_split(self, facts: SplitFacts, source: Source, journal: Journal, began: float) -> None:
+        tell = self._tell(facts.name)
+        writer = self._form.open_writer(self._partial, facts)
+
+        def note(done: int) -> None:
+            writer.flush()
+            journal.done, journal.spent_s = done, self._clock() - began
+            journal.write(self._partial)
+
+        done, noted_s = journal.done, self._clock()
+        try:
+            for start in range(done, facts.n, self._chunk):
+                if self._stop():
+                    note(done)
+                    raise JobStopped(f"stopped while preparing {self._root}; the next try goes on from there")
+                end = min(start + self._chunk, facts.n)
+                pixels = encoded = None
+                if self._form.needs == "pixels":
+                    pixels = source.pixels(start, end)
+                else:
+                    encoded = source.encoded(start, end)
+                writer.add(start, Chunk(facts.ids[start:end], facts.labels[start:end], pixels, encoded))
+                self._n_done += end - start
+                done = end
+                tell(self._n_done / self._n, f"{self._n_done:,} of {self._n:,} samples")
+                if self._clock() - noted_s >= JOURNAL_EVERY_S:
+                    note(done)
+                    noted_s = self._clock()
+            note(done)
+        finally:
+            writer.close()
+
+    def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
+        """Give the finished storage its manifest and its name."""
+        self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
+        journal.remove(self._partial)
+        to_disk(self._partial)  # before the manifest, which says what room the files take: some file systems know late
+        reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
+        manifest = write_manifest(
+            self._partial,
+            {
+                "made_of": self._made_of,
+                "n_train": len(sources["train"].ids),
+                "n_test": len(sources["test"].ids),
+                "n_unreadable": len(reasons),
+                "unreadable": reasons[:10],
+                "prepare_s": self._clock() - began,
+            },
+        )
+        fsync(self._partial / MANIFEST)
+        fsync(self._partial)
+        if self._root.exists():
+            self._root.rename(self._old)
+        self._partial.rename(self._root)
+        fsync(self._root.parent)
+        shutil.rmtree(self._old, ignore_errors=True)
+        left_out = f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
+        self._progress(1.0, f"{self._root.name} is ready{left_out}")
+        return manifest
+
+    def _tell(self, split: str) -> Progress:
+        return lambda fraction, message: self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
+
+    def _failed(self, error: OSError) -> DataError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            kept = size(allocated_bytes(self._partial))
+            return DataError(
+                f"disk full while preparing {self._root}; free some space and start again to go on from there, "
+                f"or delete {self._partial}, which frees {kept}"
+            )
+        return write_error(self._partial, error)
+
+
+def _n_bytes(shape: tuple[int, int, int]) -> int:
+    return shape[0] * shape[1] * shape[2]

@@ -1,0 +1,238 @@
+"""PyTorch's own files: one .pt for each sample with string IDs (REFERENCE.md section 4), or one for a whole split."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.storage import Place, memmap
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.memory import ensure_memory
+from vitprof.engine.storage.rawfiles import BLOCK, write_file
+from vitprof.errors import DataError, SampleError
+
+PARTITION = "partition.json"
+"""{"train": [IDs], "validation": [IDs]}, as in the tutorial; "validation" is the test split."""
+LABELS = "labels.json"
+"""{ID: label} of both splits."""
+PARTS = {"train": "train", "test": "validation"}
+OVERHEAD_BYTES = 1500
+"""What torch.save adds to the pixels, about."""
+
+
+class Writer:
+    """Writes data/<id>.pt for each sample: a uint8 tensor (height, width, channels)."""
+
+    def __init__(self, directory: Path, split: SplitFacts) -> None:
+        self._directory = directory / "data"
+        self._directory.mkdir(exist_ok=True)
+
+    def add(self, start: int, chunk: Chunk) -> None:
+        assert chunk.pixels is not None
+        for name, image in zip(chunk.ids, torch.from_numpy(np.ascontiguousarray(chunk.pixels)), strict=True):
+            file = io.BytesIO()  # torch.save to a path hides why a file could not be written
+            torch.save(image.clone(), file)  # a view would save the whole chunk
+            write_file(f"{self._directory}/{name}.pt", file.getbuffer())
+
+    def flush(self) -> None:
+        """Nothing to do: what was written outlives this process."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _finish(directory: Path, split: SplitFacts) -> None:
+    """Add a split to partition and labels."""
+    _add_to(directory / PARTITION, {PARTS[split.name]: split.ids})
+    _add_to(directory / LABELS, dict(zip(split.ids, split.labels.tolist(), strict=True)))
+
+
+def _add_to(path: Path, entries: dict[str, Any]) -> None:
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(known | entries), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+FORMAT = Format(
+    1,
+    "pixels",
+    Writer,
+    lambda info: math.ceil((info.image_size**2 * info.channels + OVERHEAD_BYTES) / BLOCK) * BLOCK,
+    _finish,
+)
+
+
+class PtStorage:
+    """torch.load for each sample, its ID looked up in the partition and the labels, as the tutorial does it."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._place = place
+        self.shape = (info.image_size, info.image_size, info.channels)
+        partition, labels = (self._read_json(place.root / name) for name in (PARTITION, LABELS))
+        part = PARTS["train" if train else "test"]
+        ids = partition.get(part)
+        if not isinstance(ids, list):
+            raise DataError(f"{place.root / PARTITION} has no {part!r}; {self._remedy}")
+        for name in ids:
+            if type(labels.get(name)) is not int:
+                raise DataError(f"{place.root / LABELS} has no label for {name!r}; {self._remedy}")
+        self._paths = [f"{place.root}/data/{name}.pt" for name in ids]
+        self.labels = torch.tensor([labels[name] for name in ids], dtype=torch.int64)
+
+    @property
+    def _remedy(self) -> str:
+        return f"delete {self._place.root} and it is made again"
+
+    def _read_json(self, path: Path) -> dict[str, Any]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror or error}); {self._remedy}") from error
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise DataError(f"{path} is damaged (not a JSON object); {self._remedy}")
+        return content
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        for row, i in zip(out, indices.tolist(), strict=True):
+            path = self._paths[i]
+            image = _load(path, SampleError, self._remedy)
+            if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.shape != self.shape:
+                raise SampleError(f"{path} holds {_described(image)}, not uint8 {self.shape}; {self._remedy}")
+            row.copy_(image)
+            if self._place.throttle is not None:
+                self._place.reading(os.path.getsize(path), 1)
+        return out
+
+    def close(self) -> None:
+        """Nothing stays open between reads."""
+
+
+def _finish_single(directory: Path, split: SplitFacts) -> None:
+    """Make <split>.pt of the array that the writer has filled; images are copied from file to file, not held."""
+    array, path = directory / f"{split.name}.npy", directory / f"{split.name}.pt"
+    if path.exists():
+        array.unlink(missing_ok=True)
+        return
+    images = torch.from_numpy(np.load(array, mmap_mode="c", allow_pickle=False))
+    content = {"images": images, "labels": torch.from_numpy(split.labels.copy()), "ids": split.ids}
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        torch.save(content, file)
+    os.replace(temporary, path)
+    array.unlink()
+
+
+# Twice the pixels: while a split is finished its array and its .pt file are both there.
+SINGLE_FORMAT = Format(1, "pixels", memmap.Writer, lambda info: 2 * info.image_size**2 * info.channels, _finish_single)
+
+
+class SingleStorage:
+    """All images of a split in one .pt file: {"images": (n, height, width, channels) uint8, "labels", "ids"}."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, mapped: bool) -> None:
+        self._place = place
+        self._path = place.root / f"{'train' if train else 'test'}.pt"
+        self._mapped = mapped
+        self.shape = (info.image_size, info.image_size, info.channels)
+        self._image_bytes = math.prod(self.shape)
+        self._images: Tensor | None = None
+        self._images, self.labels = self._open()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def _open(self) -> tuple[Tensor, Tensor]:
+        remedy = f"delete {self._path.parent} and it is made again"
+        if not self._mapped and self._path.exists():
+            n_bytes = self._path.stat().st_size
+            ensure_memory(n_bytes, str(self._path))
+            self._place.reading(n_bytes)
+        self._place.reading(0, 1)
+        content = _load(str(self._path), DataError, remedy, mmap=self._mapped)
+        images, labels = (content.get(name) if isinstance(content, dict) else None for name in ("images", "labels"))
+        if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
+            raise DataError(f"{self._path} holds no images and labels; {remedy}")
+        if labels.dtype != torch.int64 or labels.dim() != 1:
+            raise DataError(f"{self._path} holds labels {_described(labels)}, not int64 with one axis; {remedy}")
+        wanted = (len(labels), *self.shape)
+        if images.dtype != torch.uint8 or images.shape != wanted:
+            raise DataError(f"{self._path} holds images {_described(images)}, not uint8 {wanted}; {remedy}")
+        return images, labels.clone()  # not a part of the mapped file
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if self._images is None:
+            self._images, _ = self._open()
+        if self._mapped:
+            self._place.reading(len(indices) * self._image_bytes)
+        elif (first := _first_of_run(indices)) is not None:
+            batch = self._images[first : first + len(indices)]  # sliced, not gathered: the form's point
+            if len(batch) == len(indices):
+                return batch if out is None else out.copy_(batch)
+        return torch.index_select(self._images, 0, indices, out=out)
+
+    def close(self) -> None:
+        self._images = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_images": None}
+
+
+def open_mapped(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
+    """<split>.pt mapped into memory: pages come in as they are touched. Raises `DataError`."""
+    return SingleStorage(info, place, train, mapped=True)
+
+
+def open_whole(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
+    """<split>.pt read into memory; `read` of neighbours in order is a slice of it. Raises `DataError`."""
+    return SingleStorage(info, place, train, mapped=False)
+
+
+def _first_of_run(indices: Tensor) -> int | None:
+    """The first of indices that rise by 1; None if they do not, or if there are none."""
+    n = len(indices)
+    if n == 0:
+        return None
+    first, last = int(indices[0]), int(indices[-1])
+    if first < 0 or last - first != n - 1 or not bool((indices[1:] - indices[:-1] == 1).all()):
+        return None
+    return first
+
+
+def _load(path: str, error_type: type[DataError], remedy: str, **options: Any) -> Any:
+    """`torch.load(path, weights_only=True)`, whose errors become one line of `error_type`."""
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu", **options)
+    except OSError as error:
+        why = f"cannot be read ({error.strerror or error})"
+        raise error_type(f"{path} {why}; {remedy}") from error
+    except pickle.UnpicklingError as error:
+        raise error_type(
+            f"{path} is refused: it holds more than tensors (a pickled object, which could run code), or is damaged; "
+            f"{remedy}"
+        ) from error
+    except Exception as error:  # a damaged file makes its parsers raise anything
+        raise error_type(f"{path} is damaged and cannot be loaded; {remedy}") from error
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return f"a {type(value).__name__}"

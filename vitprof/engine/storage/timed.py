@@ -1,0 +1,49 @@
+"""What stands in a Dataset in place of its transforms and of its open files, so that it notes how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, BinaryIO
+
+from vitprof.engine.stopwatch import Laps
+
+
+class TimedCompose:
+    """Does what torchvision's `Compose` does and notes the seconds. Can be pickled if the transforms can.
+
+    In its place, not around it: a call more for each sample would cost more than the clock.
+    """
+
+    def __init__(self, compose: Any, laps: Laps) -> None:
+        self.transforms: list[Callable[[Any], Any]] = compose.transforms
+        self._laps = laps
+
+    def __call__(self, sample: Any) -> Any:
+        begun, laps = perf_counter(), self._laps
+        if laps.due is not None:
+            laps.wait("transform")
+        for transform in self.transforms:
+            sample = transform(sample)
+        laps.transform_s += perf_counter() - begun
+        return sample
+
+
+class TimedFile:
+    """A file that notes the seconds of each `read`; everything else is the file's own.
+
+    A decoder that reads as it goes, such as Pillow, can so be told from the reading without changing how it reads.
+    """
+
+    def __init__(self, file: BinaryIO, laps: Laps) -> None:
+        self._file, self._laps = file, laps
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        begun = perf_counter()
+        data = self._file.read(size)
+        self._laps.read_s += perf_counter() - begun
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

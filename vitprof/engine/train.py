@@ -1,0 +1,250 @@
+"""The training loop: a config in, events out. No threads, no files of its own, no user interface."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.engine.devices import Clock, Device, open_device
+from vitprof.engine.devices.simulated import SimulatedDevice
+from vitprof.engine.environment import CpuMeter, describe
+from vitprof.engine.events import Events
+from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
+from vitprof.engine.recorder import StepRecorder
+from vitprof.engine.stopwatch import lap_s
+from vitprof.engine.trainer import Trainer, open_trainer
+from vitprof.errors import DataError
+
+Stop = Callable[[], bool]
+NO_LOSS = math.nan
+REPORT_EVERY_S = 0.2
+NAMED_UNREADABLE = 5
+"""Unreadable samples that a run names; the rest is counted."""
+
+
+@dataclass
+class Job:
+    """Everything a job has open while it trains."""
+
+    config: RunConfig
+    events: Events
+    stop: Stop
+    clock: Clock
+    device: Device
+    pipeline: Pipeline
+    trainer: Trainer
+    recorder: StepRecorder
+    cpu: CpuMeter
+    unreadable: int = 0
+    named: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Report how long the block took, also where it fails."""
+        start = self.clock()
+        try:
+            yield
+        finally:
+            self.events.phase(name, start, self.clock())
+
+    def left_out(self, lines: tuple[str, ...]) -> None:
+        """Count samples that could not be read, and name the first few, each once."""
+        self.unreadable += len(lines)
+        for line in lines:
+            if line not in self.named and len(self.named) < NAMED_UNREADABLE:
+                self.named.add(line)
+                self.events.notice(f"left out: {line.partition(';')[0]}")  # what to do about it was decided already
+
+
+def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
+    """Run the job that `config` describes and report to `events`.
+
+    Returns True when the budget was spent, False when `stop()` said so in between. Raises `VitprofError` for what a
+    person can mend, and whatever a Dataset, a worker or torch raises.
+    """
+    config = resolve(config)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+
+    events.stage("starting", math.nan)
+    start = clock()
+    device = open_device(config.device, clock)
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark
+    events.environment(describe() | device.environment() | {"device": device.name, "lap_s": lap_s()})
+    if gauges := device.gauges():
+        events.gauges(gauges)
+    events.phase("startup", start, clock())
+    evaluating = config.evaluate and not config.loader_only
+    with open_pipeline(config, device, events, stop, clock, evaluate=evaluating) as pipeline:
+        start = clock()
+        events.stage("starting", math.nan)
+        events.facts(pipeline.facts)
+        torch.manual_seed(config.seed)
+        job = Job(
+            config=config,
+            events=events,
+            stop=stop,
+            clock=clock,
+            device=device,
+            pipeline=pipeline,
+            trainer=open_trainer(config, device),
+            recorder=StepRecorder(device, events.step),
+            cpu=CpuMeter(),
+        )
+        events.phase("startup", start, clock())
+        try:
+            return _fit(job)
+        finally:
+            job.recorder.resolve()
+            events.facts(
+                pipeline.settled_facts()
+                | {
+                    "n_train": pipeline.train.n,
+                    "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
+                    "cpu_s": job.cpu.cpu_s,
+                    "cpu_samples": job.cpu.samples,
+                    "gpu_mem_peak_bytes": device.peak_memory_bytes(),
+                }
+            )
+
+
+@dataclass
+class Budget:
+    """How much of the job is done."""
+
+    steps: int
+    """0: not limited in steps."""
+    seconds: float
+    began: float
+    done: int = 0
+    """Steps so far."""
+    reported: float = -math.inf
+
+    def spent_frac(self, now: float) -> float:
+        """Share of the budget that is spent; 1 or more when it is all."""
+        return self.done / self.steps if self.steps else (now - self.began) / self.seconds
+
+
+def _fit(job: Job) -> bool:
+    """Train until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
+    config, epochs = job.config, job.config.epochs or 0
+    budget = Budget(config.steps or epochs * len(job.pipeline.train.loader), config.seconds or math.inf, job.clock())
+    job.events.stage("training", 0.0)
+    job.recorder.resume()
+    for epoch in itertools.count():
+        before = budget.done
+        spent = _train_epoch(job, budget, epoch)
+        if budget.done == before:
+            raise DataError(f"no sample of {config.dataset} could be read from storage {config.storage}")
+        # An epoch has fewer batches than it should where samples that cannot be read are left out.
+        spent = spent or epoch + 1 == epochs
+        if job.stop() and not spent:
+            job.cpu.pause()
+            return False
+        if job.pipeline.test is not None and (spent or epochs):
+            job.cpu.pause()
+            with job.phase("evaluate"):
+                if not _evaluate(job, job.pipeline.test):
+                    return False
+            job.cpu.start()
+            job.events.stage("training", min(budget.spent_frac(job.clock()), 1.0))
+            job.recorder.resume()
+        if spent:
+            break
+    job.cpu.pause()
+    return True
+
+
+def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
+    """Train on an epoch's batches; True if the budget was spent on the way. Ends early where the job should stop."""
+    # names of its own for what each step calls: with a fast loader a step takes 12 us
+    clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
+    train_step = job.trainer.step
+    simulated = job.device if isinstance(job.device, SimulatedDevice) else None
+    split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
+    transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
+    step = budget.done
+    with closing(split.loader.epoch(epoch)) as batches:
+        t_start = clock()
+        for batch in batches:
+            t_got = clock()
+            samples = batch.labels.shape[0]
+            if not samples:  # nothing in it could be read: no step
+                job.left_out(batch.unreadable)
+                continue
+            moved = transfer(batch)
+            _, _, copy_start, copy_end, ready = moved
+            loss, compute_end = _no_loss, None
+            if not loader_only:
+                value = train_step(moved, to_input)
+                compute_end = mark()
+                if simulated is not None:  # it knows; a mark from before would count Python's delays as compute
+                    ready = simulated.launched_s
+                if value is not None:
+                    loss = job.device.keep(value)
+            launched = clock()
+            warmup = step < warmup_steps
+            record(
+                step,
+                epoch,
+                t_start,
+                t_got,
+                launched,
+                copy_start,
+                copy_end,
+                ready,
+                compute_end,
+                loss,
+                samples,
+                warmup,
+                batch.made,
+            )
+            budget.done = step = step + 1
+            if cpu.running:
+                cpu.samples += samples
+            elif step == warmup_steps or step == 1 > warmup_steps:
+                cpu.start()
+                job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
+            if batch.unreadable:
+                job.left_out(batch.unreadable)
+            now = clock()
+            spent_frac = budget.spent_frac(now)
+            if now - budget.reported > REPORT_EVERY_S:
+                budget.reported = now
+                job.events.stage("training", min(spent_frac, 1.0))
+            if spent_frac >= 1:
+                return True
+            if stop():
+                break
+            t_start = clock()
+    return False
+
+
+def _no_loss() -> float:
+    return NO_LOSS
+
+
+def _evaluate(job: Job, split: Split) -> bool:
+    """Mean loss and accuracy over the test set, reported as facts. False if the job was asked to stop in between."""
+    batches = len(split.loader)
+    to_input = None if split.transfer.normalises else split.to_input
+    for done, batch in enumerate(split.loader.epoch(0)):
+        job.events.stage("evaluating", done / batches)
+        if not len(batch.labels):  # nothing in it could be read
+            job.left_out(batch.unreadable)
+            continue
+        job.trainer.evaluate(split.transfer(batch), to_input)
+        if batch.unreadable:
+            job.left_out(batch.unreadable)
+        if job.stop():
+            return False
+    job.events.facts(job.trainer.evaluated())
+    return True

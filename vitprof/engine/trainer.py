@@ -1,0 +1,102 @@
+"""What is done with a batch that has arrived: trained on, or evaluated. By torch, or by a simulated device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info, model_preset
+from vitprof.engine.devices import Device
+from vitprof.engine.devices.simulated import SimulatedDevice
+from vitprof.engine.model import build_model
+from vitprof.engine.transfer import Moved, ToInput
+
+
+class Trainer(Protocol):
+    """Launches work on batches. `to_input` is None where a batch comes ready for the model."""
+
+    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
+        """Launch one step of training. Its loss, a scalar on the device; None where there is none."""
+
+    def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
+        """Launch the evaluation of a batch of the test set."""
+
+    def evaluated(self) -> dict[str, float]:
+        """What all evaluations since the last call gave, for the run's record. Waits for the device."""
+
+
+class TorchTrainer:
+    """A Vision Transformer, Adam and cross-entropy."""
+
+    def __init__(self, config: RunConfig, device: Device) -> None:
+        info, preset = dataset_info(config.dataset), model_preset(config.model)
+        image_size = config.image_size or preset.image_size
+        model: nn.Module = build_model(preset, image_size=image_size, channels=info.channels, classes=info.classes)
+        model.to(device.torch_device)
+        self._device = device
+        self._bf16 = config.precision == "bf16"
+        self._optimizer = torch.optim.Adam(model.parameters(), lr=config.lr or preset.lr)
+        self._model: Callable[[Tensor], Tensor] = torch.compile(model) if config.compile else model
+        self._start_evaluation()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self._device.torch_device.type, dtype=torch.bfloat16) if self._bf16 else nullcontext()
+
+    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            logits = self._model(batch.images if to_input is None else to_input(batch.images))
+        loss = F.cross_entropy(logits.float(), batch.labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        return loss.detach()
+
+    @torch.no_grad()
+    def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
+        with self._autocast():
+            logits = self._model(batch.images if to_input is None else to_input(batch.images))
+        self._loss += F.cross_entropy(logits.float(), batch.labels, reduction="sum")
+        self._hits += (logits.argmax(1) == batch.labels).sum()
+        self._n += len(batch.labels)
+
+    def _start_evaluation(self) -> None:
+        device = self._device.torch_device
+        self._n = 0
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._hits = torch.zeros((), dtype=torch.int64, device=device)
+
+    def evaluated(self) -> dict[str, float]:
+        facts = {}
+        if self._n:
+            facts = {"test_loss": float(self._loss) / self._n, "test_accuracy": int(self._hits) / self._n}
+        self._start_evaluation()
+        return facts
+
+
+class SimulatedTrainer:
+    """Has a simulated device take the time. There is no loss and no accuracy."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+
+    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
+        self._device.launch(len(batch.labels))
+        return None
+
+    def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
+        self._device.launch(len(batch.labels), train=False)
+
+    def evaluated(self) -> dict[str, float]:
+        self._device.synchronize()
+        return {}
+
+
+def open_trainer(config: RunConfig, device: Device) -> Trainer:
+    """Who trains on `device`; the weights are those of torch's generator as it is now."""
+    return SimulatedTrainer(device) if isinstance(device, SimulatedDevice) else TorchTrainer(config, device)

@@ -1,0 +1,30 @@
+"""A transfer that is late on purpose, to check what is reported about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitprof.engine.batch import Batch
+from vitprof.engine.devices import Device
+from vitprof.engine.stopwatch import Wait
+from vitprof.engine.transfer import Moved, Transfer
+
+
+class Delayed:
+    """Another transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
+
+    def __init__(self, transfer: Transfer, wait: Wait, device: Device) -> None:
+        self._transfer, self._wait, self._device = transfer, wait, device
+        self.buffer = transfer.buffer
+        self.normalises = transfer.normalises
+
+    def place(self, storage: Any) -> Any:
+        return self._transfer.place(storage)
+
+    def __call__(self, batch: Batch) -> Moved:
+        start = self._device.mark()
+        self._wait.into("transfer")
+        moved = self._transfer(batch)
+        if moved.copy_start is not moved.copy_end:  # the one mark of a transfer that copies nothing is still needed
+            self._device.release(moved.copy_start)
+        return moved._replace(copy_start=start)

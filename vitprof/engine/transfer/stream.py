@@ -1,0 +1,66 @@
+"""The prefetcher: a CUDA stream of its own copies and normalises a batch while the one before it trains.
+
+The loop asks for the next batch when the step before it has been queued, so the copy runs beside that step's compute.
+NVIDIA Apex's example asked before (apex issue 304) and lost that overlap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from vitprof.engine.batch import Batch
+from vitprof.engine.devices import Device, Mark, Stream
+from vitprof.engine.loaders import Buffer
+from vitprof.engine.transfer import Moved, ToInput
+from vitprof.engine.transfer.copy import to_pinned
+from vitprof.engine.transfer.ring import Ring
+
+AHEAD = 2
+"""Steps the host may be ahead of the device: each holds a batch there, and without a bound it could be dozens."""
+
+
+class PrefetchStream:
+    """Copy and normalisation in a stream of this transfer's own; on the CPU there is nothing to overlap."""
+
+    normalises = True
+
+    def __init__(self, device: Device, to_input: ToInput) -> None:
+        self._device = device
+        self._to_input = to_input
+        self._ring = Ring(device)
+        # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
+        self._stream = device.stream()
+        self.buffer: Buffer | None = self._ring.take if self._stream is not None else None
+        self._waiting: deque[Mark] = deque()
+
+    def place(self, storage: Any) -> Any:
+        return storage
+
+    def __call__(self, batch: Batch) -> Moved:
+        if self._stream is not None and batch.images.device.type == "cpu":
+            return self._prefetch(batch, self._stream)
+        # There is no copy to hide: on the CPU, or made on the device (DALI). Normalisation counts as compute, as it
+        # does with every other transfer.
+        mark = self._device.mark()
+        labels = self._device.upload(batch.labels, non_blocking=True)
+        return Moved(self._to_input(batch.images), labels, mark, mark, mark)
+
+    def _prefetch(self, batch: Batch, stream: Stream) -> Moved:
+        device = self._device
+        self._waiting.append(device.mark())
+        if len(self._waiting) > AHEAD:
+            trained = self._waiting.popleft()
+            device.wait(trained)
+            device.release(trained)
+        images = batch.images if batch.images.is_pinned() else to_pinned(self._ring, batch.images)
+        with stream.use():
+            start: Mark = device.mark()
+            on_device = device.upload(images, non_blocking=True)
+            labels = device.upload(batch.labels, non_blocking=True)
+            end: Mark = device.mark()
+            if self._ring.holds(images):
+                self._ring.give_back(images, device.mark())
+            on_device = self._to_input(on_device)
+        stream.join(on_device, labels)
+        return Moved(on_device, labels, start, end, device.mark())

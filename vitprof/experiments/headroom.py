@@ -1,0 +1,202 @@
+"""Measures headroom: runs the four anchors of a job, and finds what they gave in the store later.
+
+The anchors of a run share the group "headroom:<id of the run>", with their letter as the role. They take turns, so that
+a slow change of the machine meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vitprof.analysis.verdict.headroom import ROLES, Anchor, Headroom, anchor, headroom
+from vitprof.config import RunConfig, injection
+from vitprof.config.accelerators import is_simulated
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import STORAGES
+from vitprof.config.resolve import resolve
+from vitprof.errors import ConfigError
+from vitprof.home import home
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore, StoredRun
+from vitprof.telemetry.tmpfs import is_in_ram
+
+GROUP = "headroom:"
+REPEATS = 2
+STEADY_STEPS = 60
+"""Steady steps of an anchor where the job does not say how many steps it has: blocks of three for the bootstrap."""
+MOST_STEPS = 300
+"""Steps of an anchor at most: there are eight of them, and the interval is set by the repeats long before."""
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The anchor that is being measured."""
+
+    role: str
+    number: int
+    """Of the anchors of this measurement, from 1."""
+    total: int
+    run: StoredRun
+
+
+Progress = Callable[[Turn], None]
+Stop = Callable[[], bool]
+
+
+def group_of(run: StoredRun) -> str:
+    """The group of the anchors of `run`; of an anchor, its own group."""
+    return run.group_key if run.group_key.startswith(GROUP) else f"{GROUP}{run.id}"
+
+
+def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
+    """The jobs to run for each anchor of `config` that can be measured, by role and in order.
+
+    Each has the steps of `config` if it counts in steps, else 60 steady ones, at most 300 in all; a cold one at most an
+    epoch, since the second one finds its files in memory. A slow drive is part of the storage: C reads the local disk
+    instead. Without D (see `why_no_cold`) C takes the page cache as it is. Raises `ConfigError`.
+    """
+    config = resolve(config)
+    if config.loader_only:
+        raise ConfigError("loader_only", True, "headroom compares steps of training; leave it out")
+    if config.replay:
+        raise ConfigError("replay", config.replay, "it is itself an anchor of headroom; leave it out")
+    steps = min(config.steps or config.warmup_steps + STEADY_STEPS, MOST_STEPS)
+    changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
+    job = dataclasses.replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
+    if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches meet the copy at most
+        changes["A"]["inject"] = None
+        if injection(config.inject)[0] != "transfer":
+            changes["B"]["inject"] = None
+    cold = not why_no_cold(config)
+    n_batches = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    changes["C"] = {"page_cache": "warm"} if cold else {}
+    if config.location == "slow-drive":
+        drive = {"slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
+        changes["C"] |= {"location": "disk", **drive}
+    if cold:
+        # Of a short epoch the first steps are most of it, and each batch is cold but once.
+        warmup = min(config.warmup_steps, n_batches // 4)
+        changes["D"] = {"page_cache": "cold", "steps": min(steps, n_batches), "warmup_steps": warmup}
+    elif config.location == "slow-drive":  # what makes it slow is there all the same
+        changes["D"] = {}
+    return {
+        role: resolve(dataclasses.replace(job, name=_named(config, role), **change))  # type: ignore[arg-type]
+        for role, change in changes.items()
+    }
+
+
+def _named(config: RunConfig, role: str) -> str:
+    return f"{config.name[:180]}, anchor {role}" if config.name else ""
+
+
+def why_no_cold(config: RunConfig) -> str:
+    """Why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
+    if not STORAGES[config.storage or ""].on_disk:
+        return f"storage {config.storage} is in memory while training: no file is read, cold or warm"
+    if config.location == "ram-disk":
+        return "the files lie on a RAM disk while training, which cannot be cold"
+    if not hasattr(os, "posix_fadvise"):
+        return "this system cannot drop files from its page cache"
+    if is_in_ram(home().absolute()):
+        return f"{home()} lies on a RAM disk, which cannot be cold; set VITPROF_HOME to a directory on a disk"
+    return ""
+
+
+def submit_headroom(manager: JobManager, run: StoredRun, *, repeats: int = REPEATS) -> list[int]:
+    """Queue the anchors of `run`, in turns A B C D, A B C D; their run ids. Raises `ConfigError`, `JobError`."""
+    configs = anchor_configs(run.config)
+    return [
+        manager.submit(config, group_key=group_of(run), role=role)
+        for _ in range(repeats)
+        for role, config in configs.items()
+    ]
+
+
+def measure_headroom(
+    manager: JobManager,
+    run: StoredRun,
+    *,
+    repeats: int = REPEATS,
+    progress: Progress = lambda turn: None,
+    stop: Stop = lambda: False,
+) -> Headroom:
+    """Run the anchors of `run` and wait for them; what all its anchors so far gave.
+
+    An anchor that fails is left out and says so in the notes; it is not run again. Where `stop()` says so, or on
+    Ctrl-C, the rest is stopped too and what was measured counts.
+    """
+    ids = submit_headroom(manager, run, repeats=repeats)
+    try:
+        for number, run_id in enumerate(ids, 1):
+            while not manager.wait(run_id, POLL_S):
+                if stop():
+                    stop_all(manager, ids)
+                anchor_run = manager.store.run(run_id)
+                progress(Turn(anchor_run.role, number, len(ids), anchor_run))
+            ended = manager.store.run(run_id)
+            if ended.status == "failed":  # it would fail again
+                stop_all(manager, [i for i in ids[number:] if manager.store.run(i).role == ended.role])
+    except BaseException:
+        stop_all(manager, ids)
+        for run_id in ids:
+            manager.wait(run_id)
+        raise
+    found = find_headroom(manager.store, run)
+    assert found is not None
+    return found
+
+
+def stop_all(manager: JobManager, ids: list[int]) -> None:
+    """Stop those of `ids` that have not ended; the last first, so that none begins meanwhile."""
+    for run_id in reversed(ids):
+        if manager.owns(run_id):
+            manager.stop(run_id)
+
+
+def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
+    """The headroom that was measured for `run`, or that `run` is an anchor of; None if none of it has ended.
+
+    Every anchor of the group that ran to its end counts as a repeat. Those that somebody stopped say something only
+    where the anchor has no other run.
+    """
+    group = group_of(run)
+    runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ROLES]
+    ended = [r for r in runs if not r.live]
+    if not ended:
+        return None
+    config = runs[0].config
+    anchors: list[Anchor] = []
+    notes: list[str] = []
+    for role in ROLES:
+        mine = [r for r in ended if r.role == role]
+        mine = [r for r in mine if r.status != "stopped"] or mine
+        found = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
+        if mine or role != "D":
+            anchors.append(found)
+        failed = [r for r in mine if r.status != "done"]
+        if failed:
+            how = failed[0].error or failed[0].status
+            notes.append(f"anchor {role}: {len(failed)} of {len(mine)} runs did not finish (run {failed[0].id}: {how})")
+        elif mine and not found.n_runs:
+            notes.append(f"anchor {role}: it had no steady steps; give it more steps, or a smaller batch")
+        elif mine and found.low != found.low:  # NaN
+            notes.append(f"anchor {role}: {found.n_steps} steady steps are too few for an interval")
+    if not any(r.role == "D" for r in runs):
+        notes.append(f"no anchor D: {why_no_cold(config) or 'it was not run'}")
+    return headroom(
+        anchors,
+        baseline=_baseline(run.config if run.group_key != group else config, runs),
+        notes=notes,
+        simulated=is_simulated(config.device),
+        pending=[a.role for a in anchors if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
+    )
+
+
+def _baseline(config: RunConfig, runs: list[StoredRun]) -> str:
+    """The anchor that is the job as it was asked for: a slow drive or a cold page cache belongs to it."""
+    throttled = any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
+    return "D" if throttled or config.page_cache == "cold" else "C"

@@ -1,0 +1,271 @@
+"""Predicts other strategies from a profiled run, and checks predictions by running them.
+
+The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>". Jobs are
+submitted and settled apart, so that a page can do the one when a button is pressed and the other when it is drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from vitprof.analysis.verdict.prediction import Calibration, predict
+from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config.availability import Machine, look_around, why_unavailable
+from vitprof.config.catalog import dataset_info
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
+from vitprof.errors import ConfigError, JobError
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore, StoredRun
+from vitprof.store.predictions import (
+    StoredPrediction,
+    add_prediction,
+    calibrate,
+    list_predictions,
+    prediction,
+    update_prediction,
+)
+
+GROUP = "prediction:"
+MICRO, CHECK = "loader-only", "check"
+"""Roles in the group: the run that a prediction is made from, and the one that checks it."""
+MICRO_S = 2.0
+"""Seconds of a loader-only run: at 50 ms a batch 40 of them."""
+USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
+"""Strategies to predict unless others are asked for: each loads in a way of its own, and needs no copy of the set."""
+POLL_S = 0.2
+
+Progress = Callable[[StoredRun, int, int], None]
+"""(run, its number from 1, how many there are)"""
+Stop = Callable[[], bool]
+
+
+def _quiet(run: StoredRun, number: int, total: int) -> None:
+    return
+
+
+def group_of(profile_run_id: int) -> str:
+    """The group of the runs behind predictions from that run."""
+    return f"{GROUP}{profile_run_id}"
+
+
+def profile_of(store: RunStore, run_id: int) -> StoredRun:
+    """The run to predict from. Raises `StoreError`, and `JobError` where it does not tell what a step computes."""
+    run = store.run(run_id)
+    if run.live:
+        raise JobError(f"run {run_id} is still going on; predict from it when it has ended")
+    if run.config.loader_only:
+        raise JobError(
+            f"run {run_id} is loader-only: it does not tell how long a step computes; choose one that trained"
+        )
+    if run.summary is None or not run.summary.n_steady_steps:
+        raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
+    return run
+
+
+def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
+    """The strategies of `USUAL` that can run here, without the run's own."""
+    machine = machine or look_around()
+    info = dataset_info(run.config.dataset, run.config.n_images)
+    on_cpu = _device(run) == "cpu"  # where "device" is the same as "memory"
+    return [
+        name
+        for name in USUAL
+        if name != run.config.strategy
+        and not (name == "device" and on_cpu)
+        and not why_unavailable(STRATEGIES[name], info, machine)
+    ]
+
+
+def alternative(run: StoredRun, strategy: str) -> RunConfig:
+    """The job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
+    values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
+    values |= {"strategy": strategy, "name": "", "device": _device(run), "replay": None}
+    # The same augmentation wherever the strategy can do it, the page cache and injected waits as far as it has any.
+    asked = run.config.augment
+    elsewhere: tuple[str | None, ...] = (asked,) if asked in ("off", None) else (asked, "device", "cpu")
+    failed: ConfigError | None = None
+    for page_cache in dict.fromkeys((run.config.page_cache, "as-is")):
+        for inject in dict.fromkeys((run.config.inject, None)):
+            for augment in elsewhere:
+                try:
+                    asked_for = {"page_cache": page_cache, "inject": inject, "augment": augment}
+                    return resolve(RunConfig.from_dict(values | asked_for))
+                except ConfigError as error:
+                    failed = error
+    assert failed is not None
+    raise failed
+
+
+def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
+    """The loader-only run that goes with the job `config`."""
+    return dataclasses.replace(
+        config, epochs=None, steps=None, seconds=seconds, loader_only=True, evaluate=False, name=""
+    )
+
+
+def submit_micro_runs(
+    manager: JobManager, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
+) -> list[int]:
+    """Queue a loader-only run of each strategy (default: `usual_strategies`); their ids.
+
+    Raises `ConfigError` before anything is queued where a strategy cannot load the run's data set, or not here.
+    """
+    run = profile_of(manager.store, run_id)
+    machine = look_around()
+    info = dataset_info(run.config.dataset, run.config.n_images)
+    chosen = usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
+    configs = [micro_config(alternative(run, name), seconds) for name in chosen]
+    for name in chosen:
+        if why := why_unavailable(STRATEGIES[name], info, machine):
+            raise ConfigError("strategies", name, why)
+    return [manager.submit(config, group_key=group_of(run_id), role=MICRO) for config in configs]
+
+
+def settle(store: RunStore, run_id: int) -> list[StoredPrediction]:
+    """All predictions from that run, after making those whose loader-only run and noting those whose check has ended.
+
+    May be called at any time, as often as one likes.
+    """
+    run = store.run(run_id)
+    found = list_predictions(store, run_id)
+    predicted = {p.micro_run_id for p in found}
+    ended = [
+        r
+        for r in store.runs(["done"], group_key=group_of(run_id), oldest_first=True)
+        if r.role == MICRO and r.id not in predicted
+    ]
+    if ended:
+        profile, expected_error = store.steps(run_id), calibration_for(store, run).expected_error
+        for micro in ended:
+            # The job to run for a check: the micro run's, with the budget of the profiled one.
+            budget = {name: getattr(run.config, name) for name in ("epochs", "steps", "seconds", "evaluate")}
+            config = dataclasses.replace(micro.config, **budget, loader_only=False)
+            prognosis = predict(
+                profile,
+                store.steps(micro.id),
+                config,
+                profile_transfer=run.config.transfer or "",
+                on_cpu=_device(run) == "cpu",
+                cores=int(run.environment.get("cpu_count") or os.cpu_count() or 1),
+                expected_error=expected_error,
+            )
+            if prognosis is not None and math.isfinite(prognosis.samples_per_s):
+                add_prediction(store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id)
+    for p in found:
+        if p.verified_run_id is not None and p.measured_per_s is None:
+            _note_check(store, p)
+    return list_predictions(store, run_id)
+
+
+def _note_check(store: RunStore, p: StoredPrediction) -> None:
+    """Keep what the run that checks `p` gave; where it gave nothing, the prediction is as it was before."""
+    check = next((r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id), None)
+    if check is not None and check.live:
+        return
+    measured = check.summary.samples_per_s if check is not None and check.summary else math.nan
+    if check is not None and check.status == "done" and math.isfinite(measured):
+        update_prediction(store, p.id, measured_per_s=measured)
+    else:
+        update_prediction(store, p.id, verified_run_id=None)
+
+
+def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
+    """How good predictions for this run's machine and device have been."""
+    return calibrate(store, host=run.owner_host, device=_device(run))
+
+
+def predict_strategies(
+    manager: JobManager,
+    run_id: int,
+    strategies: Sequence[str] | None = None,
+    *,
+    seconds: float = MICRO_S,
+    progress: Progress = _quiet,
+    stop: Stop = lambda: False,
+) -> list[StoredPrediction]:
+    """Run what is needed and predict each strategy from run `run_id`; the new predictions.
+
+    A strategy whose loader-only run fails or is too short has none: `failures` tells why. Raises `ConfigError`,
+    `JobError`.
+    """
+    ids = submit_micro_runs(manager, run_id, strategies, seconds=seconds)
+    for _ in _waited(manager, ids, progress, stop):
+        settle(manager.store, run_id)
+    return [p for p in settle(manager.store, run_id) if p.micro_run_id in ids]
+
+
+def failures(
+    store: RunStore,
+    run_id: int,
+    strategies: Sequence[str] | None = None,
+    *,
+    remedy: str = "run it to see what it gives",
+) -> list[str]:
+    """One line for each of `strategies` (default: all) whose latest loader-only run for that run gave no prediction.
+
+    `remedy` is what to do about a run that had no steady steps. Call `settle` first.
+    """
+    latest = {
+        r.config.strategy: r for r in store.runs(group_key=group_of(run_id), oldest_first=True) if r.role == MICRO
+    }
+    predicted = {p.micro_run_id for p in list_predictions(store, run_id)}
+    lines = []
+    for name, r in latest.items():
+        if r.live or r.id in predicted or (strategies is not None and name not in strategies):
+            continue
+        few = f"too few batches in {r.config.seconds:g} s; {remedy}"
+        lines.append(f"{name}: {few}" if r.status == "done" else f"{name}: {r.error or r.status} (run {r.id})")
+    return lines
+
+
+def submit_check(manager: JobManager, prediction_id: int) -> int:
+    """Queue the job that a prediction is about; its run id, or that of the run that does or did it already."""
+    p = prediction(manager.store, prediction_id)
+    if p.verified_run_id is not None:
+        return p.verified_run_id
+    run_id = manager.submit(p.config, group_key=group_of(p.profile_run_id), role=CHECK)
+    update_prediction(manager.store, prediction_id, verified_run_id=run_id)
+    return run_id
+
+
+def verify(
+    manager: JobManager, prediction_id: int, *, progress: Progress = _quiet, stop: Stop = lambda: False
+) -> StoredPrediction:
+    """Run the job that a prediction is about, and keep what it gave beside the prediction."""
+    run_id = submit_check(manager, prediction_id)
+    p = prediction(manager.store, prediction_id)
+    if p.measured_per_s is None:
+        for _ in _waited(manager, [run_id], progress, stop):
+            _note_check(manager.store, p)
+    return prediction(manager.store, prediction_id)
+
+
+def _waited(manager: JobManager, ids: list[int], progress: Progress, stop: Stop) -> Iterator[int]:
+    """Each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
+    try:
+        for number, run_id in enumerate(ids, 1):
+            while manager.owns(run_id) and not manager.wait(run_id, POLL_S):
+                if stop():
+                    _stop_all(manager, ids)
+                progress(manager.store.run(run_id), number, len(ids))
+            yield run_id
+    finally:
+        _stop_all(manager, ids)
+        for run_id in ids:
+            if manager.owns(run_id):
+                manager.wait(run_id)
+
+
+def _stop_all(manager: JobManager, ids: list[int]) -> None:
+    for run_id in reversed(ids):  # the last first, so that none begins meanwhile
+        if manager.owns(run_id):
+            manager.stop(run_id)
+
+
+def _device(run: StoredRun) -> str:
+    """The device that the run trained on, where it asked for "auto" too."""
+    return str(run.environment.get("device") or run.config.device)

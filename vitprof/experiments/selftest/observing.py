@@ -1,0 +1,83 @@
+"""What vitprof says of one run, beside what is known of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitprof.analysis.timing.exposure import MADE_OF, synchronous
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.errors import JobError
+from vitprof.experiments.selftest.arithmetic import idle_frac
+from vitprof.experiments.selftest.cases import Case
+from vitprof.store import RunStore
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run of a case, over its steady steps."""
+
+    kind: str
+    """The verdict's kind."""
+    cause: str
+    """The cause that the verdict names."""
+    cause_ms: float
+    """What the verdict says that it costs, for each batch."""
+    signatures: tuple[str, ...]
+    """Names of the patterns that were found."""
+    exposed_ms: Mapping[str, float]
+    """What the verdict says that each part of loading costs for each batch."""
+    idle_frac: float
+    """The idle share that the run's summary states."""
+    true_idle_frac: float
+    """What it is by arithmetic: the device's time for a step is known, and a step's by the host's clock."""
+    step_ms: float
+    """Mean time of a step by the host's clock: from one launch to the next."""
+    fetch_ms: float
+    """Mean time that making a batch takes: of the loop, of a worker, of all threads together."""
+    start_s: float
+    """When the steady steps began and ended, on the monotonic clock."""
+    end_s: float
+
+
+def observe(store: RunStore, run_id: int, case: Case) -> Observed:
+    """Look at a run of `case`. Raises `JobError` where it did not finish.
+
+    The verdict is asked without the setting that says which wait was put in: it must find out.
+    """
+    run = store.run(run_id)
+    if run.status != "done" or run.summary is None:
+        raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
+    steps = store.steps(run_id)
+    config = dataclasses.replace(run.config, inject=None)
+    verdict = judge(config, steps, run.phases, store.telemetry(run_id), run.environment | run.facts)
+    steady = steady_state(steps)
+    launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady]
+    # Batches of several makers come in bunches: only whole bunches have the mean time.
+    n = (len(launched) - 1) // case.makers * case.makers
+    if n < 1:
+        raise JobError("its job has too few steady steps")
+    step_ms = float(launched[-1] - launched[-1 - n]) / n * 1e3
+    if synchronous(run.config):
+        fetch = steps["data_wait_s"]
+    elif run.config.loader == "threads":  # a batch is in several threads' hands at once
+        fetch = np.sum([steps[f"{part}_s"] for part in MADE_OF], axis=0)
+    else:
+        fetch = steps["made_end_s"] - steps["made_start_s"]
+    return Observed(
+        kind=verdict.kind,
+        cause=verdict.cause,
+        cause_ms=verdict.cause_ms_per_batch,
+        signatures=tuple(signature.name for signature in verdict.signatures),
+        exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
+        idle_frac=run.summary.device_idle_frac,
+        true_idle_frac=idle_frac(case.compute_ms, step_ms),
+        step_ms=step_ms,
+        fetch_ms=float(fetch[steady].mean()) * 1e3,
+        start_s=float(launched[0]),
+        end_s=float(launched[-1]),
+    )

@@ -1,0 +1,188 @@
+"""What came of the cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from vitprof.experiments.selftest.arithmetic import expected_ms, tolerance_idle_frac, tolerance_ms
+from vitprof.experiments.selftest.cases import Case
+from vitprof.experiments.selftest.observing import Observed
+from vitprof.records import json_number
+
+
+@dataclass(frozen=True)
+class Round:
+    """A slowed run of a case and the reference run just before it."""
+
+    expected_ms: float
+    """What is put in the way, as far as the device must notice it, for each batch."""
+    reported_ms: float
+    """What the verdict says that it costs, for each batch; without what it says of the reference."""
+    cause: str
+    """The cause that was named: one of the case's right ones where the verdict has it anywhere it may be."""
+    cause_ok: bool
+    idle_frac: float
+    true_idle_frac: float
+    step_ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a case: medians over its rounds, and whether all of it is right."""
+
+    case: str
+    what: str
+    expected_ms: float
+    """Milliseconds for each batch that the device must have waited because of what was put in the way."""
+    reported_ms: float
+    """What the verdict says."""
+    error_ms: float
+    """Median of the rounds' differences."""
+    tolerance_ms: float
+    cause: str
+    """The cause that most rounds named."""
+    right: tuple[str, ...]
+    """Causes that count as right; empty: none may be named as costing anything."""
+    idle_frac: float
+    """The device's idle share as the summary states it."""
+    true_idle_frac: float
+    """The device's idle share by arithmetic."""
+    idle_error_frac: float
+    """Median of the rounds' differences."""
+    rounds: int
+    retries: int
+    """Rounds among them that were only run because the case was not right before."""
+    cause_ok: bool
+    size_ok: bool
+    idle_ok: bool
+    failure: str = ""
+    """Why there is nothing to compare, in one line; empty where there is."""
+
+    @property
+    def ok(self) -> bool:
+        return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
+
+    @property
+    def wrong(self) -> str:
+        """What is not right, in words; empty if nothing."""
+        if self.failure:
+            return self.failure
+        named = f"cause named: {self.cause or 'none'}, right: {' or '.join(self.right) or 'none'}"
+        size = f"{self.reported_ms:.2f} ms reported, {self.expected_ms:.2f} ms put in"
+        idle = f"idle share {self.idle_frac:.1%} reported, {self.true_idle_frac:.1%} by arithmetic"
+        told = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
+        return "; ".join(words for fine, words in told if not fine)
+
+
+@dataclass(frozen=True)
+class SelftestReport:
+    """All results, in the order of the cases."""
+
+    results: tuple[Result, ...]
+    seconds: float
+    asked: int
+    """Cases that were asked for; fewer have results where the selftest was stopped."""
+    stopped: bool = False
+    """Whether it was stopped before its end."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.stopped and len(self.results) == self.asked and all(result.ok for result in self.results)
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        right = sum(result.ok for result in self.results)
+        if self.stopped or len(self.results) < self.asked:
+            return f"selftest stopped: {right} of the {len(self.results)} cases run until then passed, of {self.asked}"
+        if self.ok:
+            return f"selftest passed: {right} of {self.asked}"
+        wrong = "; ".join(f"{result.case} ({result.wrong})" for result in self.results if not result.ok)
+        return f"selftest failed: {self.asked - right} of {self.asked}: {wrong}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN becomes None."""
+        results = [
+            {name: json_number(v) if isinstance(v, float) else v for name, v in dataclasses.asdict(result).items()}
+            | {"right": list(result.right), "ok": result.ok, "wrong": result.wrong}
+            for result in self.results
+        ]
+        return {
+            "ok": self.ok,
+            "stopped": self.stopped,
+            "sentence": self.sentence,
+            "seconds": self.seconds,
+            "asked": self.asked,
+            "results": results,
+        }
+
+
+def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
+    """What a round of `case` gave; `wait_ms` is what is put into each batch.
+
+    The size of a part is what the verdict says that it costs in the slowed run, without what it says of it in the
+    reference. For other programs, whose share is the system's choice, it is compared with how much longer the device
+    idled in a step, by the host's clock and the device's known time.
+    """
+    if case.hogs:
+        expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
+        named = [name for name in case.right if name == slowed.cause or name in slowed.signatures]
+        reported = _contention_ms(slowed) - _contention_ms(reference)
+    else:
+        expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
+        named = [slowed.cause] if slowed.cause in case.right else []
+        reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
+    # A run that is not input-bound names no cause; what is largest of next to nothing does not count as one.
+    free = slowed.kind == "not input-bound"
+    return Round(
+        expected_ms=expected,
+        reported_ms=reported,
+        cause=named[0] if named else "" if free else slowed.cause or slowed.kind,
+        cause_ok=free if case.hidden else bool(named),
+        idle_frac=slowed.idle_frac,
+        true_idle_frac=slowed.true_idle_frac,
+        step_ms=slowed.step_ms,
+    )
+
+
+def _contention_ms(observed: Observed) -> float:
+    return observed.cause_ms if observed.cause == "cpu_contention" else 0.0
+
+
+def settle(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
+    """The result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
+    names = Counter(r.cause for r in rounds)
+    expected = _median([r.expected_ms for r in rounds])
+    error = _median([r.reported_ms - r.expected_ms for r in rounds])
+    step = _median([r.step_ms for r in rounds])
+    idle_error = _median([r.idle_frac - r.true_idle_frac for r in rounds])
+    return Result(
+        case=case.name,
+        what=case.what,
+        expected_ms=expected,
+        reported_ms=_median([r.reported_ms for r in rounds]),
+        error_ms=error,
+        tolerance_ms=tolerance_ms(expected),
+        cause=names.most_common(1)[0][0] if names else "",
+        right=case.right,
+        idle_frac=_median([r.idle_frac for r in rounds]),
+        true_idle_frac=_median([r.true_idle_frac for r in rounds]),
+        idle_error_frac=idle_error,
+        rounds=len(rounds),
+        retries=retries,
+        cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
+        size_ok=abs(error) <= tolerance_ms(expected),
+        idle_ok=abs(idle_error) <= tolerance_idle_frac(step),
+        failure=failure,
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return median(known) if known else math.nan

@@ -1,0 +1,115 @@
+"""The trials of a tournament, and the order in which they are run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vitprof.analysis.tournament import trial_key
+from vitprof.config import KNOBS, RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import STORAGES
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import strategy
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError
+from vitprof.store import RunStore
+from vitprof.store.tournaments import insert_tournament
+
+WhyNot = Callable[[RunConfig], str]
+"""Why a resolved job cannot be run here, in one line; "" if it can."""
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One setting of a tournament."""
+
+    key: str
+    """ "strategy/b<batch>/w<workers or ->/<page cache>"."""
+    config: RunConfig
+    """The job, resolved; as it was asked for where it was refused."""
+    workers: int | None
+    """None for a strategy that takes none."""
+    refused: str = ""
+    """Why it cannot be run here; "" if it can."""
+
+
+def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
+    """Every trial of `spec`, each once; those that cannot be run stand there with the reason.
+
+    A strategy without workers has one trial, whatever numbers of workers are asked for. One whose samples are in
+    memory has no page cache to warm: asked for warm it is run as it is, asked for cold it is refused. Raises
+    `ConfigError` where the baseline is no trial of this tournament.
+    """
+    found: dict[str, PlannedTrial] = {}
+    wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
+    for name, batch_size, workers, page_cache in wanted:
+        trial = _planned(spec.base, name, batch_size, workers, page_cache, why_not)
+        found.setdefault(trial.key, trial)
+    if spec.baseline and spec.baseline not in found:
+        few = ", ".join(itertools.islice(found, 8)) + (", ..." if len(found) > 8 else "")
+        raise ConfigError("baseline", spec.baseline, f"there is no such trial; choose one of {few}")
+    return tuple(found.values())
+
+
+def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
+    """Keep a tournament with status "queued"; its id. Raises `ConfigError` where its baseline is no trial of it."""
+    plan(spec)
+    return insert_tournament(store, spec, name)
+
+
+def _planned(
+    base: RunConfig, name: str, batch_size: int, workers: int | None, page_cache: str, why_not: WhyNot
+) -> PlannedTrial:
+    chosen, info = strategy(name), dataset_info(base.dataset, base.n_images)
+    parts = chosen.combination(info)
+    taken = chosen.knobs(parts, info)
+    knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
+    if "workers" in taken:
+        knobs["workers"] = base.workers if workers is None else workers
+    in_memory = not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
+    if in_memory and page_cache == "warm":
+        page_cache = "as-is"
+    asked = dataclasses.replace(
+        base,
+        strategy=name,
+        batch_size=batch_size,
+        page_cache=page_cache,
+        **knobs,  # type: ignore[arg-type]
+    )
+    told = (knobs["workers"] if knobs["workers"] is not None else taken["workers"]) if "workers" in taken else None
+    key = trial_key(name, batch_size, told, page_cache)
+    try:
+        config = resolve(asked)
+    except ConfigError as error:
+        return PlannedTrial(key, asked, told, f"{error.field} {error.value}: {error.allowed}")
+    return PlannedTrial(key, config, told, why_not(config))
+
+
+def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
+    """Key of the trial that the others are compared with."""
+    return spec.baseline or next((t.key for t in planned if not t.refused), planned[0].key)
+
+
+def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
+    """The (round, trial) to run, one after another: whole rounds of all trials that are not refused.
+
+    Each round begins elsewhere in the list, so that over the rounds no trial is always early or always late.
+    """
+    able = [t for t in planned if not t.refused]
+    for number in range(repeats):
+        first = number * len(able) // repeats
+        yield from ((number + 1, trial) for trial in able[first:] + able[:first])
+
+
+def role_of(key: str, number: int) -> str:
+    """The role of a run in its tournament's group."""
+    return f"{key}#{number}"
+
+
+def read_role(role: str) -> tuple[str, int]:
+    """Trial key and round of a role; round 0 where it is none."""
+    key, _, number = role.rpartition("#")
+    return key, int(number) if number.isdecimal() else 0

@@ -1,0 +1,274 @@
+"""Runs a tournament: one trial after another, in rounds, with pause, stop, resume and early stop.
+
+What has been done is known from the runs in the store, so a tournament goes on where it was left, also in another
+program after this one was killed. A run that was left half done is made again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.tournament import EARLIEST, Entry, Row, cannot_win, in_words
+from vitprof.config import PARTS, RunConfig
+from vitprof.config.availability import Machine, availability, look_around
+from vitprof.config.catalog import dataset_info
+from vitprof.config.strategies import strategy
+from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.experiments.headroom import why_no_cold
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, role_of, schedule
+from vitprof.experiments.tournament.tournament_view import Standing, TournamentView, blocks_of
+from vitprof.jobs.manager import JobManager
+from vitprof.store import StoredRun
+from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
+
+POLL_S = 0.1
+STORE_GRACE_S, RETRY_S = 30.0, 0.5
+"""How long the store may fail before the tournament's end is given up, and the time between two tries."""
+LOOK_S, LOOK_SHARE = 1.0, 0.01
+"""How often a running trial is asked whether it can still win; less often where its many steps make the question take
+more than this share of the time, which the trial would lack."""
+PATIENCE_S, PATIENCE = 60.0, 5.0
+"""How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
+tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
+second, and would hold all others up."""
+
+
+def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
+    """Why the resolved job cannot be run on this machine, in one line; "" if it can."""
+    info = dataset_info(config.dataset, config.n_images)
+    parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
+    seen = availability(strategy(config.strategy), info, parts, machine=machine)
+    if seen.verdict == "bad":
+        return seen.reason
+    return why_no_cold(config) if config.page_cache == "cold" else ""
+
+
+class TournamentRunner:
+    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
+
+    def __init__(
+        self,
+        manager: JobManager,
+        tournament_id: int,
+        *,
+        why_not: Callable[[RunConfig], str] | None = None,
+        watch: Callable[[StoredRun], None] = lambda run: None,
+    ) -> None:
+        self.id = tournament_id
+        self.error = ""
+        """What ended it, where that was no person's wish."""
+        self._manager, self._store, self._watch = manager, manager.store, watch
+        self._lock = threading.Lock()  # held where it is decided whether the thread goes on
+        self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
+        self._why_left = ""
+        self._over = False
+        if why_not is None:
+            machine = look_around()
+
+            def why_not(config: RunConfig) -> str:
+                return why_not_here(config, machine)
+
+        spec = tournament(self._store, tournament_id).spec
+        self._planned = plan(spec, why_not)
+        self._baseline = baseline_of(spec, self._planned)
+        refused = {t.key: t.refused for t in self._planned if t.refused}
+        if spec.baseline and spec.baseline in refused:
+            raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
+        taken = claim(self._store, tournament_id)
+        self._spec, self._cut = spec, dict(taken.cut)
+        set_status(self._store, tournament_id, "running", refused=refused)
+        self._view = TournamentView(self._store, tournament_id)
+        self._thread = threading.Thread(target=self._work, name=f"vitprof-tournament-{tournament_id}", daemon=True)
+        self._thread.start()
+
+    # what a person wants of it
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def pause(self) -> None:
+        """Begin no more trials. The one that is running is finished."""
+        with self._lock:
+            if not self._over:
+                self._pausing.set()
+                set_status(self._store, self.id, "paused", note="the trial that is running is finished first")
+
+    def resume(self) -> bool:
+        """Take back `pause`; False where it is too late for that, and another runner has to be made."""
+        with self._lock:
+            if self._over:
+                return False
+            self._pausing.clear()
+            set_status(self._store, self.id, "running", note="")
+            return True
+
+    def stop(self) -> None:
+        """Stop the running trial and run no more. It may be resumed."""
+        self._stopping.set()
+
+    def shutdown(self, why: str = "the program that ran it ended") -> None:
+        """Leave the tournament paused, with `why`, and end the thread: the program ends. Safe to call twice."""
+        self._why_left = self._why_left or why
+        self._leaving.set()
+        self._thread.join()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end; whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # the thread
+
+    def _work(self) -> None:
+        status: TournamentStatus = "paused"
+        note = ""
+        try:
+            status, note = self._run_all()
+        except Exception as error:  # nobody else would see it
+            if not isinstance(error, VitprofError):
+                traceback.print_exc()
+            self.error = note = one_line(error)
+        with self._lock:
+            self._over = True  # from here on `pause` and `resume` leave the status alone
+        until = time.monotonic() + STORE_GRACE_S
+        while True:
+            try:
+                set_status(self._store, self.id, status, owner=None, note=note)
+                break
+            except VitprofError as error:  # this program would seem to be at work on it for as long as it lives
+                if time.monotonic() >= until:
+                    self.error = self.error or one_line(error)
+                    break
+            time.sleep(RETRY_S)
+
+    def _run_all(self) -> tuple[TournamentStatus, str]:
+        """Run what is left; the status to end with, and why."""
+        able = [t for t in self._planned if not t.refused]
+        if not able:
+            return "done", "no trial can be run here"
+        for number, trial in schedule(self._planned, self._spec.repeats):
+            now = self._view.look()
+            with self._lock:
+                if ended := self._asked(now):
+                    self._over = True
+                    return ended
+            if not self._settled(now, trial, number):
+                self._run(now, trial, number)
+        with self._lock:
+            self._over = True
+        now = self._view.look()
+        if self._stopping.is_set() or self._leaving.is_set():
+            return self._asked(now) or ("stopped", "")
+        by_hand = sum(not self._settled(now, trial, k) for k, trial in schedule(self._planned, self._spec.repeats))
+        if by_hand:
+            return "stopped", f"{by_hand} of its runs did not finish; resume runs them"
+        return "done", ""
+
+    def _asked(self, now: Standing) -> tuple[TournamentStatus, str] | None:
+        """How to end, if a person or the time given says so."""
+        if self._stopping.is_set():
+            return "stopped", ""
+        if self._leaving.is_set():
+            return "paused", self._why_left
+        if self._pausing.is_set():
+            return "paused", ""
+        limit = self._spec.seconds
+        if limit is not None and now.spent_s >= limit and now.progress.done < now.progress.total:
+            return "done", f"the {limit:g} s given were spent after {now.progress.done} of {now.progress.total} runs"
+        return None
+
+    def _settled(self, now: Standing, trial: PlannedTrial, number: int) -> bool:
+        """Whether this turn needs no run: it was made, or the trial is out."""
+        entry = next(e for e in now.entries if e.key == trial.key)
+        if entry.status in ("failed", "cut"):
+            return True
+        return any(o.round == number and o.status == "done" for o in entry.outcomes)
+
+    def _run(self, now: Standing, trial: PlannedTrial, number: int) -> None:
+        """One run of a trial, to its end or until it is cut short."""
+        may_be_cut = self._spec.early_stop and trial.key != self._baseline
+        best = self._to_beat(now, trial) if may_be_cut else None
+        patience_s = self._patience_s(now)
+        earlier = _blocks(next(e for e in now.entries if e.key == trial.key))
+        if best is not None and cannot_win(earlier, best.within_low):
+            self._cut[trial.key] = _cannot_win(f"not run again after round {number - 1}", earlier, best)
+            set_status(self._store, self.id, self._status(), cut=self._cut)
+            return
+        run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
+        look_at = time.monotonic() + LOOK_S
+        begun = False
+        try:
+            while not self._manager.wait(run_id, POLL_S):
+                if self._stopping.is_set() or self._leaving.is_set():
+                    self._manager.stop(run_id)
+                    self._manager.wait(run_id)
+                    return
+                run = self._store.run(run_id)
+                self._watch(run)
+                if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
+                    continue
+                begun = begun or self._store.n_steps(run_id) > 0
+                if not begun and _since_prepared(run) > patience_s:
+                    self._cut[trial.key] = (
+                        f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
+                    )
+                elif begun and best is not None and run.stage == "training" and (run.progress or 0.0) >= EARLIEST:
+                    blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
+                    if cannot_win(blocks, best.within_low):
+                        n = self._store.n_steps(run_id)
+                        self._cut[trial.key] = _cannot_win(f"cut short after {n:,} steps", blocks, best)
+                if trial.key in self._cut:
+                    set_status(self._store, self.id, self._status(), cut=self._cut)
+                    self._manager.stop(run_id)
+                look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
+        except BaseException:  # such as of the store: nobody would look after the run
+            self._manager.stop(run_id)
+            self._manager.wait(run_id)
+            raise
+
+    def _to_beat(self, now: Standing, trial: PlannedTrial) -> Row | None:
+        """The best trial so far with this one's batch size and page cache, if there is one besides `trial`.
+
+        Another batch size is another question: what loads best at this one is worth its full time.
+        """
+        mine = next(e for e in now.entries if e.key == trial.key)
+        alike = (mine.batch_size, mine.page_cache)
+        rows = (r for r in self._view.board(now).rows if r.rank is not None)
+        best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
+        return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
+
+    def _patience_s(self, now: Standing) -> float:
+        """See `PATIENCE_S`."""
+        took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+        return max(PATIENCE_S, PATIENCE * float(np.median(took))) if took else PATIENCE_S
+
+    def _status(self) -> TournamentStatus:
+        return "paused" if self._pausing.is_set() else "running"
+
+
+def _cannot_win(how: str, blocks: NDArray[np.float64], best: Row) -> str:
+    so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
+    return (
+        f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
+        f"{formats.number(best.within_low)}"
+    )
+
+
+def _since_prepared(run: StoredRun) -> float:
+    """Seconds since the run's data were ready; below 0 while they are not."""
+    ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
+    return time.perf_counter() - ready[-1] if ready else -math.inf
+
+
+def _blocks(entry: Entry) -> NDArray[np.float64]:
+    """samples/s of all blocks that a trial's finished runs gave."""
+    return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])

@@ -1,0 +1,52 @@
+"""The tournaments that this program runs."""
+
+from __future__ import annotations
+
+import threading
+
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.jobs.manager import JobManager
+from vitprof.store.tournaments import set_status, tournament
+
+
+class TournamentDesk:
+    """Their runners. One for each process, beside its job manager."""
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._runners: dict[int, TournamentRunner] = {}
+
+    def runner(self, tournament_id: int) -> TournamentRunner | None:
+        """The runner of a tournament that is at work here."""
+        found = self._runners.get(tournament_id)
+        return found if found is not None and found.alive else None
+
+    def run(self, tournament_id: int) -> TournamentRunner:
+        """Begin a tournament, go on with it, or take back its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
+        with self._lock:
+            found = self.runner(tournament_id)
+            if found is not None:
+                if found.resume():
+                    return found
+                found.join()  # it is about to end
+            self._runners[tournament_id] = TournamentRunner(self._manager, tournament_id)
+            return self._runners[tournament_id]
+
+    def pause(self, tournament_id: int) -> None:
+        """Finish the running trial and begin no more."""
+        if (found := self.runner(tournament_id)) is not None:
+            found.pause()
+
+    def stop(self, tournament_id: int) -> None:
+        """Stop the running trial and run no more. One that nobody runs is marked stopped."""
+        if (found := self.runner(tournament_id)) is not None:
+            found.stop()
+        elif not tournament(self._manager.store, tournament_id).held:
+            set_status(self._manager.store, tournament_id, "stopped", note="")
+
+    def shutdown(self) -> None:
+        """End every thread; tournaments that are not through can be resumed. Safe to call twice."""
+        with self._lock:
+            for found in self._runners.values():
+                found.shutdown()

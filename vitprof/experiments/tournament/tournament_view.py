@@ -1,0 +1,286 @@
+"""How a tournament stands: its trials with what their runs gave, how far it is, and its leaderboard. Reads only."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
+from vitprof.config import PARTS, RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.footprint import footprint
+from vitprof.config.parts import prepared_as
+from vitprof.config.strategies import strategy
+from vitprof.errors import ConfigError, StoreError
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, read_role, schedule
+from vitprof.records import LIVE_STATUSES, RunSummary
+from vitprof.store import RunStore
+from vitprof.store.schema import runs
+from vitprof.store.tournaments import StoredTournament, tournament
+
+BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
+"""What blocks of steps are made of."""
+BY_A_PERSON = "stopped by a person"
+"""Why a trial has no more runs where the tournament has no other reason."""
+EMPTY: NDArray[np.float64] = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a tournament is."""
+
+    done: int
+    """Runs that have ended or will not be made any more: of trials that failed or were cut short."""
+    total: int
+    """Runs of all trials that can run here."""
+    current_key: str
+    """The trial that is running; "" if none is."""
+    current_round: int
+    current_run_id: int | None
+    fraction: float
+    """0..1, the running trial's own progress included."""
+    seconds_left: float
+    """From what the runs so far took; NaN while none has ended."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A tournament at one moment."""
+
+    tournament: StoredTournament
+    planned: tuple[PlannedTrial, ...]
+    entries: tuple[Entry, ...]
+    """In the order of the plan."""
+    progress: Progress
+    baseline: str
+    """Key of the trial that the others are compared with."""
+    n_train: int
+    """Training images of an epoch."""
+    spent_s: float
+    """Seconds that its runs took together."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The newest run of a trial's round, without its long values."""
+
+    id: int
+    round: int
+    status: str
+    error: str
+    stage: str
+    progress: float | None
+
+
+class TournamentView:
+    """Follows one tournament. What runs that have ended gave is read once and kept. May be shared by threads."""
+
+    def __init__(self, store: RunStore, tournament_id: int) -> None:
+        self._store, self._id = store, tournament_id
+        self._lock = threading.RLock()
+        self._given: dict[int, tuple[RunSummary | None, NDArray[np.float64]]] = {}
+        self._planned: tuple[PlannedTrial, ...] | None = None
+        self._board: tuple[object, Leaderboard] | None = None
+
+    def look(self) -> Standing:
+        """How it stands now. Raises `StoreError` if it was deleted."""
+        with self._lock:
+            found = tournament(self._store, self._id)
+            if self._planned is None:
+                self._planned = plan(found.spec)
+            planned = tuple(dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned)
+            newest = self._newest(found.group_key)
+            entries = tuple(self._entry(trial, newest.get(trial.key, {}), found) for trial in planned)
+            spent = {
+                o.run_id: o.summary.wall_s
+                for e in entries
+                for o in e.outcomes
+                if o.summary is not None and math.isfinite(o.summary.wall_s)
+            }
+            return Standing(
+                tournament=found,
+                planned=planned,
+                entries=entries,
+                progress=_progress(found, planned, entries, newest, spent),
+                baseline=baseline_of(found.spec, planned),
+                n_train=dataset_info(found.spec.base.dataset, found.spec.base.n_images).n_train,
+                spent_s=math.fsum(spent.values()),
+            )
+
+    def board(self, standing: Standing | None = None) -> Leaderboard:
+        """The leaderboard of `standing` (default: now); worked out anew only when a trial has changed."""
+        with self._lock:
+            standing = standing or self.look()
+            now = (
+                standing.baseline,
+                *((e.key, e.status, *((o.run_id, o.status) for o in e.outcomes)) for e in standing.entries),
+            )
+            if self._board is None or self._board[0] != now:
+                made = leaderboard(standing.entries, baseline=standing.baseline, n_train=standing.n_train)
+                self._board = now, made
+            return self._board[1]
+
+    def _newest(self, group_key: str) -> dict[str, dict[int, _Run]]:
+        """Of each trial the newest run of each round: one that was left half done is run again."""
+        columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
+        query = sa.select(*columns).where(runs.c.group_key == group_key).order_by(runs.c.id)
+        found: dict[str, dict[int, _Run]] = {}
+        with self._store.transaction() as db:
+            for row in db.execute(query):
+                key, number = read_role(row.role)
+                run = _Run(row.id, number, row.status, row.error, row.stage, row.progress)
+                found.setdefault(key, {})[number] = run
+        return found
+
+    def _entry(self, trial: PlannedTrial, mine: Mapping[int, _Run], found: StoredTournament) -> Entry:
+        was_cut = trial.key in found.cut
+        outcomes = tuple(self._outcome(mine[number], was_cut) for number in sorted(mine) if number)
+        status, reason = _status(trial, outcomes, mine, found)
+        costs = _costs(trial.config, next((o.summary for o in reversed(outcomes) if o.summary is not None), None))
+        return Entry(
+            key=trial.key,
+            strategy=trial.config.strategy,
+            batch_size=trial.config.batch_size,
+            workers=trial.workers,
+            page_cache=trial.key.rpartition("/")[2],
+            outcomes=outcomes,
+            status=status,
+            reason=reason,
+            **_reading(trial.config),
+            **costs,
+        )
+
+    def _outcome(self, run: _Run, was_cut: bool) -> Outcome:
+        if run.status in LIVE_STATUSES:
+            return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
+        if run.id not in self._given:
+            self._given[run.id] = given(self._store, run.id)
+        summary, blocks = self._given[run.id]
+        if run.status == "done":
+            return Outcome(run.round, run.id, "done", blocks, summary)
+        if run.status == "failed":
+            return Outcome(run.round, run.id, "failed", EMPTY, summary)
+        if was_cut:  # what it gave until then is what it was cut for
+            return Outcome(run.round, run.id, "cut", blocks, summary)
+        return Outcome(run.round, run.id, "stopped", EMPTY, summary)
+
+
+def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, NDArray[np.float64]]:
+    """The summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be read."""
+    try:
+        return store.run(run_id).summary, blocks_of(store, run_id)
+    except StoreError:
+        return None, EMPTY
+
+
+def blocks_of(store: RunStore, run_id: int) -> NDArray[np.float64]:
+    """samples/s of blocks of neighbouring steady steps of a run so far. (n,) float64."""
+    return block_rates(store.steps(run_id, names=BLOCK_COLUMNS))
+
+
+def _status(
+    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, _Run], found: StoredTournament
+) -> tuple[Status, str]:
+    """Where a trial stands, and why where that needs a reason."""
+    if trial.refused:
+        return "refused", trial.refused
+    if failed := next((o for o in outcomes if o.status == "failed"), None):
+        return "failed", f"{mine[failed.round].error or 'it failed'} (run {failed.run_id})"
+    if trial.key in found.cut:
+        return "cut", found.cut[trial.key]
+    if any(o.status == "running" for o in outcomes):
+        return "running", ""
+    done = sum(o.status == "done" for o in outcomes)
+    over = found.status in ("stopped", "done")
+    ended = found.note or BY_A_PERSON
+    if done >= found.spec.repeats or (done and over):
+        said = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
+        if not any(len(o.blocks_per_s) for o in outcomes):
+            said.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give more steps")
+        return "done", "; ".join(said)
+    return ("stopped", ended) if over else ("waiting", "")
+
+
+def _reading(config: RunConfig) -> dict[str, Any]:
+    """In which order a setting reads, and whether from the imitated slow drive."""
+    try:
+        info = dataset_info(config.dataset, config.n_images)
+        made = strategy(config.strategy)
+        parts = made.combination(info, {kind: getattr(config, kind) for kind in PARTS})
+    except ConfigError:
+        return {}
+    own = {**parts.knobs(), **made.defaults, **made.fixed}.get("shuffle") or "full"
+    return {"shuffle": config.shuffle or own, "throttled": parts.location in THROTTLED}
+
+
+def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
+    """What a setting takes besides time in each epoch. What was not measured is NaN."""
+    unknown = {"prepare_s": math.nan, "disk_bytes": math.nan, "ram_bytes": math.nan}
+    if summary is None:
+        return unknown
+    try:
+        info = dataset_info(config.dataset, config.n_images)
+        parts = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS})
+        needs = footprint(parts, info, config.cache_mb)
+    except ConfigError:
+        return unknown
+    own = prepared_as(parts.storage, info.kind) is None  # the data set's own files, which every strategy needs
+    kept = needs.ram_bytes - needs.ram_disk_bytes  # follows from the data set's size alone
+    return {
+        "prepare_s": 0.0 if own else summary.storage_prepare_s,
+        "disk_bytes": (0.0 if own else summary.storage_bytes)
+        + (summary.stage_bytes if parts.location == "staged" else 0.0),
+        "ram_bytes": kept + (summary.stage_bytes if parts.location == "ram-disk" else 0.0),
+    }
+
+
+def _progress(
+    found: StoredTournament,
+    planned: Sequence[PlannedTrial],
+    found_entries: Sequence[Entry],
+    newest: Mapping[str, Mapping[int, _Run]],
+    spent: Mapping[int, float],
+) -> Progress:
+    by_key = {e.key: e for e in found_entries}
+    took = {
+        e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in found_entries
+    }
+    every = [s for seconds in took.values() for s in seconds]
+    typical = math.fsum(every) / len(every) if every else math.nan
+    done = total = 0
+    left, current, within = 0.0, None, 0.0
+    for number, trial in schedule(planned, found.spec.repeats):
+        total += 1
+        entry = by_key[trial.key]
+        run = newest.get(trial.key, {}).get(number)
+        if entry.status in ("failed", "cut") or (run is not None and run.status == "done"):
+            done += 1
+            continue
+        own = took[trial.key]
+        expected = math.fsum(own) / len(own) if own else typical
+        if run is not None and run.status in LIVE_STATUSES and (current is None or run.status == "running"):
+            within = (run.progress or 0.0) if run.stage == "training" else 0.0
+            current = trial.key, number, run.id
+            expected *= 1 - within
+        left += expected
+    if found.spec.seconds is not None and left > 0:
+        left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
+    key, number, run_id = current or ("", 0, None)
+    over = found.status in ("done", "stopped") and not current
+    return Progress(
+        done=done,
+        total=total,
+        current_key=key,
+        current_round=number,
+        current_run_id=run_id,
+        fraction=min((done + within) / total, 1.0) if total else 1.0,
+        seconds_left=0.0 if over else left,
+    )

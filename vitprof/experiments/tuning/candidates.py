@@ -1,0 +1,176 @@
+"""What tuning a strategy chooses from, and what it found."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitprof import formats
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.tournament import Candidate
+from vitprof.config import BUDGETS, PARTS, RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import strategy
+from vitprof.errors import ConfigError
+from vitprof.experiments.tournament.tournament_runner import why_not_here
+
+MOST_SPAN = 16
+"""The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""
+OTHER_BATCH = ". Another batch size also changes how the model learns: check the learning rate and the accuracy"
+PREFETCH_FACTORS = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One run of the search."""
+
+    candidate: Candidate
+    rung: int
+    """From 1; 0 for the runs that check the winner."""
+    run_id: int
+    samples_per_s: float
+    """NaN where it failed, or had too few steps."""
+    error: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was found."""
+
+    strategy: str
+    default: Candidate
+    """The strategy's own setting, or the one asked for."""
+    winner: Candidate
+    """The best setting; the default where none was better."""
+    config: RunConfig
+    """The job with the winner's setting."""
+    samples_per_s: float
+    """The winner's; NaN where nothing was measured."""
+    gain: Interval
+    """Over the default."""
+    verified: bool
+    """Whether winner and default were run again in turns, and the gain is from those runs alone."""
+    tried: tuple[Tried, ...]
+    n_candidates: int
+    """Settings that could have been tried."""
+    seconds: float
+    """What it took."""
+    stopped: bool
+    """Whether a person ended it before its time."""
+
+    @property
+    def command(self) -> str:
+        """The command that runs the winner."""
+        return run_command(self.config)
+
+    @property
+    def sentence(self) -> str:
+        """What won, and by how much."""
+        n = len({t.candidate for t in self.tried})
+        of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
+        if math.isnan(self.samples_per_s):
+            return f"{self.strategy}: none of {of} gave a figure; give more time"
+        if n < min(2, self.n_candidates):
+            return f"{self.strategy}: there was no time to try anything but {in_words(self.default)} ({of}); give more"
+        if self.winner == self.default:
+            return f"{self.strategy}: keep {in_words(self.default)}; nothing was faster ({of})"
+        speed = formats.number(self.samples_per_s, "samples/s")
+        found = f"{self.strategy}: {in_words(self.winner)} reaches {speed}"
+        learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
+        if not self.verified:
+            return f"{found}; the gain over {in_words(self.default)} was not checked ({of}){learns}"
+        gain = f"{self.gain.value:.2f} times that of {in_words(self.default)}"
+        low, high = self.gain.low, self.gain.high
+        spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
+        tie = "" if low > 1 or high < 1 else ", which cannot be told from no gain"
+        return f"{found}, {gain}{spread}{tie} ({of}){learns}"
+
+
+def in_words(candidate: Candidate) -> str:
+    """A setting as a person reads it."""
+    workers, prefetch = candidate.workers, candidate.prefetch_factor
+    said = [
+        f"batch {candidate.batch_size}",
+        "" if workers is None else f"{workers} worker{'' if workers == 1 else 's'}",
+        "" if prefetch is None else f"prefetch {prefetch}",
+    ]
+    return ", ".join(filter(None, said))
+
+
+def run_command(config: RunConfig) -> str:
+    """The command line of `run` for this job with a budget of its own: all that differs from the defaults."""
+    words = ["python", "-m", "vitprof", "run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
+    own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
+    left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
+    always = ("workers", "prefetch_factor")
+    for f in dataclasses.fields(RunConfig):
+        value = getattr(config, f.name)
+        same = value in (getattr(own, f.name), f.default) and f.name not in always
+        if f.name in left or value is None or same:
+            continue
+        flag = f.name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return shlex.join(words)
+
+
+def candidates(
+    base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
+) -> list[Candidate]:
+    """The settings to try for the strategy of `base` that can run here, its own first, then by how much they differ.
+
+    `batch_sizes` and `workers` are those to choose from in place of the usual ones. Raises `ConfigError`.
+    """
+    own = _of(resolve(base))
+    info, chosen = dataset_info(base.dataset, base.n_images), strategy(base.strategy)
+    taken = chosen.knobs(chosen.combination(info), info)
+    cores = os.cpu_count() or 1
+    b = own.batch_size
+    sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]
+    counts: Sequence[int | None] = [None]
+    if "workers" in taken:
+        counts = workers or sorted({0, 1, cores, 2 * cores})
+    factors: Sequence[int | None] = [None]
+    if "prefetch_factor" in taken:
+        factors = PREFETCH_FACTORS
+    found = [own]
+    for size, count, factor in itertools.product(sizes, counts, factors):
+        with_prefetch = factor if count != 0 or "workers" not in taken else None
+        candidate = Candidate(count, with_prefetch, size)
+        if candidate not in found and not _why_not(base, candidate):
+            found.append(candidate)
+
+    def how_different(c: Candidate) -> tuple[int, int, int, int]:
+        changed = (c.batch_size != b) + (c.workers != own.workers) + (c.prefetch_factor != own.prefetch_factor)
+        # Of equally many changes the batch size first, then workers: they change more than the prefetch factor does.
+        return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
+
+    return [own, *sorted(found[1:], key=how_different)]
+
+
+def _of(config: RunConfig) -> Candidate:
+    return Candidate(config.workers, config.prefetch_factor, config.batch_size)
+
+
+def with_candidate(base: RunConfig, candidate: Candidate) -> RunConfig:
+    """The job of `base` with this setting, resolved. Raises `ConfigError`."""
+    return resolve(
+        dataclasses.replace(
+            base,
+            batch_size=candidate.batch_size,
+            workers=candidate.workers,
+            prefetch_factor=candidate.prefetch_factor,
+        )
+    )
+
+
+def _why_not(base: RunConfig, candidate: Candidate) -> str:
+    try:
+        return why_not_here(with_candidate(base, candidate))
+    except ConfigError as error:
+        return str(error)

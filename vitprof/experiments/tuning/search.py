@@ -1,0 +1,240 @@
+"""Finds workers, prefetch factor and batch size for one strategy within a time given, and checks the gain.
+
+Successive halving (`vitprof.analysis.tournament.halving`): many settings train for a short time, the best third of them
+for longer, and so on. What counts is samples/s from end to end, as in every other figure. Then the winner and the
+strategy's own setting are run again in turns, so that what is told of the gain does not rest on the runs that chose it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, rungs, survivors, trial_key
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.errors import ConfigError, JobError
+from vitprof.experiments.tournament.tournament_runner import why_not_here
+from vitprof.experiments.tournament.tournament_view import given
+from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, in_words, with_candidate
+from vitprof.jobs.manager import JobManager
+from vitprof.store import StoredRun
+
+__all__ = ["TuneProgress", "Tuning", "candidates", "tune"]
+
+GROUP = "autotune:"
+LEAST_S = 1.0
+"""Seconds of training that say anything of a setting: 20 steps of 50 ms."""
+WARMUP_STEPS = 2
+"""Of a run that short five would be too many."""
+CHECK_SHARE = 1 / 3
+"""Of the time, for running winner and default again."""
+FEWEST = 2
+"""Settings besides the default that are worth a check; with time for fewer all of it goes into trying."""
+CHECKS = 2
+"""Times that each of the two is run again."""
+OVERHEAD_S = {"process": 4.0, "thread": 0.3}
+"""What a run takes besides its training, until the first one has shown it: a process imports torch (DESIGN.md 7)."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class TuneProgress:
+    """How far the search is."""
+
+    words: str
+    """What is running."""
+    fraction: float
+    """Of the time given, 0..1."""
+    best_per_s: float
+    """The best so far; NaN at the beginning."""
+
+
+Progress = Callable[[TuneProgress], None]
+Stop = Callable[[], bool]
+Clock = Callable[[], float]
+
+
+def tune(
+    manager: JobManager,
+    base: RunConfig,
+    seconds: float,
+    *,
+    batch_sizes: Sequence[int] | None = None,
+    workers: Sequence[int] | None = None,
+    progress: Progress = lambda progress: None,
+    stop: Stop = lambda: False,
+    clock: Clock = time.monotonic,
+) -> Tuning:
+    """Search for `seconds`, runs' start-up included; no run begins after that. The last one may end a little later.
+
+    Where `stop()` says so, or the time is up, the best so far is the result. Raises `ConfigError` where the strategy
+    cannot be run here, `JobError` where not a single run ended well.
+    """
+    if not 0 < seconds < math.inf:
+        raise ConfigError("time", seconds, "give a number of seconds above 0")
+    if why := why_not_here(resolve(base)):
+        raise ConfigError("strategies", base.strategy, why)
+    search = _Search(manager, base, seconds, progress, stop, clock)
+    return search.run(candidates(base, batch_sizes, workers))
+
+
+class _Search:
+    """One search under way."""
+
+    def __init__(
+        self, manager: JobManager, base: RunConfig, seconds: float, progress: Progress, stop: Stop, clock: Clock
+    ) -> None:
+        self._manager, self._base, self._progress, self._stop = manager, base, progress, stop
+        self._clock = clock
+        self._began, self._seconds = clock(), seconds
+        self._overhead_s = OVERHEAD_S[base.isolation]
+        self._group = f"{GROUP}{os.getpid()}-{time.time_ns()}"
+        self._tried: list[Tried] = []
+        self._stopped = False
+
+    def run(self, options: list[Candidate]) -> Tuning:
+        default = options[0]
+        self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and makes what is to be prepared
+        order = self._halve(options)
+        scored = [c for c in order if not math.isnan(self._score(c))]
+        if not scored:
+            why = next((t.error for t in self._tried if t.error), "too few steps in the time given")
+            raise JobError(f"nothing could be tuned: no run of {self._base.strategy} gave a figure ({why})")
+        winner = scored[0]
+        gain, speed, verified = self._check(default, winner)
+        if verified and gain.value < 1:  # the search was led astray
+            winner, gain, speed = default, Interval(1.0, 1.0, 1.0), self._score(default)
+        return Tuning(
+            strategy=self._base.strategy,
+            default=default,
+            winner=winner,
+            config=with_candidate(self._base, winner),
+            samples_per_s=speed,
+            gain=gain,
+            verified=verified,
+            tried=tuple(self._tried),
+            n_candidates=len(options),
+            seconds=self._clock() - self._began,
+            stopped=self._stopped,
+        )
+
+    def _halve(self, options: list[Candidate]) -> list[Candidate]:
+        """Candidates, the best first, as far as the time went."""
+        reserve_s, least_s = self._reserve_s(), self._overhead_s + LEAST_S
+        left = self._left_s() - reserve_s
+        ladder = rungs(options, left, least_s=least_s) if left > 0 else []
+        alive = options[: ladder[0].n] if ladder else options[:1]
+        for number, rung in enumerate(ladder, 1):
+            for candidate in alive:
+                if self._stopped or self._left_s() - reserve_s < self._overhead_s + LEAST_S:
+                    break
+                if number == 1 and candidate == options[0] and self._score(candidate) > 0:
+                    continue  # it was the first run of all
+                budget = max(rung.seconds - self._overhead_s, LEAST_S)
+                self._train(candidate, budget, number, f"rung {number} of {len(ladder)}")
+            scores = [self._score(c) for c in alive]
+            alive = [alive[i] for i in survivors(scores)]
+        every = {t.candidate for t in self._tried}
+        rest = sorted(every - set(alive), key=lambda c: -_or_least(self._score(c)))
+        # Those that went on were measured longest: what fell out before comes after them.
+        return [*alive, *rest]
+
+    def _reserve_s(self) -> float:
+        """Time to keep for the check; none where it would leave hardly anything to choose from."""
+        a_run_s = self._overhead_s + LEAST_S
+        reserve_s = max(self._seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
+        return reserve_s if self._left_s() - reserve_s >= FEWEST * a_run_s else 0.0
+
+    def _check(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
+        """The gain of the winner over the default, the winner's samples/s, and whether they were run again for it."""
+        if winner == default:
+            return Interval(1.0, 1.0, 1.0), self._score(default), False
+        turns = [pair if k % 2 == 0 else pair[::-1] for k in range(CHECKS) for pair in [(default, winner)]]
+        outcomes: dict[Candidate, list[Outcome]] = {default: [], winner: []}
+        for number, candidate in ((k, c) for k, pair in enumerate(turns, 1) for c in pair):
+            left = 2 * CHECKS - sum(map(len, outcomes.values()))
+            if self._stopped or self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
+                break  # half of what it takes: the last one may end a little late, but not all of them
+            budget = max(self._left_s() / left - self._overhead_s, LEAST_S)
+            tried = self._train(candidate, budget, 0, f"checking, round {number} of {CHECKS}")
+            if math.isnan(tried.samples_per_s):
+                break
+            summary, blocks = given(self._manager.store, tried.run_id)
+            outcomes[candidate].append(Outcome(number, tried.run_id, "done", blocks, summary))
+        if not all(len(found) == CHECKS for found in outcomes.values()):
+            return UNKNOWN, self._score(winner), False
+        found = [_entry(self._base.strategy, c, mine) for c, mine in outcomes.items()]
+        board = leaderboard(found, baseline=found[0].key, n_train=0)
+        row = board.row(found[1].key)
+        assert row is not None
+        return Interval(row.speed_up, row.speed_up_low, row.speed_up_high), row.samples_per_s, True
+
+    def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Tried:
+        config = dataclasses.replace(self._base, epochs=None, steps=None, seconds=seconds, evaluate=False)
+        config = with_candidate(dataclasses.replace(config, warmup_steps=WARMUP_STEPS), candidate)
+        run_id = self._manager.submit(config, group_key=self._group, role=f"{in_words(candidate)}#{rung}")
+        try:
+            while not self._manager.wait(run_id, POLL_S):
+                self._progress(self._told(f"{words}: {in_words(candidate)}"))
+                if self._stop() and not self._stopped:
+                    self._stopped = True
+                    self._manager.stop(run_id)
+        except BaseException:
+            self._manager.stop(run_id)
+            self._manager.wait(run_id)
+            raise
+        ended = self._manager.store.run(run_id)
+        self._stopped |= ended.status == "stopped"
+        tried = Tried(candidate, rung, run_id, _speed(ended), ended.error)
+        self._tried.append(tried)
+        first = len(self._tried) == 1
+        if ended.status == "done" and ended.summary is not None and not (first and self._base.isolation == "thread"):
+            # what only the first run does: it makes the storage, and in a thread it also imports torch
+            once_s = ended.summary.prepare_s if first and math.isfinite(ended.summary.prepare_s) else 0.0
+            self._overhead_s = max(ended.summary.wall_s - seconds - once_s, 0.05)
+        return tried
+
+    def _score(self, candidate: Candidate) -> float:
+        """samples/s of the candidate's longest run of the search so far; NaN without a figure."""
+        mine = [t for t in self._tried if t.candidate == candidate and not math.isnan(t.samples_per_s)]
+        return mine[-1].samples_per_s if mine else math.nan
+
+    def _left_s(self) -> float:
+        return self._seconds - (self._clock() - self._began)
+
+    def _told(self, words: str) -> TuneProgress:
+        known = [t.samples_per_s for t in self._tried if not math.isnan(t.samples_per_s)]
+        fraction = min((self._clock() - self._began) / self._seconds, 1.0)
+        return TuneProgress(words, fraction, max(known, default=math.nan))
+
+
+def _or_least(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
+
+
+def _speed(run: StoredRun) -> float:
+    return run.summary.samples_per_s if run.status == "done" and run.summary is not None else math.nan
+
+
+def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
+    """A candidate as the leaderboard takes it."""
+    key = trial_key(name, candidate.batch_size, candidate.workers, f"prefetch {candidate.prefetch_factor}")
+    return Entry(
+        key=key,
+        strategy=name,
+        batch_size=candidate.batch_size,
+        workers=candidate.workers,
+        page_cache="as-is",
+        outcomes=tuple(outcomes),
+        status="done",
+        reason="",
+        prepare_s=math.nan,
+        disk_bytes=math.nan,
+        ram_bytes=math.nan,
+    )

@@ -1,0 +1,54 @@
+"""A script in the making: what is chosen, and what has been gathered for it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
+
+
+@dataclass
+class Draft:
+    """A script in the making."""
+
+    config: RunConfig
+    """Resolved."""
+    info: DatasetInfo
+    names: list[str] = field(default_factory=list)
+    """Fragments, in their order."""
+    blanks: dict[str, str] = field(default_factory=dict)
+    path: str = "data"
+    """The expression for where the storage lies."""
+    storage: str = ""
+    """The expression for the storage that the loader reads."""
+    block: str = ""
+    """The expression for the neighbours that stay together, where blocks are shuffled."""
+    opening: list[str] = field(default_factory=list)
+    """Lines of `make_loader`."""
+
+    @property
+    def form(self) -> str:
+        """What the storage gives: "samples", "pixels" or "encoded"."""
+        return STORAGES[self.config.storage or ""].form
+
+    @property
+    def folder(self) -> bool:
+        """Whether the user's data are an image folder; else they are one file of arrays."""
+        return self.info.kind == "jpeg" or self.config.storage == "files"
+
+    @property
+    def fills_buffers(self) -> bool:
+        """Whether the loader puts batches into pinned buffers itself: it is in this process and makes them whole."""
+        return self.config.transfer in ("pinned", "stream") and self.config.loader in ("batches", "ahead", "threads")
+
+    @property
+    def copies_to_buffers(self) -> bool:
+        """Whether the transfer must copy batches into pinned buffers, which nobody has pinned."""
+        pins = self.config.loader == "dataloader" and self.config.pin_memory
+        return (
+            self.config.transfer in ("pinned", "stream")
+            and self.form != "samples"
+            and not (pins or self.fills_buffers or self.config.loader == "dali")
+        )

@@ -1,0 +1,147 @@
+"""What vitprof needs from a machine, looked at one thing at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from vitprof import __version__, formats
+from vitprof.config.availability import installed
+from vitprof.errors import VitprofError, one_line
+from vitprof.home import ensure_dir, home
+from vitprof.store import RunStore
+from vitprof.telemetry import Nvml
+from vitprof.telemetry.tmpfs import find_tmpfs
+
+PACKAGES: tuple[tuple[str, ...], ...] = (
+    ("torch",),
+    ("torchvision",),
+    ("streamlit",),
+    ("plotly",),
+    ("nvidia-ml-py",),
+    ("numpy",),
+    ("sqlalchemy",),
+    ("h5py",),
+    ("lmdb",),
+    ("simplejpeg",),
+    ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+)
+"""What vitprof needs; of several names, which bring the same module, any one."""
+DALI = tuple(f"nvidia-dali-cuda{version}" for version in ("130", "120", "110"))
+LOW_SHM_BYTES = 1 << 30
+"""Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
+LOW_DISK_BYTES = 2 << 30
+SHM = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at."""
+
+    what: str
+    found: str
+    verdict: Literal["ok", "note", "bad"]
+    """ok: as it should be; note: works, with a limit; bad: something will fail."""
+    meaning: str
+
+
+def examine() -> Iterator[Check]:
+    """All checks, in the order they matter."""
+    yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
+    yield _packages()
+    yield _dali()
+    yield _torch()
+    yield _nvml()
+    yield _shared_memory()
+    yield _ram_disk()
+    yield from _home()
+
+
+def _version(names: tuple[str, ...]) -> str | None:
+    """Name and version of the first of these packages that is installed."""
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return f"{name} {metadata.version(name)}"
+    return None
+
+
+def _packages() -> Check:
+    versions = {names[0]: _version(names) for names in PACKAGES}
+    missing = [name for name, version in versions.items() if version is None]
+    if missing:
+        return Check("packages", f"missing: {', '.join(missing)}", "bad", "pip install -r requirements.txt")
+    return Check("packages", ", ".join(filter(None, versions.values())), "ok", "")
+
+
+def _dali() -> Check:
+    """DALI is optional; a package whose module is not there is one for another system, or half removed."""
+    version = _version(DALI)
+    if version is None:
+        return Check("DALI", "not installed", "note", f"strategy dali needs it: pip install {DALI[0]}")
+    if not installed(DALI[0]):
+        return Check("DALI", f"{version}, without its module", "note", f"install it again: pip install {DALI[0]}")
+    return Check("DALI", version, "ok", "")
+
+
+def _torch() -> Check:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("PyTorch", one_line(error), "bad", "no job can run; install PyTorch")
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        return Check("PyTorch", f"{torch.__version__}, {names}", "ok", "jobs can use the GPU")
+    return Check("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
+
+
+def _nvml() -> Check:
+    nvml = Nvml()
+    try:
+        if not nvml.available:
+            return Check("NVML", nvml.reason, "note", "GPU-util and GPU memory are shown as not available")
+        gpus = nvml.gpus()
+        return Check("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
+    finally:
+        nvml.close()
+
+
+def _shared_memory() -> Check:
+    if not SHM.is_dir():
+        return Check("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
+    free = shutil.disk_usage(SHM).free
+    found = f"{formats.size(free)} free in {SHM}"
+    if free < LOW_SHM_BYTES:
+        return Check("shared memory", found, "note", "DataLoader workers can die of a bus error with large batches")
+    return Check("shared memory", found, "ok", "")
+
+
+def _ram_disk() -> Check:
+    found = find_tmpfs()
+    if found is None:
+        return Check("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
+    return Check("RAM disk", f"room for {formats.size(found.free_bytes)} in {found.path}", "ok", "")
+
+
+def _home() -> Iterator[Check]:
+    where = home()
+    try:
+        ensure_dir(where)
+    except VitprofError as error:
+        yield Check("disk", str(where), "bad", one_line(error))
+    else:
+        free = shutil.disk_usage(where).free
+        low = free < LOW_DISK_BYTES
+        meaning = "data sets may not fit; set VITPROF_HOME to a larger disk" if low else ""
+        yield Check("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
+    try:
+        with contextlib.closing(RunStore()) as store:
+            n = len(store.runs())
+            yield Check("database", f"{n} run{'' if n == 1 else 's'} in {store.url}", "ok", "")
+    except VitprofError as error:
+        yield Check("database", "cannot be used", "bad", one_line(error))

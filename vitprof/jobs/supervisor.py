@@ -1,0 +1,213 @@
+"""One job from the queue to its end: start it, take its messages, stop it if asked, record what it measured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.availability import can_run
+from vitprof.engine.locations import remove_copies
+from vitprof.errors import StoreError, one_line
+from vitprof.home import ensure_dir, log_dir
+from vitprof.jobs.protocol import Message, Note
+from vitprof.jobs.runners import Runner, start_runner
+from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
+from vitprof.store import SPARK_BINS, RunStore, Series
+from vitprof.telemetry import Telemetry
+
+FLUSH_EVERY_S = 0.5
+STOP_GRACE_S = 1.2
+"""How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
+ending a process takes a moment too."""
+STORE_GRACE_S = 5.0
+"""How long the store may fail before a job is given up."""
+NOT_BEGUN = "stopped before it began"
+
+
+class JobRecorder:
+    """Runs one job to its end and records it."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        run_id: int,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        logs: Path | None = None,
+    ) -> None:
+        self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
+        self._logs = logs
+        self._config = store.run(run_id).config
+        self._facts: dict[str, Any] = {}
+        self._environment: dict[str, Any] = {}
+        self._notices: list[str] = []
+        self._phases: list[Phase] = []
+        self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+        self._changes: dict[str, Any] = {}
+        self._samples = 0
+        self._telemetry: Telemetry | None = None
+        self._end: tuple[Status, str] | None = None  # the job's last message
+        self._failing_since: float | None = None  # the store, that is
+
+    def run(self) -> None:
+        """The whole life of the job. Raises `VitprofError` if it could not even be started."""
+        if self._stop.is_set():
+            self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
+            return
+        origin = self._clock()
+        self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
+        runner = start_runner(self._config, ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log")
+        try:
+            self._follow(runner)
+        finally:
+            runner.kill()
+            why = runner.close()
+            remove_copies()  # of a job that had no time to do so itself
+            if self._telemetry is not None:
+                self._telemetry.stop()
+        try:
+            self._flush()
+            self._finish(origin, why)
+        except StoreError as error:
+            if self._end is not None and self._end[1]:  # what ended the job matters more: a full disk fails both
+                raise StoreError(f"{self._end[1]} (and it could not be recorded: {one_line(error)})") from error
+            raise
+
+    def _follow(self, runner: Runner) -> None:
+        """Take the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
+        flushed = self._clock()
+        kill_at: float | None = None
+        for message in runner.messages():
+            if message is not None:
+                self._take(message, runner)
+            now = self._clock()
+            if now - flushed >= FLUSH_EVERY_S:
+                self._try_to_flush(now)
+                flushed = now
+            if kill_at is None and (self._end is not None or self._stop.is_set()):
+                if self._end is None:
+                    runner.ask_stop()
+                    self._changes["stage"] = "stopping"
+                kill_at = now + STOP_GRACE_S
+            elif kill_at is not None and now >= kill_at:
+                runner.kill()
+                kill_at = now + STOP_GRACE_S
+
+    def _take(self, message: Message, runner: Runner) -> None:
+        if not isinstance(message, Note):
+            self._rows.append(message)
+            return
+        values = message.values
+        match message.kind:
+            case "gauges":
+                if self._telemetry is not None:
+                    self._telemetry.gauges = {k: v for k, v in values.items() if k in TELEMETRY_COLUMNS}
+            case "stage":
+                self._changes |= {
+                    "stage": values["name"],
+                    "progress": values["fraction"],
+                    "message": values["message"],
+                }
+                if values["name"] == "training" and values["fraction"] == 0:
+                    self._changes["training_since_s"] = self._clock()
+            case "phase":
+                self._phases.append(Phase(**values))
+                self._changes["phases"] = self._phases
+            case "notice":
+                self._notices.append(values["line"])
+            case "facts":
+                self._facts |= values
+                self._changes["facts"] = self._facts
+            case "environment":
+                self._environment = values
+                self._changes["environment"] = values
+                self._start_telemetry(runner.pid, values)
+            case "end":
+                self._end = values["status"], values["error"]
+                if self._telemetry is not None:
+                    self._telemetry.gauges = {}  # nobody tells any more
+
+    def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
+        self._telemetry = Telemetry(
+            pid=pid,
+            device=environment.get("device", self._config.device),
+            gpu_uuid=environment.get("gpu_uuid"),
+            hz=self._config.telemetry_hz,
+            sink=self._store_samples,
+            clock=self._clock,
+        )
+        self._telemetry.start()
+
+    def _store_samples(self, rows: list[tuple[float, ...]]) -> None:
+        self._store.append_telemetry(self._run_id, self._samples, rows)
+        self._samples += len(rows)
+
+    def _try_to_flush(self, now: float) -> None:
+        """Flush; a store that fails is tried again for a while: the job may be about to say why."""
+        try:
+            self._flush()
+            self._failing_since = None
+        except StoreError:
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            if now - self._failing_since > STORE_GRACE_S:
+                raise
+
+    def _flush(self) -> None:
+        """Write what has come in since the last time: at least twice a second, so that a kill loses little."""
+        if self._rows:
+            self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
+            self._rows.clear()
+        notices = list(self._notices)
+        if self._telemetry is not None:
+            notices += self._telemetry.notices
+            if not self._telemetry.facts.items() <= self._environment.items():
+                self._environment |= self._telemetry.facts
+                self._changes["environment"] = self._environment
+            if self._telemetry.error is not None:
+                notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
+        if notices:
+            self._changes["notices"] = notices
+        if self._changes:
+            self._store.update_run(self._run_id, **self._changes)
+            self._changes.clear()
+
+    def _finish(self, origin: float, why: str) -> None:
+        """Settle status and summary."""
+        without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
+        status, error = self._end or without_a_word
+        settled = settle(self._store, self._run_id, origin, self._clock())
+        self._store.update_run(self._run_id, status=status, stage="", progress=None, message="", error=error, **settled)
+
+
+def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
+    """The columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
+    run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    facts = run.environment | run.facts
+    summary = summarise(run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
+    verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
+    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases)}
+
+
+def spark(steps: Series, phases: Sequence[Phase]) -> list[float | None]:
+    """The device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling."""
+    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)))
+    return [round(float(v), 3) if np.isfinite(v) else None for v in share]
+
+
+def settle_interrupted(store: RunStore) -> None:
+    """Mark runs whose program is gone, and sum up what they had stored until then."""
+    for run_id in store.mark_interrupted():
+        run, steps = store.run(run_id), store.steps(run_id)
+        if run.t_origin_s is None or not len(steps["step"]):
+            continue
+        last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
+        store.update_run(run_id, **settle(store, run_id, run.t_origin_s, last_s))

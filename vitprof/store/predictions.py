@@ -1,0 +1,125 @@
+"""Predictions in the run store: what was predicted, from which runs, and what running it then gave."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from vitprof.analysis.verdict.prediction import Calibration, Prediction, calibration
+from vitprof.config import RunConfig
+from vitprof.errors import StoreError
+from vitprof.store import MAX_ID, RunStore
+from vitprof.store.schema import predictions, runs
+
+
+@dataclass(frozen=True)
+class StoredPrediction:
+    """A prediction as the store holds it."""
+
+    id: int
+    profile_run_id: int
+    """The run whose job was to be made faster."""
+    micro_run_id: int
+    """The loader-only run of the strategy."""
+    verified_run_id: int | None
+    """The run that checks it, which may still be going on."""
+    config: RunConfig
+    """The job that the prediction is about, ready to be run."""
+    created_utc: str
+    samples_per_s: float
+    low: float
+    high: float
+    measured_per_s: float | None
+    """What the run that checked it gave; None as long as it is "predicted, not run"."""
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None if it has not been checked."""
+        return None if self.measured_per_s is None else self.samples_per_s / self.measured_per_s - 1
+
+
+def add_prediction(
+    store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
+) -> int:
+    """Keep a prediction; its id, or that of the one which somebody else has made of the same runs meanwhile."""
+    with store.transaction() as db:
+        made = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
+        if made is not None:
+            return int(made)
+        inserted = db.execute(
+            sa.insert(predictions).values(
+                profile_run_id=profile_run_id,
+                micro_run_id=micro_run_id,
+                config=config.to_dict(),
+                created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                samples_per_s=found.samples_per_s,
+                low=found.low,
+                high=found.high,
+            )
+        )
+    key = inserted.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
+    """One prediction. Raises `StoreError` if there is none with this id."""
+    row = None
+    if 0 < prediction_id <= MAX_ID:
+        with store.transaction() as db:
+            row = db.execute(sa.select(predictions).where(predictions.c.id == prediction_id)).one_or_none()
+    if row is None:
+        raise StoreError(f"there is no prediction {prediction_id}; python -m vitprof predict RUN makes some")
+    return _stored(row)
+
+
+def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
+    """The predictions made from one run (default: from any), oldest first."""
+    query = sa.select(predictions).order_by(predictions.c.id)
+    if profile_run_id is not None:
+        query = query.where(predictions.c.profile_run_id == profile_run_id)
+    with store.transaction() as db:
+        return [_stored(row) for row in db.execute(query)]
+
+
+def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
+    """The newest of `found` (oldest first) for each strategy, but a checked one before others; the fastest first."""
+    kept: dict[str, StoredPrediction] = {}
+    for p in found:
+        before = kept.get(p.config.strategy)
+        if before is None or before.measured_per_s is None or p.measured_per_s is not None:
+            kept[p.config.strategy] = p
+    return sorted(kept.values(), key=lambda p: p.samples_per_s, reverse=True)
+
+
+def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> None:
+    """Set columns of a prediction. One that was deleted meanwhile stays deleted."""
+    with store.transaction() as db:
+        db.execute(sa.update(predictions).where(predictions.c.id == prediction_id).values(**values))
+
+
+def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
+    """How good the checked predictions were: all, or those of one machine and one device, as in `RunConfig.device`."""
+    query = (
+        sa.select(predictions, runs.c.owner_host)
+        .join(runs, runs.c.id == predictions.c.profile_run_id)
+        .where(predictions.c.measured_per_s.is_not(None))
+    )
+    with store.transaction() as db:
+        rows = db.execute(query).fetchall()
+    return calibration(
+        [
+            (row.samples_per_s, row.low, row.high, row.measured_per_s)
+            for row in rows
+            if host in (None, row.owner_host) and device in (None, row.config["device"])
+        ]
+    )
+
+
+def _stored(row: sa.Row[Any]) -> StoredPrediction:
+    values = dict(row._mapping)
+    return StoredPrediction(**(values | {"config": RunConfig.from_dict(values["config"])}))

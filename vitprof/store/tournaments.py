@@ -1,0 +1,195 @@
+"""Tournaments in the run store, and which program works on one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError, JobError, StoreError, one_line
+from vitprof.records import LIVE_STATUSES
+from vitprof.store import MAX_ID, MAX_NAME, RunStore
+from vitprof.store.owner import is_alive, this_program
+from vitprof.store.schema import runs, tournaments
+
+GROUP = "tournament:"
+TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
+
+
+@dataclass(frozen=True)
+class StoredTournament:
+    """A tournament as the store holds it."""
+
+    id: int
+    name: str
+    created_utc: str
+    """ISO 8601 with a Z."""
+    spec: TournamentSpec
+    status: TournamentStatus
+    """One that says it runs, and whose program is gone, is "paused" here: it can be resumed."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Trial key -> why it could not be run on the machine that ran the tournament."""
+    cut: Mapping[str, str] = field(default_factory=dict)
+    """Trial key -> why it was cut short."""
+    note: str = ""
+    """Why the tournament ended early or was paused, in a line."""
+    held: bool = False
+    """Whether a program that is alive works on it. Of another machine's that cannot be told: then yes."""
+    holder_pid: int | None = None
+    """That program's process."""
+    holder_host: str = ""
+    """The machine, or the container, that it was begun on, where that is another one; "" where it is this one."""
+
+    @property
+    def group_key(self) -> str:
+        return f"{GROUP}{self.id}"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `resume` would find something to do that nobody does."""
+        return self.status != "done" and not self.held
+
+
+def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
+    """Keep a tournament with status "queued"; its id. Raises `ConfigError` for a name that cannot be shown."""
+    name = name.strip() or spec.title
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise ConfigError("name", name[:20] + "...", f"give at most {MAX_NAME} characters that can be shown")
+    now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    with store.transaction() as db:
+        inserted = db.execute(
+            sa.insert(tournaments).values(name=name, created_utc=now, status="queued", spec=spec.to_dict(), state={})
+        )
+    key = inserted.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
+    """One tournament. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
+    row = None
+    if 0 < tournament_id <= MAX_ID:
+        with store.transaction() as db:
+            row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
+    if row is None:
+        raise StoreError(f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them")
+    return _stored(row)
+
+
+def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
+    """Tournaments, newest first; those of another version of vitprof that cannot be read are left out."""
+    with store.transaction() as db:
+        rows = db.execute(sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)).fetchall()
+    found = []
+    for row in rows:
+        try:
+            found.append(_stored(row))
+        except StoreError:
+            continue
+    return found
+
+
+def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
+    """Set the status, and what else `state` changes. One that was deleted meanwhile stays deleted."""
+    with store.writing() as db:  # two threads, such as a runner and a page, may each change a part of the state
+        kept = db.execute(_state_of(tournament_id)).scalar()
+        changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
+        db.execute(changed.values(status=status, state={**(kept or {}), **state}))
+
+
+def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
+    return sa.select(tournaments.c.state).where(tournaments.c.id == tournament_id).with_for_update()
+
+
+def claim(store: RunStore, tournament_id: int) -> StoredTournament:
+    """Take a tournament for this process and set it running. Raises `JobError` where another program works on it."""
+    now = tournament(store, tournament_id)
+    if now.held and now.holder_host:
+        raise JobError(
+            f"tournament {tournament_id} is at work on another machine ({now.holder_host}, process {now.holder_pid}); "
+            "stop it there, or take it over if that machine is gone (--take-over, or the button on its page)"
+        )
+    if now.held:
+        raise JobError(f"tournament {tournament_id} is at work already (process {now.holder_pid}); stop it there first")
+    with store.writing() as db:
+        state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
+        before = state.get("owner") or {}
+        pid = tournaments.c.state["owner"]["pid"].as_integer()
+        owner = dict(zip(("host", "pid", "started"), this_program(), strict=True))
+        taken = db.execute(
+            sa.update(tournaments)
+            # two programs may find it free at the same moment: the second one's condition fails
+            .where(tournaments.c.id == tournament_id, pid == before["pid"] if before else pid.is_(None))
+            .values(status="running", state={**state, "owner": owner, "note": ""})
+        )
+    if not taken.rowcount:
+        raise JobError(f"tournament {tournament_id} was begun by another program just now; there is nothing to do here")
+    return tournament(store, tournament_id)
+
+
+def release(store: RunStore, tournament_id: int) -> None:
+    """Take a tournament, with its runs, from the machine that began it: a person says that it is gone.
+
+    Whether a program of another machine is alive cannot be told, and a container has another name each time it is
+    started. Raises `JobError` where the program is one of this machine and alive.
+    """
+    now = tournament(store, tournament_id)
+    if not now.held:
+        return
+    if not now.holder_host:
+        raise JobError(f"tournament {tournament_id} is at work here (process {now.holder_pid}); stop it there first")
+    gone = {"status": "interrupted", "stage": "", "error": f"taken over from {now.holder_host}"}
+    with store.transaction() as db:
+        mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
+        db.execute(sa.update(runs).where(*mine, runs.c.status.in_(LIVE_STATUSES)).values(**gone))
+    set_status(store, tournament_id, "paused", owner=None, note=f"taken over from {now.holder_host}")
+
+
+def delete_tournament(store: RunStore, tournament_id: int) -> None:
+    """Delete a tournament with its runs. Raises `StoreError` where it is at work."""
+    now = tournament(store, tournament_id)
+    if now.held:
+        where = f" on another machine ({now.holder_host})" if now.holder_host else ""
+        raise StoreError(
+            f"tournament {tournament_id} is at work{where}; stop it{' or take it over' if where else ''} first"
+        )
+    store.mark_interrupted()
+    with store.transaction() as db:
+        ids = list(db.execute(sa.select(runs.c.id).where(runs.c.group_key == f"{GROUP}{tournament_id}")).scalars())
+    store.delete_many(ids)
+    with store.transaction() as db:
+        db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
+
+
+def _stored(row: sa.Row[Any]) -> StoredTournament:
+    values = dict(row._mapping)
+    state = values["state"] or {}
+    try:
+        spec = TournamentSpec.from_dict(values["spec"])
+    except (ConfigError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"tournament {values['id']} was written by another version of vitprof and cannot be read "
+            f"({one_line(error)}); open it with that version, or delete it"
+        ) from error
+    owner = state.get("owner") or {}
+    held = bool(owner) and is_alive(owner["host"], owner["pid"], owner["started"])
+    status, note = values["status"], state.get("note", "")
+    if status == "running" and not held:
+        status, note = "paused", note or "the program that ran it ended"
+    return StoredTournament(
+        id=values["id"],
+        name=values["name"],
+        created_utc=values["created_utc"],
+        spec=spec,
+        status=status,
+        refused=state.get("refused") or {},
+        cut=state.get("cut") or {},
+        note=note,
+        held=held,
+        holder_pid=owner.get("pid") if held else None,
+        holder_host=owner["host"] if held and owner["host"] != this_program()[0] else "",
+    )

@@ -1,0 +1,181 @@
+"""What a person takes home from runs: files in the formats of other tools, and the code of the strategy.
+
+Every file is made when its button is clicked: drawing the buttons computes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from vitprof import formats
+from vitprof.experiments.headroom import find_headroom
+from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export.code import script
+from vitprof.export.report import MOST_RUNS, html_report
+from vitprof.export.tensorboard import tensorboard_zip
+from vitprof.export.trace import trace_gz
+from vitprof.store import RunStore, StoredRun
+from vitprof.ui import resources
+from vitprof.ui.findings import verdict_of
+from vitprof.ui.texts import guarded
+
+CODE_HEIGHT = 480
+IN_SIGHT = 2
+"""Files with a button of their own; the others are one click further."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One button: what it is called, what it gives and what opens it."""
+
+    key: str
+    label: str
+    suffix: str
+    mime: str
+    icon: str
+    help: str
+    make: Callable[[RunStore, Sequence[StoredRun]], bytes]
+
+
+def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
+    measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
+    counted = {run.id for run in runs if run.summary is not None and run.summary.n_steps}
+    verdicts = {run.id: verdict_of(run) for run in runs if run.id in counted}
+    return html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
+
+
+REPORT = File(
+    "report",
+    "Report",
+    ".html",
+    "text/html",
+    ":material/description:",
+    "One HTML file with verdict, charts, figures and settings. Opens in any browser, without a network.",
+    _report,
+)
+SUMMARY = File(
+    "summary",
+    "Summary as CSV",
+    ".csv",
+    "text/csv",
+    ":material/table:",
+    "One row for each run: its settings and all its figures, units in the header.",
+    lambda store, runs: summary_csv(runs).encode(),
+)
+STEPS = File(
+    "steps",
+    "Every step as CSV",
+    "-steps.csv",
+    "text/csv",
+    ":material/table_rows:",
+    "One row for each step of each run; times since the start of the run.",
+    lambda store, runs: steps_csv(store, runs).encode(),
+)
+PARQUET = File(
+    "parquet",
+    "Parquet",
+    "-steps.parquet",
+    "application/vnd.apache.parquet",
+    ":material/view_column:",
+    "Every step with types, for pandas.read_parquet, DuckDB and the like; each run's settings in the file's metadata.",
+    steps_parquet,
+)
+SUMMARY_PARQUET = File(
+    "summary-parquet",
+    "Summary as Parquet",
+    ".parquet",
+    "application/vnd.apache.parquet",
+    ":material/view_column:",
+    "One row for each run with types, for pandas.read_parquet, DuckDB and the like.",
+    lambda store, runs: summary_parquet(runs),
+)
+JSON = File(
+    "json",
+    "JSON",
+    ".json",
+    "application/json",
+    ":material/data_object:",
+    "Settings, machine, verdict and figures, and every step and telemetry sample by column.",
+    lambda store, runs: runs_json(store, runs).encode(),
+)
+TRACE = File(
+    "trace",
+    "Trace",
+    ".trace.json.gz",
+    "application/gzip",
+    ":material/view_timeline:",
+    "Device, training loop, copies and loader workers as tracks. Open it at ui.perfetto.dev: it stays in your browser.",
+    trace_gz,
+)
+TENSORBOARD = File(
+    "tensorboard",
+    "TensorBoard",
+    "-tensorboard.zip",
+    "application/zip",
+    ":material/show_chart:",
+    "Scalars of each step. Unpack it, then: tensorboard --logdir tensorboard",
+    tensorboard_zip,
+)
+OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD)
+OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSORBOARD)
+
+
+@guarded
+def draw_take_home(run: StoredRun) -> None:
+    """The downloads of a run that has ended, and its strategy as code."""
+    st.markdown("**Take it home**", help="Each file is made when you click. docs/formats.md tells every column.")
+    _buttons(OF_ONE, [run], f"vitprof-run-{run.id}")
+    with st.expander("Copy as code", icon=":material/code:"):
+        _draw_code(run)
+
+
+@guarded
+def draw_take_home_many(runs: Sequence[StoredRun]) -> None:
+    """The downloads of several runs together."""
+    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    _buttons(OF_MANY, runs, f"vitprof-runs-{stamp}")
+
+
+def _buttons(files: Sequence[File], runs: Sequence[StoredRun], name: str) -> None:
+    with st.container(horizontal=True, gap="small", key="take-home"):
+        for file in files[:IN_SIGHT]:
+            _button(file, runs, name)
+        with st.popover("Other formats", icon=":material/download:", help="For other tools: " + _listed(files)):
+            for file in files[IN_SIGHT:]:
+                _button(file, runs, name)
+
+
+def _listed(files: Sequence[File]) -> str:
+    return ", ".join(file.label for file in files[IN_SIGHT:]) + "."
+
+
+def _button(file: File, runs: Sequence[StoredRun], name: str) -> None:
+    too_many = file is REPORT and len(runs) > MOST_RUNS
+    st.download_button(
+        file.label,
+        data=_maker(file, resources.store(), runs),
+        file_name=name + file.suffix,
+        mime=file.mime,
+        on_click="ignore",
+        key=f"download-{file.key}",
+        icon=file.icon,
+        help=f"At most {MOST_RUNS} runs." if too_many else file.help,
+        disabled=too_many,
+    )
+
+
+def _maker(file: File, store: RunStore, runs: Sequence[StoredRun]) -> Callable[[], bytes]:
+    return lambda: file.make(store, runs)
+
+
+@guarded
+def _draw_code(run: StoredRun) -> None:
+    st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
+    speed = run.summary.samples_per_s if run.summary is not None else None
+    reached = formats.number(speed, "samples/s")
+    found = "" if reached == formats.NOT_AVAILABLE else f"{reached} in steady state"
+    st.code(script(run.config, found, run.id), language="python", height=CODE_HEIGHT)

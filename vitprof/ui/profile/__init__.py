@@ -1,0 +1,1 @@
+"""The page Profile: the settings in the sidebar, the live run, and what came of it."""

@@ -1,0 +1,102 @@
+"""Where a run's time went apart from the steady state, and what recording it cost."""
+
+from __future__ import annotations
+
+import math
+
+import streamlit as st
+
+from vitprof import formats
+from vitprof.analysis.timing.recording_cost import RecordingCost, recording_cost
+from vitprof.records import RunSummary
+from vitprof.store import StoredRun
+from vitprof.ui import resources
+from vitprof.ui.findings import FIGURES_KEPT, all_columns
+from vitprof.ui.texts import guarded
+
+
+@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
+def _cost_of(run_id: int) -> RecordingCost:
+    return recording_cost(all_columns(run_id), resources.store().run(run_id).phases)
+
+
+@guarded
+def draw_recording_cost(run: StoredRun) -> None:
+    """One line: the share of the run's time that vitprof's own recording took, at most."""
+    cost = _cost_of(run.id)
+    if not math.isfinite(cost.frac):
+        st.caption("What recording cost this run is not known: it takes two steady steps in a row.")
+        return
+    idle = ""
+    if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
+        idle = f"; the device idled for it {formats.percent(cost.exposed_frac)} of the time"
+    st.caption(
+        f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
+        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
+        help="All that the loop did between the launch of a step and the request for the next batch. Measuring inside "
+        "the loader comes on top: its readings of the clock are counted, and what one takes was measured when the run "
+        "began. Measure inside the loader switches it off.",
+    )
+
+
+def _inside_the_loader(run: StoredRun) -> str:
+    share = run.summary.loader_times_frac if run.summary else math.nan
+    if not math.isfinite(share):
+        return ""
+    if not run.config.loader_times:
+        return "Nothing was measured inside the loader."
+    where = ", in its workers" if run.config.workers else ""
+    return f"Measuring inside the loader took about {formats.percent(share)}{where}."
+
+
+@guarded
+def draw_account(run: StoredRun) -> None:
+    """Where the run's time went apart from the steady state."""
+    s = run.summary
+    if s is None or not s.n_steps:
+        return
+    st.markdown("**Where the run's time went**", help="Each stretch of the run that is not steady-state training.")
+    measured = f"Median of {s.n_epochs_measured} measured."
+    epoch_from = measured if s.n_epochs_measured else "Extrapolated from the throughput."
+    rows: tuple[tuple[str, float, str], ...] = (
+        ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
+        ("Copying the data", s.stage_s, f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."),
+        ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
+        ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
+        ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
+        ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
+        ("A step, 95% below", s.step_ms_p95 / 1e3, "Steady state."),
+        ("An epoch", s.epoch_s, epoch_from),
+        ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
+        ("Shut-down", s.shutdown_s, "Ending loader and workers."),
+        ("The whole run", s.wall_s, "From leaving the queue to the end."),
+    )
+    rows = tuple(row for row in rows if row[0] != "Copying the data" or row[1] != 0)
+    st.dataframe(
+        {
+            "what": [r[0] for r in rows],
+            "time": [formats.seconds(r[1]) for r in rows],
+            "meaning": [r[2] for r in rows],
+        },
+        hide_index=True,
+        width="stretch",
+        height="content",
+    )
+    tiles = [
+        ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
+        ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
+        ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
+    ]
+    if math.isfinite(s.cache_hit_frac):
+        text = "Share of the samples in the partial cache: every epoch reads each sample once."
+        tiles.append(("Cache hit rate", formats.percent(s.cache_hit_frac), text))
+    if s.n_unreadable:
+        tiles.append(("Left out", f"{s.n_unreadable:,}", "Samples that could not be read, each time they came up."))
+    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
+        column.metric(name, value, help=text, border=True)
+
+
+def _storage_help(s: RunSummary) -> str:
+    """What there is to know about the storage's files."""
+    made = f"Making it took {formats.seconds(s.storage_prepare_s)} when it was made. " if s.storage_prepare_s else ""
+    return f"{made}{formats.percent(s.page_cached_frac)} of it lay in the system's page cache when training began."

@@ -1,0 +1,139 @@
+"""Which run a page shows, what is queued, and what to say when there is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof.analysis.tournament import key_in_words
+from vitprof.errors import StoreError
+from vitprof.experiments.tournament.planning import read_role
+from vitprof.records import LIVE_STATUSES
+from vitprof.store import StoredRun
+from vitprof.store.run_store import MADE_FOR_A_RUN
+from vitprof.store.tournaments import GROUP
+from vitprof.ui import resources
+from vitprof.ui.address import forget_run, named_run, show_run
+from vitprof.ui.group import STOP_HELP, stop_group
+from vitprof.ui.profile.live import is_simulated_run
+from vitprof.ui.texts import escaped
+
+SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
+"""By whether it is a tournament."""
+
+
+def chosen_run() -> StoredRun | None:
+    """The run that the address names, else the one that this session looked at last, else the one that is going on.
+
+    In the address, so that a reload or a link shows the same run.
+    """
+    named = named_run()
+    if named is not None:
+        try:
+            return resources.store().run(int(named))
+        except (ValueError, StoreError):
+            st.warning(f"There is no run {escaped(named)} any more.")
+            forget_run()
+    for running in resources.store().runs(["running"]):
+        if parent := behind(running):
+            return parent
+    return None
+
+
+def behind(run: StoredRun) -> StoredRun | None:
+    """The run that a person asked for: `run` itself, or the one whose headroom or predictions it was made for.
+
+    None where that was deleted, and for the trials of a tournament or a tuning, which were made for no run.
+    """
+    if not run.group_key:
+        return run
+    kind, _, number = run.group_key.partition(":")
+    if kind not in MADE_FOR_A_RUN:
+        return None
+    try:
+        return resources.store().run(int(number))
+    except (ValueError, StoreError):  # deleted meanwhile
+        return None
+
+
+def draw_title(run: StoredRun) -> None:
+    """The run's name, whether its device was simulated, and Stop as long as it goes on."""
+    jobs = resources.manager()
+    with st.container(horizontal=True, vertical_alignment="center", key="title"):
+        st.subheader(escaped(run.name), anchor=False, width="content")
+        if is_simulated_run(run):
+            st.badge(
+                "simulated",
+                icon=":material/science:",
+                color="violet",
+                help="The device is imitated: it takes the time that a real one would take and computes nothing. "
+                "Loading is real.",
+            )
+        if (
+            jobs.owns(run.id)
+            and run.live
+            and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
+        ):
+            jobs.stop(run.id)
+
+
+def draw_queue(shown: StoredRun | None) -> None:
+    """Other runs that are going on or waiting, from whichever tab or program, with a way to each.
+
+    Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
+    those of a tournament, which its own page shows, with its buttons.
+    """
+    groups: dict[object, list[StoredRun]] = {}
+    for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
+        groups.setdefault(run.group_key or run.id, []).append(run)
+    lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
+    others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
+    if not others:
+        return
+    with st.container(border=True):
+        st.caption("Also in the queue")
+        for runs, target in others:
+            first = runs[0]
+            of_tournament = first.group_key.startswith(GROUP)
+            left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
+            left.markdown(_in_words(runs, target))
+            if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
+                if of_tournament:
+                    st.switch_page(
+                        "pages/tournament.py", query_params={"tournament": first.group_key.removeprefix(GROUP)}
+                    )
+                show_run(target.id)
+                st.rerun()
+            # a tournament that loses one trial goes on with the next: its own page pauses and stops it
+            owned = not of_tournament and any(resources.manager().owns(run.id) for run in runs)
+            if owned and right.button("Stop", key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
+                stop_group(runs)
+
+
+def _in_words(runs: Sequence[StoredRun], target: StoredRun) -> str:
+    """What is going on or waiting, in a line of Markdown."""
+    first = runs[0]
+    kind, _, number = first.group_key.partition(":")
+    if kind in MADE_FOR_A_RUN:
+        return f"{kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+    what = escaped(f"({first.status}, {first.config.device})")
+    if first.group_key.startswith(GROUP):
+        return f"Tournament {escaped(number)}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
+    if first.group_key:
+        return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
+    return f"Run {first.id}: {escaped(first.name)} {what}"
+
+
+def draw_empty() -> None:
+    """What a newcomer sees."""
+    st.title("Is your GPU starved by data loading?", anchor=False)
+    st.markdown(
+        "vitprof trains a small Vision Transformer for a short while under a loading strategy of your choice and shows "
+        "where the time of every batch goes. Gaps in the chart are time in which the device had nothing to do.\n\n"
+        "1. Press **Run** in the sidebar (on a narrow screen behind » at the top): `per-sample` is how most tutorials "
+        "load data.\n"
+        "2. Open **Tournament** and press *Start tournament*: other strategies run against it, and one is recommended, "
+        "with its reason and its code.\n"
+        "3. Open **Compare** to see any of these runs side by side, and take them home as CSV."
+    )

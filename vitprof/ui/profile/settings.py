@@ -1,0 +1,269 @@
+"""The settings in the sidebar: what the next run will be."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import streamlit as st
+
+from vitprof.config import BUDGETS, CHOICES, INJECTED, KNOBS, PARTS, RunConfig
+from vitprof.config.accelerators import PRESETS, SIMULATED, is_simulated
+from vitprof.config.availability import availability
+from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
+from vitprof.config.parts import ALL, DECODERS, why_not
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES, Strategy
+from vitprof.errors import ConfigError
+from vitprof.ui.address import say_settings
+from vitprof.ui.launch import machine, run_button
+from vitprof.ui.resources import gpus
+from vitprof.ui.widgets import (
+    BUDGET_DEFAULTS,
+    FIELDS,
+    choice,
+    help_of,
+    knob,
+    label,
+    number,
+    read_first,
+    settings,
+    state_key,
+    toggle,
+)
+
+MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
+"""What a strategy stands or falls with; the other knobs are a click away."""
+READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", *PARTS)
+"""Widgets that decide what stands above them: what they were set to is known before they are drawn."""
+FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
+"""What a job gets from its data set and its model where nothing else is chosen, besides parts and knobs."""
+SHOWN_AS = "shown as"
+
+
+def use(strategy: str, dataset: str, n_images: int | None) -> None:
+    """Put a strategy, as it stands in the registry, into this session's settings."""
+    settings().update(dict.fromkeys((*KNOBS, *PARTS)))
+    settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
+
+
+def use_config(config: RunConfig) -> None:
+    """Put a whole job, as a run was or would be, into this session's settings. Call it before they are drawn.
+
+    What the job would have by itself is left to itself, so that it changes along with strategy, data set and model.
+    """
+    values = settings()
+    given = _chosen(config).to_dict()
+    budget = next(name for name in BUDGETS if given[name] is not None)
+    values.update({name: value for name, value in given.items() if name not in BUDGETS})
+    values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
+    for name in (*FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
+        st.session_state.pop(f"set-{name}", None)
+
+
+def _chosen(config: RunConfig) -> RunConfig:
+    """`config` without what `resolve` puts in by itself."""
+    try:
+        whole = resolve(config)
+    except ConfigError:  # the form says what is wrong
+        return config
+    for name in (*PARTS, *KNOBS, *FILLED_IN):
+        with contextlib.suppress(ConfigError):
+            without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
+            config = without if resolve(without) == whole else config
+    return config
+
+
+def settings_form() -> tuple[RunConfig | None, bool]:
+    """Draw the sidebar's settings; the config they make (None, with a message shown, if they cannot work), Run pressed.
+
+    Knobs that the chosen strategy and its parts do not take are hidden.
+    """
+    values = settings()
+    rejected = _reject_unusable(values)
+    read_first(*READ_FIRST)
+    info = _info(values)
+    plan = _strategy(info)
+    info = _data()
+    parts = plan.combination(info, values)
+    context = (plan.name, info.name, parts)
+    fresh = values.get(SHOWN_AS) != context
+    values[SHOWN_AS] = context
+    knobs = plan.knobs(parts, info)
+    main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
+    _main(main, info, fresh)
+    _budget()
+    slot = st.container()
+    with st.expander("Loading"):
+        _loading({name: default for name, default in knobs.items() if name not in main}, info, fresh)
+    with st.expander("Parts"):
+        _parts(plan, info, fresh)
+    with st.expander("Model and device"):
+        _model_and_device(info)
+    with st.expander("Measuring"):
+        _measuring()
+    with st.expander("More"):
+        _more()
+    config = _config(values, plan, info)
+    say_settings()
+    with slot:
+        return run_button(config, plan, info, rejected)
+
+
+def _info(values: dict[str, Any]) -> DatasetInfo:
+    info = DATASETS[values["dataset"]]
+    return dataset_info(info.name, values["n_images"] if info.any_size else None)
+
+
+def _strategy(info: DatasetInfo) -> Strategy:
+    """The choice of a strategy, and in two sentences what it does."""
+    values = settings()
+    before = values["strategy"]
+
+    def show(name: str) -> str:
+        plan = STRATEGIES[name]
+        seen = availability(plan, info, machine=machine())
+        return f"{name} - {plan.title}" + (f" (not here: {seen.reason})" if seen.verdict == "bad" else "")
+
+    choice("strategy", list(STRATEGIES), show=show)
+    plan = STRATEGIES[values["strategy"]]
+    if plan.name != before:  # a strategy starts as it stands in the registry
+        use(plan.name, values["dataset"], values["n_images"])
+    st.caption(plan.what)
+    return plan
+
+
+def _data() -> DatasetInfo:
+    values = settings()
+    choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
+    return _info(values)
+
+
+def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+    """What most people change: numbers in pairs, so that Run stays in sight."""
+    numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
+    for first in range(0, len(numbers), 2):
+        pair = numbers[first : first + 2]
+        for column, name in zip(st.columns(len(pair)), pair, strict=True):
+            with column:
+                if name in knobs:
+                    knob(name, knobs[name], fresh=fresh)
+                else:
+                    number(name, hint=f"{DATASETS[info.name].n_train:,}")
+    for name, default in knobs.items():
+        if name in CHOICES:
+            knob(name, default, fresh=fresh)
+
+
+def _budget() -> None:
+    values = settings()
+    left, right = st.columns(2)
+    with left:
+        options = ["steps", "epochs", "seconds"]
+        values["budget"] = st.selectbox(
+            "Budget", options, help="What ends the run.", key=state_key("budget", values["budget"])
+        )
+    with right:
+        field = values["budget"]
+        whole = field != "seconds"
+        kind = int if whole else float
+        values[field] = st.number_input(
+            field.capitalize(),
+            min_value=kind(1) if whole else 0.1,
+            step=kind(1),
+            help=help_of(field),
+            key=state_key(field, kind(values[field] or BUDGET_DEFAULTS[field])),
+        )
+
+
+def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+    """Knobs of loader, storage and location that most runs leave alone, and what every run takes."""
+    workers = settings()["workers"]
+    for name, default in knobs.items():
+        if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
+            continue  # without workers there is nothing to prefetch, to keep, or to start
+        knob(name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh)
+    choice("augment", [None, *CHOICES["augment"]])
+    choice("page_cache", CHOICES["page_cache"])
+    toggle("skip_unreadable")
+
+
+def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
+    """The four parts; offered is what fits the other three."""
+    values = settings()
+    own = plan.combination(info)
+    st.caption("Any part can be replaced. Offered is what fits the other three.")
+    for kind in PARTS:
+        others = {k: values[k] for k in PARTS if k != kind}
+        fitting = [n for n in ALL[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
+        own_name = getattr(own, kind)
+        offered = [None, *(name for name in fitting if name != own_name)]
+        choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
+
+
+def _model_and_device(info: DatasetInfo) -> None:
+    choice("model", list(MODELS), show=lambda name: MODELS[name].title)
+    names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in gpus()}
+    simulated = {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
+    names |= simulated
+    choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name), typed=True)
+    if is_simulated(settings()["device"]):
+        st.caption("It takes the time of an accelerator and computes nothing: no loss, no accuracy.")
+    choice("precision", CHOICES["precision"])
+    number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
+    toggle("compile")
+    toggle("cudnn_benchmark")
+    st.caption(info.note)
+
+
+def _measuring() -> None:
+    toggle("loader_times")
+    choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
+    choice("inject", [None, *(f"{part}:20" for part in INJECTED)], none="none", typed=True)
+
+
+def _more() -> None:
+    values = settings()
+    values["name"] = st.text_input(
+        label("name"), max_chars=200, help=help_of("name"), key=state_key("name", values["name"])
+    )
+    toggle("loader_only")
+    toggle("evaluate")
+    number("warmup_steps")
+    number("threads")
+    number("seed")
+    choice("isolation", CHOICES["isolation"])
+
+
+def _reject_unusable(values: dict[str, Any]) -> str:
+    """Put back what came with the URL and no widget could show; the message that says so."""
+    messages = []
+    allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
+    allowed |= {kind: [*ALL[kind]] for kind in PARTS}
+    for field, names in allowed.items():
+        if values[field] not in (*names, FIELDS[field].default):
+            messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
+            values[field] = FIELDS[field].default
+    for name, spec in FIELDS.items():
+        try:
+            RunConfig(**{name: values[name]})
+        except ConfigError as error:
+            messages.append(f"{label(name)} {error.value}: {error.allowed}")
+            values[name] = BUDGET_DEFAULTS.get(name, spec.default)
+    return "; ".join(messages)
+
+
+def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
+    """The config the settings make, checked as a run would check it, or what is wrong with them."""
+    given = {name: values[name] for name in FIELDS if name not in BUDGETS}
+    if not info.any_size:
+        given["n_images"] = None
+    try:
+        taken = plan.knobs(plan.combination(info, given), info)
+        given |= {name: None for name in KNOBS if name not in taken}
+        config = RunConfig(**given, **{values["budget"]: values[values["budget"]]})
+        resolve(config)
+    except ConfigError as error:
+        return error
+    return config
