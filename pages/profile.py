@@ -6,7 +6,7 @@ from vitprof.config import RunConfig
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.address import show_run
-from vitprof.ui.downloads import draw_take_home
+from vitprof.ui.downloads import draw_downloads
 from vitprof.ui.notifications import watch
 from vitprof.ui.profile import live
 from vitprof.ui.profile.account import draw_account, draw_recording_cost
@@ -64,7 +64,7 @@ def draw_ended(run: StoredRun) -> None:
     draw_signatures(run)
     draw_headroom(run)
     draw_predictions(run)
-    draw_take_home(run)
+    draw_downloads(run)
     draw_recording_cost(run)
     st.fragment(live.draw_every_step)(run)
     draw_account(run)

@@ -17,6 +17,12 @@ SCHEMA_VERSION = 1
 """Version of the JSON object and of the CSV columns. Rises when a column changes its meaning or goes away."""
 
 Status = Literal["queued", "running", "done", "stopped", "failed", "interrupted"]
+Stage = Literal["read", "decode", "transform", "collate", "hand_over", "transfer"]
+"""What is done to make a batch and bring it to the device, in this order."""
+TIMED_STAGES: tuple[Stage, ...] = ("read", "decode", "transform", "collate")
+"""The stages that a loader times itself: `<stage>_s` of a step record."""
+DELAYED_STAGES: tuple[Stage, ...] = (*TIMED_STAGES, "transfer")
+"""The stages that a wait of known length can be put into (`RunConfig.inject`)."""
 LIVE_STATUSES: tuple[Status, ...] = ("queued", "running")
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 

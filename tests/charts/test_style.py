@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vitprof import charts
 from vitprof.analysis.timing.gaps import CAUSES
-from vitprof.analysis.timing.loading import PARTS
+from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.charts import LiveChart, plain
 from vitprof.charts.style import DEVICE_TIME, LOADING, TRUE
 
@@ -58,7 +58,7 @@ def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together:
 
 def test_everything_that_takes_time_has_a_colour() -> None:
     assert set(DEVICE_TIME) == {"compute", *CAUSES}
-    assert set(LOADING) == set(PARTS)
+    assert set(LOADING) == set(STAGE_WORDS)
     assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
 
 

@@ -63,7 +63,7 @@ NAMES = ", ".join(STRATEGIES)
         ),
         (
             ["--inject", "sleep:5"],
-            "--inject sleep:5: give PART:MILLISECONDS, such as read:20; parts are read, decode, transform, collate, "
+            "--inject sleep:5: give STAGE:MILLISECONDS, such as read:20; stages are read, decode, transform, collate, "
             "transfer, up to 60000 ms",
         ),
         (["--precision", "fp8"], "--precision fp8: choose one of fp32, bf16"),

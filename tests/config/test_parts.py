@@ -9,10 +9,10 @@ import pytest
 from vitprof.config import KNOBS
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import (
-    ALL,
     DECODERS,
     LOADERS,
     LOCATIONS,
+    PARTS_BY_KIND,
     STORAGES,
     TRANSFERS,
     Combination,
@@ -23,7 +23,7 @@ from vitprof.config.parts import (
 from vitprof.errors import ConfigError
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
-EVERY_PART = [part for parts in ALL.values() for part in parts.values()]
+EVERY_PART = [part for parts in PARTS_BY_KIND.values() for part in parts.values()]
 
 
 @pytest.mark.parametrize("part", EVERY_PART, ids=lambda p: p.name)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.engine.batch import Made
+from vitprof.engine.batch import BatchTimes
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.recorder import MAX_PENDING, StepRecorder, overlap
 from vitprof.records import STEP_COLUMNS
@@ -70,7 +70,7 @@ class Steps:
         self.n = 0
 
     def launch(
-        self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True, made: Made | None = None
+        self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True, made: BatchTimes | None = None
     ) -> None:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
         self.recorder.step(
@@ -99,7 +99,7 @@ def test_every_column_of_a_step() -> None:
     steps = Steps(LaterDevice([1.0, 1.5, 1.75, 2.75, 2.8, 3.0, 3.25, 4.25, 4.3]))
     steps.recorder.resume()
     steps.launch(t_start=1.125, t_got=1.375)
-    made = Made(0.01, 0.02, 0.03, 0.04, 2.0, 2.75, 1.0, 3.0)
+    made = BatchTimes(0.01, 0.02, 0.03, 0.04, 2.0, 2.75, 1.0, 3.0)
     steps.launch(t_start=2.5, t_got=3.0, made=made)  # asked for while the device still computed
     steps.device.synchronize()
     steps.recorder.resolve()

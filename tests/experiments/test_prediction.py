@@ -78,7 +78,7 @@ class TestPredicting:
         error = jobs.calibration_for(manager.store, run)
         assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
         assert jobs.calibrate(manager.store, device="cpu").n == 0
-        assert jobs.settle(manager.store, run.id) == list_predictions(manager.store, run.id)
+        assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
 
     def test_a_strategy_that_fails_has_no_prediction(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.ui.dashboard import add_run
 from vitprof.export.trace import COUNTERS, QUEUE, trace_gz, trace_json
-from vitprof.export.track_packing import lanes
+from vitprof.export.track_packing import pack_tracks
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 
@@ -189,7 +189,7 @@ def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: Ru
 def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in pairs], dtype=np.int64)
     end = start + np.array([n for _, n in pairs], dtype=np.int64)
-    found = lanes(start, end)
+    found = pack_tracks(start, end)
     for lane in set(found.tolist()):
         mine = sorted((int(start[i]), int(end[i])) for i in np.flatnonzero(found == lane))
         assert all(b[0] >= a[1] for a, b in itertools.pairwise(mine))

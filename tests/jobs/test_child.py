@@ -121,10 +121,10 @@ class Loud:
     def __getitem__(self, i):
         print("a worker prints", flush=True)
         return self.quiet[i]
-def loud(self, *laps):
+def loud(self, *stopwatch):
     os.write(1, b"C prints\\n")
     print("Python prints", flush=True)
-    return Loud(make(self, *laps))
+    return Loud(make(self, *stopwatch))
 idx.IdxStorage.dataset = loud
 from vitprof.jobs.child import main
 main()

@@ -16,7 +16,7 @@ from tests import ROOT
 from vitprof.records import TELEMETRY_COLUMNS, TelemetrySample
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, Telemetry, choose_gpu
 from vitprof.telemetry.nvml import GPU_FIELDS
-from vitprof.telemetry.sampler import Row, next_due
+from vitprof.telemetry.sampler import TelemetryRow, next_due
 
 DEADLINE_S = 30.0
 
@@ -25,12 +25,12 @@ class Collector:
     """A sink that can be waited for."""
 
     def __init__(self, enough: int) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[TelemetryRow] = []
         self.threads: set[str] = set()
         self.enough = threading.Event()
         self._n = enough
 
-    def __call__(self, rows: list[Row]) -> None:
+    def __call__(self, rows: list[TelemetryRow]) -> None:
         self.rows += rows
         self.threads.add(threading.current_thread().name)
         if len(self.rows) >= self._n:
@@ -100,7 +100,7 @@ def test_a_clock_that_goes_backwards_makes_rates_unknown() -> None:
 def test_an_exception_of_the_sink_ends_the_sampling_and_is_kept() -> None:
     tried = threading.Event()
 
-    def sink(rows: list[Row]) -> None:
+    def sink(rows: list[TelemetryRow]) -> None:
         tried.set()
         raise OSError("disk full")
 

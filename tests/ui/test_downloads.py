@@ -30,7 +30,7 @@ def test_the_buttons_of_a_run_say_what_opens_their_files_and_make_none(
 ) -> None:
     add_run(store, n=6)
     monkeypatch.setattr(RunStore, "steps", lambda *_, **__: pytest.fail("a button was not clicked"))
-    at = drawn("downloads.draw_take_home(store.run(1))")
+    at = drawn("downloads.draw_downloads(store.run(1))")
     buttons = {b.proto.label: b.proto.help for b in at.get("download_button")}
     assert list(buttons) == [file.label for file in downloads.OF_ONE]
     for key, how in OPENED_BY.items():
@@ -42,7 +42,7 @@ def test_the_buttons_of_a_run_say_what_opens_their_files_and_make_none(
 
 def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> None:
     add_run(store, n=1)
-    at = drawn("downloads.draw_take_home_many([store.run(1)] * 101)")
+    at = drawn("downloads.draw_downloads_many([store.run(1)] * 101)")
     assert [b.proto.label for b in at.get("download_button") if b.proto.disabled] == ["Report"]
 
 

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
 from vitprof.errors import JobError
-from vitprof.experiments.selftest import QUICK, Progress, Result, SelftestReport
+from vitprof.experiments.selftest import QUICK, Result, SelftestProgress, SelftestReport
 from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import SelftestWork, work
@@ -46,9 +46,9 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     finish = threading.Event()
 
     def run(
-        cases: Sequence[Any], rounds: int, *, progress: Callable[[Progress], None], stop: Callable[[], bool]
+        cases: Sequence[Any], rounds: int, *, progress: Callable[[SelftestProgress], None], stop: Callable[[], bool]
     ) -> SelftestReport:
-        progress(Progress("read, in the loop, reference run", 3, 12, 40.0))
+        progress(SelftestProgress("read, in the loop, reference run", 3, 12, 40.0))
         while not finish.wait(0.01) and not stop():
             pass
         return SelftestReport((RIGHT, WRONG) if finish.is_set() else (RIGHT,), 12.0, 2)

@@ -11,11 +11,11 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import LIMIT_S, app, said
 from tests.ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
-from vitprof.experiments.tournament.tournament_runners import TournamentDesk
+from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.tournament import state as tournament_state
-from vitprof.ui.tournament.state import desk
+from vitprof.ui.tournament.state import runners
 
 WAITS = {"per-sample": 0.02, "memory": 0.001}
 
@@ -23,7 +23,7 @@ WAITS = {"per-sample": 0.02, "memory": 0.001}
 @pytest.fixture(autouse=True)
 def _no_tournament_goes_on(store: RunStore) -> Iterator[None]:
     yield
-    desk().shutdown()
+    runners().shutdown()
 
 
 def shown(tournament_id: int, **query: str) -> AppTest:
@@ -128,14 +128,14 @@ def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: 
     at = shown(tournament_id)
     assert "Paused: the program that ran it ended. 1 of 6 runs are done" in said(at)
     begun: list[int] = []
-    monkeypatch.setattr(TournamentDesk, "run", lambda self, number: begun.append(number))
+    monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
     at.button(key="tournament-resume").click().run()
     assert begun == [tournament_id]
 
-    def refuse(self: TournamentDesk, number: int) -> None:
+    def refuse(self: TournamentRunners, number: int) -> None:
         raise JobError("another program took it just now")
 
-    monkeypatch.setattr(TournamentDesk, "run", refuse)
+    monkeypatch.setattr(TournamentRunners, "run", refuse)
     at.button(key="tournament-resume").click().run()
     assert [error.value for error in at.error] == ["another program took it just now"]
 
@@ -169,8 +169,8 @@ class Runner:
 def runner(store: RunStore) -> Runner:
     tournament_id = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="paused")
     made = Runner(store, tournament_id)
-    runners: dict[int, Any] = desk()._runners
-    runners[tournament_id] = made
+    kept: dict[int, Any] = runners()._runners
+    kept[tournament_id] = made
     return made
 
 

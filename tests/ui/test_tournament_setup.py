@@ -12,10 +12,10 @@ from tests.ui.tournaments import in_address
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
-from vitprof.experiments.tournament.tournament_runners import TournamentDesk
+from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
-from vitprof.ui.tournament.estimate import estimate, in_words
+from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 
 DEVICE = "simulated:10,0"
 
@@ -35,7 +35,7 @@ def test_a_newcomer_can_press_start_at_once() -> None:
 
 def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
-    monkeypatch.setattr(TournamentDesk, "run", lambda self, number: begun.append(number))
+    monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
     at = page(threads="1", seed="7", storage="memory")
     assert "From the settings of Profile: Seed 7, Torch CPU threads 1. Not taken from there: Storage" in said(at)
     at.multiselect(key="tournament-strategies").set_value(["memory", "workers"]).run()
@@ -179,7 +179,7 @@ def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
     found = estimate(planned, 3, store)
     assert found.unknown == 2
     assert found.seconds == pytest.approx(2 * 3 * (4 + 100 * 0.010))
-    assert "at least" in in_words(found, 2, 3)[0]
+    assert "at least" in estimate_sentence(found, 2, 3)[0]
     add_run(store, strategy="per-sample", device=DEVICE, wait_s=0.0148)
     speed = store.runs()[0].summary
     assert speed is not None

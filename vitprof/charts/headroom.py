@@ -7,7 +7,7 @@ import math
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import MEANING, Anchor, Headroom, Part
+from vitprof.analysis.verdict.headroom import MEANING, Anchor, Headroom, StageCost
 from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, OTHER, RUN_COLOURS, axis
 
 STORAGE = RUN_COLOURS[1]
@@ -30,7 +30,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
     text: list[str] = []
     hover: list[str] = []
 
-    def add(label: str, start: float, anchor: Anchor | Part, colour: str, words: str, told: str) -> None:
+    def add(label: str, start: float, anchor: Anchor | StageCost, colour: str, words: str, told: str) -> None:
         labels.append(label)
         base.append(start * scale)
         height.append(anchor.s_per_sample * scale)
@@ -92,7 +92,7 @@ def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
     return step, f"anchor {anchor.role}: {step} a step ({low} to {high})<br>{speed}<br>{runs}"
 
 
-def _of_part(part: Part, batch: int) -> tuple[str, str]:
+def _of_part(part: StageCost, batch: int) -> tuple[str, str]:
     low, high = (formats.seconds(v * batch) for v in (part.low, part.high))
     cost = formats.seconds(part.s_per_sample * batch)
     if not part.distinguishable:

@@ -42,7 +42,7 @@ LOADING: dict[str, str] = {
     "rest": OTHER,
     "hand_over": "#B7A8E8",
 }
-"""Parts of a batch's loading time (`analysis.loading.PARTS`) -> colour: shades of the data wait that they end in."""
+"""Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait that they end in."""
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
 MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import MEANING, Headroom, in_words, to_dict
+from vitprof.analysis.verdict.headroom import MEANING, Headroom, headroom_sentence, to_dict
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
@@ -65,7 +65,7 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
         return None, True
     if not quiet:
         _show(found, run)
-    told = None if found is None else to_dict(found) | {"sentence": in_words(found, run.config.batch_size)}
+    told = None if found is None else to_dict(found) | {"sentence": headroom_sentence(found, run.config.batch_size)}
     return told, stopped
 
 
@@ -96,6 +96,6 @@ def _show(found: Headroom | None, run: StoredRun) -> None:
             MEANING[a.role],
         )
     terminal.out.print(table)
-    terminal.out.print(in_words(found, batch), soft_wrap=True)
+    terminal.out.print(headroom_sentence(found, batch), soft_wrap=True)
     for note in found.notes:
         terminal.err.print(note, soft_wrap=True)

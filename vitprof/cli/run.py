@@ -116,7 +116,7 @@ def _run_job(config: RunConfig) -> StoredRun:
         store.close()
 
 
-NO = formats.NOT_AVAILABLE
+NOT_AVAILABLE = formats.NOT_AVAILABLE
 
 
 def _storage(s: RunSummary) -> str:
@@ -157,10 +157,13 @@ def _show(run: StoredRun) -> None:
         ("memory, peak", formats.size(s.rss_peak_bytes)),
         ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),
         ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),
-        ("copied first", f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}" if s.stage_s > 0 else NO),
+        (
+            "copied first",
+            f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}" if s.stage_s > 0 else NOT_AVAILABLE,
+        ),
         ("storage", _storage(s)),
         ("cache hit rate", formats.percent(s.cache_hit_frac)),
-        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else NO),
+        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else NOT_AVAILABLE),
         ("test accuracy", formats.percent(s.test_accuracy)),
         ("own recording", _own_cost(s)),
     ):

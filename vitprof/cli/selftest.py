@@ -53,7 +53,7 @@ def _progress() -> Iterator[driver.Report]:
     with Progress(*layout, console=terminal.err, transient=True) as bar:
         task = bar.add_task("data sets", total=None, left="")
 
-        def show(progress: driver.Progress) -> None:
+        def show(progress: driver.SelftestProgress) -> None:
             left = "" if math.isnan(progress.left_s) else f"about {progress.left_s:.0f} s left"
             total = progress.total or None
             bar.update(task, description=progress.words, completed=progress.done, total=total, left=left)

@@ -24,7 +24,7 @@ PT_OVERHEAD = 1_500
 
 
 @dataclass(frozen=True)
-class Made:
+class PreparedStorage:
     """A storage that was prepared earlier."""
 
     size_bytes: int
@@ -43,7 +43,7 @@ class Footprint:
     """The storage that is made from them first; None where they are read as they are."""
     prepared_bytes: int
     """Disk for that storage: measured if it is there already, else estimated."""
-    made: Made | None
+    made: PreparedStorage | None
     """That storage, if it is there already."""
     ram_bytes: int
     """RAM for what is kept in memory as a whole: the set, or its copy on a RAM disk. Not: workers and batches."""
@@ -92,7 +92,7 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
     return n * pixels
 
 
-def made(storage: str, info: DatasetInfo) -> Made | None:
+def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
     """What is known of `storage` if it has been made: from the manifest that `vitprof.engine.storage.prepare` writes.
 
     Whether it is still up to date is found out when it is used.
@@ -103,7 +103,7 @@ def made(storage: str, info: DatasetInfo) -> Made | None:
     path = home.home() / "prepared" / info.directory / stored_as / "manifest.json"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        return Made(int(manifest["size_bytes"]), float(manifest["prepare_s"]))
+        return PreparedStorage(int(manifest["size_bytes"]), float(manifest["prepare_s"]))
     except (OSError, ValueError, KeyError, TypeError):  # not there, or not readable: then it is made again
         return None
 

@@ -280,7 +280,7 @@ TRANSFERS: dict[str, TransferPart] = {
     )
 }
 
-ALL: dict[str, Mapping[str, Part]] = {
+PARTS_BY_KIND: dict[str, Mapping[str, Part]] = {
     "storage": STORAGES,
     "location": LOCATIONS,
     "loader": LOADERS,
@@ -301,8 +301,8 @@ class Combination:
     def __post_init__(self) -> None:
         for kind in PARTS:
             name = getattr(self, kind)
-            if name not in ALL[kind]:
-                raise ConfigError(kind, name, f"choose one of {', '.join(ALL[kind])}")
+            if name not in PARTS_BY_KIND[kind]:
+                raise ConfigError(kind, name, f"choose one of {', '.join(PARTS_BY_KIND[kind])}")
 
     @property
     def parts(self) -> tuple[StoragePart, LocationPart, LoaderPart, TransferPart]:

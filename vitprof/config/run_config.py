@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.errors import ConfigError
+from vitprof.records import DELAYED_STAGES
 
 Precision = Literal["fp32", "bf16"]
 Isolation = Literal["process", "thread"]
@@ -44,9 +45,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The values of fields of `RunConfig` that take one of a few. Names in registries are checked by `resolve`."""
 
-
-INJECTED: tuple[str, ...] = ("read", "decode", "transform", "collate", "transfer")
-"""Parts of loading that a wait of known length can be put into."""
 
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "give text"),
@@ -123,7 +121,7 @@ class RunConfig:
         None,
     )
     inject: str | None = knob_doc(
-        "a wait put into each batch on purpose, to check what is reported: PART:MS, such as read:20 (read, decode, "
+        "a wait put into each batch on purpose, to check what is reported: STAGE:MS, such as read:20 (read, decode, "
         "transform, collate, transfer)",
         None,
     )
@@ -226,17 +224,19 @@ class RunConfig:
 
 
 def injection(text: str) -> tuple[str, float]:
-    """What "PART:MS" puts where: the part, and seconds for each batch. Raises `ConfigError`."""
-    part, _, ms = text.partition(":")
+    """Reads "STAGE:MS": the stage, and seconds for each batch. Raises `ConfigError`."""
+    stage, _, ms = text.partition(":")
     try:
         seconds = float(ms) / 1e3
     except ValueError:
         seconds = math.nan
-    if part not in INJECTED or not 0 < seconds <= 60:
+    if stage not in DELAYED_STAGES or not 0 < seconds <= 60:
         raise ConfigError(
-            "inject", text, f"give PART:MILLISECONDS, such as read:20; parts are {', '.join(INJECTED)}, up to 60000 ms"
+            "inject",
+            text,
+            f"give STAGE:MILLISECONDS, such as read:20; stages are {', '.join(DELAYED_STAGES)}, up to 60000 ms",
         )
-    return part, seconds
+    return stage, seconds
 
 
 CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")

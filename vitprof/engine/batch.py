@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Made(NamedTuple):
+class BatchTimes(NamedTuple):
     """How a batch was made, in whichever thread or process: seconds, and moments on the host's monotonic clock."""
 
     read_s: float
@@ -38,5 +38,5 @@ class Batch(NamedTuple):
     """(b,) int64"""
     unreadable: tuple[str, ...] = ()
     """One line for each sample that was left out because it cannot be read."""
-    made: Made | None = None
+    made: BatchTimes | None = None
     """How it was made, where the loader can tell."""

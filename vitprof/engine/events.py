@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-Row = tuple[float, ...]
+StepRow = tuple[float, ...]
 """One step in the order of `vitprof.records.STEP_COLUMNS`."""
 
 
@@ -21,7 +21,7 @@ class Events(Protocol):
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """What the job is doing now and how far it is, 0..1 (NaN: no telling)."""
 
-    def step(self, row: Row) -> None:
+    def step(self, row: StepRow) -> None:
         """One finished step, in the order of `STEP_COLUMNS`."""
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:

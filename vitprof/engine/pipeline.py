@@ -24,7 +24,7 @@ from vitprof.engine.events import Events
 from vitprof.engine.loaders import Loader, open_loader
 from vitprof.engine.loaders.replay import keep_batches
 from vitprof.engine.locations import Located, open_location
-from vitprof.engine.locations.pagecache import settle
+from vitprof.engine.locations.pagecache import set_page_cache
 from vitprof.engine.stopwatch import asked_wait
 from vitprof.engine.storage import Pixels, open_storage
 from vitprof.engine.storage.cache import cached
@@ -98,7 +98,7 @@ def open_pipeline(
             events.phase("stage", staged, clock())
             events.notice(located.note)
         opening = clock()
-        in_cache = settle(located.place.root, config.page_cache, progress=progress, stop=stop)
+        in_cache = set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop)
         facts: dict[str, Any] = {
             "storage_bytes": prepared.size_bytes,
             "storage_prepare_s": prepared.prepare_s,
@@ -136,9 +136,9 @@ def open_pipeline(
 
 def _tell_of_wait(config: RunConfig, events: Events) -> None:
     wait = asked_wait(config)
-    replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.part != "transfer")
+    replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.stage != "transfer")
     if wait is not None and not replayed:  # batches that are kept waited once, before training
-        events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.part} of each batch on purpose")
+        events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.stage} of each batch on purpose")
 
 
 def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:

@@ -6,11 +6,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from vitprof.engine.batch import Made
+from vitprof.engine.batch import BatchTimes
 from vitprof.engine.devices import Device, Mark
-from vitprof.engine.events import Row
+from vitprof.engine.events import StepRow
 
-UNKNOWN = Made(*[math.nan] * 8)
+UNKNOWN = BatchTimes(*[math.nan] * 8)
 """Of a loader that cannot tell."""
 
 MAX_PENDING = 512
@@ -19,14 +19,14 @@ if more pile up the loop waits for the oldest, which bounds memory and changes n
 
 
 def overlap(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
-    """Length of the intersection of two intervals; 0 where they do not meet."""
+    """Length of the intersection of two spans; 0 where they do not meet."""
     return max(0.0, min(a_end, b_end) - max(a_start, b_start))
 
 
 class StepRecorder:
     """Collects a step's host times and device marks; hands on a row as soon as the device has passed them."""
 
-    def __init__(self, device: Device, hand_on: Callable[[Row], None]) -> None:
+    def __init__(self, device: Device, hand_on: Callable[[StepRow], None]) -> None:
         self._device = device
         self._hand_on = hand_on
         self._pending: deque[tuple[Mark, ...]] = deque()
@@ -54,7 +54,7 @@ class StepRecorder:
         loss: Callable[[], float],
         samples: int,
         warmup: bool,
-        made: Made | None = None,
+        made: BatchTimes | None = None,
     ) -> None:
         """Take note of a step whose device work has been launched. Compute begins where the batch is `ready`.
 
@@ -117,7 +117,7 @@ class StepRecorder:
         samples: int,
         loss: float,
         warmup: bool,
-        made: Made | None,
+        made: BatchTimes | None,
     ) -> None:
         """One row, in the order of `STEP_COLUMNS`; all times on the host's clock."""
         before = self._previous_end

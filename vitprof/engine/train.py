@@ -19,7 +19,7 @@ from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.recorder import StepRecorder
-from vitprof.engine.stopwatch import lap_s
+from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
 
@@ -78,7 +78,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
     start = clock()
     device = open_device(config.device, clock)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
-    events.environment(describe() | device.environment() | {"device": device.name, "lap_s": lap_s()})
+    events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
     if gauges := device.gauges():
         events.gauges(gauges)
     events.phase("startup", start, clock())

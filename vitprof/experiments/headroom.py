@@ -43,7 +43,7 @@ class Turn:
     run: StoredRun
 
 
-Progress = Callable[[Turn], None]
+OnTurn = Callable[[Turn], None]
 Stop = Callable[[], bool]
 
 
@@ -121,7 +121,7 @@ def measure_headroom(
     run: StoredRun,
     *,
     repeats: int = REPEATS,
-    progress: Progress = lambda turn: None,
+    progress: OnTurn = lambda turn: None,
     stop: Stop = lambda: False,
 ) -> Headroom:
     """Run the anchors of `run` and wait for them; what all its anchors so far gave.

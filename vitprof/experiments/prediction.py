@@ -38,7 +38,7 @@ USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-a
 """Strategies to predict unless others are asked for: each loads in a way of its own, and needs no copy of the set."""
 POLL_S = 0.2
 
-Progress = Callable[[StoredRun, int, int], None]
+OnRun = Callable[[StoredRun, int, int], None]
 """(run, its number from 1, how many there are)"""
 Stop = Callable[[], bool]
 
@@ -125,7 +125,7 @@ def submit_micro_runs(
     return [manager.submit(config, group_key=group_of(run_id), role=MICRO) for config in configs]
 
 
-def settle(store: RunStore, run_id: int) -> list[StoredPrediction]:
+def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     """All predictions from that run, after making those whose loader-only run and noting those whose check has ended.
 
     May be called at any time, as often as one likes.
@@ -184,7 +184,7 @@ def predict_strategies(
     strategies: Sequence[str] | None = None,
     *,
     seconds: float = MICRO_S,
-    progress: Progress = _quiet,
+    progress: OnRun = _quiet,
     stop: Stop = lambda: False,
 ) -> list[StoredPrediction]:
     """Run what is needed and predict each strategy from run `run_id`; the new predictions.
@@ -194,8 +194,8 @@ def predict_strategies(
     """
     ids = submit_micro_runs(manager, run_id, strategies, seconds=seconds)
     for _ in _waited(manager, ids, progress, stop):
-        settle(manager.store, run_id)
-    return [p for p in settle(manager.store, run_id) if p.micro_run_id in ids]
+        record_predictions(manager.store, run_id)
+    return [p for p in record_predictions(manager.store, run_id) if p.micro_run_id in ids]
 
 
 def failures(
@@ -207,7 +207,7 @@ def failures(
 ) -> list[str]:
     """One line for each of `strategies` (default: all) whose latest loader-only run for that run gave no prediction.
 
-    `remedy` is what to do about a run that had no steady steps. Call `settle` first.
+    `remedy` is what to do about a run that had no steady steps. Call `record_predictions` first.
     """
     latest = {
         r.config.strategy: r for r in store.runs(group_key=group_of(run_id), oldest_first=True) if r.role == MICRO
@@ -233,7 +233,7 @@ def submit_check(manager: JobManager, prediction_id: int) -> int:
 
 
 def verify(
-    manager: JobManager, prediction_id: int, *, progress: Progress = _quiet, stop: Stop = lambda: False
+    manager: JobManager, prediction_id: int, *, progress: OnRun = _quiet, stop: Stop = lambda: False
 ) -> StoredPrediction:
     """Run the job that a prediction is about, and keep what it gave beside the prediction."""
     run_id = submit_check(manager, prediction_id)
@@ -244,7 +244,7 @@ def verify(
     return prediction(manager.store, prediction_id)
 
 
-def _waited(manager: JobManager, ids: list[int], progress: Progress, stop: Stop) -> Iterator[int]:
+def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) -> Iterator[int]:
     """Each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
     try:
         for number, run_id in enumerate(ids, 1):

@@ -15,14 +15,14 @@ from vitprof.export.csv import (
 )
 from vitprof.export.objects import run_object, runs_json, runs_object
 from vitprof.export.parquet import steps_parquet, summary_parquet
-from vitprof.export.timestamps import MOMENTS
+from vitprof.export.timestamps import TIMESTAMPS
 from vitprof.export.writing import write_bytes, write_text
 
 __all__ = [
     "FORMULA_STARTS",
-    "MOMENTS",
     "STEPS_HEADER",
     "SUMMARY_HEADER",
+    "TIMESTAMPS",
     "cell_text",
     "csv_text",
     "read_csv_text",

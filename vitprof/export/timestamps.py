@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 Series = dict[str, NDArray[np.float64]]
 
-MOMENTS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
+TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
 
 
 def since_start(series: Series, origin_s: float) -> Series:
     """The same columns, with moments in seconds since `origin_s`."""
-    return {name: values - origin_s if name in MOMENTS else values for name, values in series.items()}
+    return {name: values - origin_s if name in TIMESTAMPS else values for name, values in series.items()}

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from vitprof import formats
-from vitprof.analysis.tournament import ArticleCell, BreakEven, Leaderboard, Recommendation, Row, article_table
+from vitprof.analysis.tournament import (
+    ArticleCell,
+    BreakEven,
+    Leaderboard,
+    LeaderboardRow,
+    Recommendation,
+    article_table,
+)
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import csv_text
 from vitprof.records import SCHEMA_VERSION, json_number
@@ -88,7 +95,7 @@ def _values(
         }
 
 
-def _figure(row: Row, name: str) -> Any:
+def _figure(row: LeaderboardRow, name: str) -> Any:
     # without a figure there is no tie either, nor with too few runs or steps for one
     if (name == "tie" and row.untold) or (name == "ties_with_best" and row.standing == "not known"):
         return None

@@ -19,8 +19,8 @@ from vitprof.analysis.timing.spans import Ints, nanoseconds
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.export.track_packing import lanes
-from vitprof.records import SCHEMA_VERSION
+from vitprof.export.track_packing import pack_tracks
+from vitprof.records import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, Series, StoredRun
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ TRACKS: dict[str, tuple[int, str]] = {
     "device": (DEVICE, "device"),
 }
 """Lane of `analysis.timeline` -> its track and the track's name."""
-PARTS = ("read_s", "decode_s", "transform_s", "collate_s")
+STAGE_COLUMNS = tuple(f"{stage}_s" for stage in TIMED_STAGES)
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
     "gpu_mem_used_bytes": "GPU memory in use (bytes)",
@@ -116,7 +116,7 @@ def _stretch(name: str, pid: int, tid: int, start: int, end: int, origin: int, *
 def _phases(run: StoredRun, origin: int) -> Iterator[Event]:
     start = nanoseconds(np.array([p.t_start_s for p in run.phases], dtype=float))
     end = np.maximum(nanoseconds(np.array([p.t_end_s for p in run.phases], dtype=float)), start)
-    lane = lanes(start, end)
+    lane = pack_tracks(start, end)
     for number in range(int(lane.max()) + 1 if len(lane) else 0):
         yield from _track(run.id, PHASES + number, f"phases ({number + 1})" if number else "phases")
     for i in np.lexsort((start, lane)).tolist():
@@ -139,7 +139,7 @@ def _stretches(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
         if not len(at):
             continue
         at = at[np.lexsort((end[at], start[at]))]
-        own = lanes(start[at], end[at])
+        own = pack_tracks(start[at], end[at])
         first, title = TRACKS[name]
         for extra in range(int(own.max()) + 1):
             yield from _track(run.id, first + extra, f"{title} ({extra + 1})" if extra else title)
@@ -159,7 +159,7 @@ def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
         at = np.flatnonzero(known & (worker == who))
         at = at[np.lexsort((end[at], start[at]))]
         a, b = start[at], np.maximum(end[at], start[at])
-        own = lanes(a, b)
+        own = pack_tracks(a, b)
         title = "loader" if who < 0 else f"loader worker {who}"
         first = LOADER + 100 * number
         for extra in range(int(own.max()) + 1):
@@ -167,7 +167,11 @@ def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
         for i, begin, stop, track in zip(at.tolist(), a.tolist(), b.tolist(), own.tolist(), strict=True):
             parts = {}
             if detailed:
-                parts = {p[:-2] + "_ms": round(1e3 * float(steps[p][i]), 6) for p in PARTS if np.isfinite(steps[p][i])}
+                parts = {
+                    p[:-2] + "_ms": round(1e3 * float(steps[p][i]), 6)
+                    for p in STAGE_COLUMNS
+                    if np.isfinite(steps[p][i])
+                }
             yield _stretch(
                 "make batch", run.id, first + track, begin, stop, origin, step=int(steps["step"][i]), **parts
             )

@@ -9,7 +9,7 @@ import numpy as np
 from vitprof.analysis.timing.spans import Ints
 
 
-def lanes(start: Ints, end: Ints) -> Ints:
+def pack_tracks(start: Ints, end: Ints) -> Ints:
     """A lane for each stretch, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
 
     Stretches may come in any order; end >= start.

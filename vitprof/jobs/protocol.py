@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.engine.events import Row
+from vitprof.engine.events import StepRow
 from vitprof.records import STEP_COLUMNS, json_number
 
 NOTE, STEPS = b"N", b"S"
@@ -47,7 +47,7 @@ class EventBuffer:
     """
 
     def __init__(self) -> None:
-        self._rows: deque[Row] = deque()
+        self._rows: deque[StepRow] = deque()
         self._notes: deque[Note] = deque()
         self._gauges: Callable[[], dict[str, float]] | None = None
         self.step = self._rows.append

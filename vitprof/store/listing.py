@@ -20,7 +20,7 @@ ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that a person asked for one by one: those that check a prediction."""
 SPARK_BINS = 40
 """Values of a sparkline at most."""
-ROW = (
+ROW_COLUMNS = (
     "id",
     "name",
     "status",
@@ -108,7 +108,7 @@ class Listing(Database):
         order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
         if by is not runs.c.id:
             order = [by.is_(None), *order, runs.c.id.desc()]
-        wanted = sa.select(*(runs.c[name] for name in ROW)).where(*_conditions(query)).order_by(*order)
+        wanted = sa.select(*(runs.c[name] for name in ROW_COLUMNS)).where(*_conditions(query)).order_by(*order)
         with self.transaction() as db:
             rows = db.execute(wanted.limit(limit).offset(offset)).fetchall()
             ids = [row.id for row in rows]

@@ -21,9 +21,9 @@ class Rate:
         self._now = self._value = math.nan
 
     def __call__(self, now: float, value: float) -> float:
-        interval, change = now - self._now, value - self._value
+        span_s, change = now - self._now, value - self._value
         self._now, self._value = now, value
-        return change / interval if interval > 0 and change >= 0 else math.nan
+        return change / span_s if span_s > 0 and change >= 0 else math.nan
 
 
 class MachineCpu:
@@ -85,7 +85,7 @@ class ProcessTree:
 
         The CPU figure is NaN at first, and where `now` is not after the last sample's.
         """
-        interval, self._now = now - self._now, now
+        span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
             self._scan(now)
         used_s, rss = 0.0, 0
@@ -101,14 +101,14 @@ class ProcessTree:
             cpu_s = times.user + times.system
             if before_s is not None:
                 used_s += max(0.0, cpu_s - before_s)
-            elif interval > 0:
-                # Found by a scan, perhaps older than the interval: its average so far, or it would show as a peak.
-                used_s += cpu_s * interval / max(age_s, interval)
+            elif span_s > 0:
+                # Found by a scan, perhaps older than the span: its average so far, or it would show as a peak.
+                used_s += cpu_s * span_s / max(age_s, span_s)
             self._cpu_s[process] = cpu_s
             rss += resident
         if not self._cpu_s:
             return math.nan, math.nan
-        return (100.0 * used_s / interval if interval > 0 else math.nan), float(rss)
+        return (100.0 * used_s / span_s if span_s > 0 else math.nan), float(rss)
 
     def _scan(self, now: float) -> None:
         began_s = time.thread_time()

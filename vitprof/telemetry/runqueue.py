@@ -23,15 +23,15 @@ class RunQueue:
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
         """Percent since the last sample, 100 = one thread waited all the time. NaN at first and where nobody counts."""
-        interval, self._now = now - self._now, now
+        span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}
         for pid in pids:
             self._waited_ns |= self._threads(pid)
-        if not self._waited_ns or not interval > 0:
+        if not self._waited_ns or not span_s > 0:
             return math.nan
         # a thread that is new waited before it was seen, too; one that ended since then is lost
         waited = sum(max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items())
-        return 100.0 * waited / 1e9 / interval
+        return 100.0 * waited / 1e9 / span_s
 
     def _threads(self, pid: int) -> dict[tuple[int, str], int]:
         found: dict[tuple[int, str], int] = {}

@@ -17,8 +17,8 @@ from vitprof.telemetry.runqueue import RunQueue
 JOIN_S = 10.0
 """How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
 
-Row = tuple[float, ...]
-Sink = Callable[[list[Row]], None]
+TelemetryRow = tuple[float, ...]
+Sink = Callable[[list[TelemetryRow]], None]
 
 
 class Telemetry:
@@ -94,7 +94,7 @@ class Telemetry:
         if self._owns_nvml and self._nvml is not None:
             self._nvml.close()
 
-    def sample(self) -> Row:
+    def sample(self) -> TelemetryRow:
         """One row, in the order of `TELEMETRY_COLUMNS`. Figures since the last row are NaN in the first."""
         now = self._clock()
         if math.isnan(self._began_s):

@@ -125,7 +125,7 @@ OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSOR
 
 
 @guarded
-def draw_take_home(run: StoredRun) -> None:
+def draw_downloads(run: StoredRun) -> None:
     """The downloads of a run that has ended, and its strategy as code."""
     st.markdown("**Take it home**", help="Each file is made when you click. docs/formats.md tells every column.")
     _buttons(OF_ONE, [run], f"vitprof-run-{run.id}")
@@ -134,7 +134,7 @@ def draw_take_home(run: StoredRun) -> None:
 
 
 @guarded
-def draw_take_home_many(runs: Sequence[StoredRun]) -> None:
+def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
     """The downloads of several runs together."""
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
     _buttons(OF_MANY, runs, f"vitprof-runs-{stamp}")

@@ -22,9 +22,9 @@ ICONS = {
 }
 LOOK_S = 3.0
 """How often a page that stands still looks whether something has ended."""
-ASKING = "a dialog is open"
+DIALOG_OPEN = "a dialog is open"
 """Set where a dialog is opened: drawing the page again would close it, and lose what was typed."""
-MOST = 3
+MAX_TOASTS = 3
 """Words at once; with more to say only the number of the others is said."""
 
 
@@ -48,10 +48,10 @@ def watch_tournament(tournament_id: int) -> None:
 def announce() -> None:
     """Say what has ended since. A run that was deleted meanwhile is passed over."""
     words = [*_ended_runs(), *_ended_groups(), *_ended_tournaments()]
-    for text, icon in words[:MOST]:
+    for text, icon in words[:MAX_TOASTS]:
         st.toast(text, icon=icon, duration="long")
-    if len(words) > MOST:
-        st.toast(f"{len(words) - MOST} more have ended.")
+    if len(words) > MAX_TOASTS:
+        st.toast(f"{len(words) - MAX_TOASTS} more have ended.")
 
 
 def keep_looking() -> None:
@@ -59,7 +59,7 @@ def keep_looking() -> None:
 
     With a dialog open only the word is said. Call it after `announce`, on pages that do not draw themselves again.
     """
-    asking = st.session_state.pop(ASKING, False)
+    asking = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in (RUNS, GROUPS, TOURNAMENTS)):
         st.fragment(_look, run_every=LOOK_S)(asking)
 
@@ -97,7 +97,7 @@ def _ended_runs() -> list[tuple[str, str]]:
             continue
         if not run.live:
             watched.discard(run_id)
-            said.append((in_words(run), ICONS.get(run.status, ICONS["failed"])))
+            said.append((ending_in_words(run), ICONS.get(run.status, ICONS["failed"])))
     return said
 
 
@@ -133,7 +133,7 @@ def _ended_tournaments() -> list[tuple[str, str]]:
     return said
 
 
-def in_words(run: StoredRun) -> str:
+def ending_in_words(run: StoredRun) -> str:
     """How a run ended: the first part of its verdict, or why there is none. Markdown."""
     why = run.error
     if run.status == "done":

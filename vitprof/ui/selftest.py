@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof.errors import VitprofError, one_line
-from vitprof.experiments.selftest import CASES, QUICK, Case, Progress, Result, SelftestReport, run_selftest
+from vitprof.experiments.selftest import CASES, QUICK, Case, Result, SelftestProgress, SelftestReport, run_selftest
 from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources
@@ -45,7 +45,7 @@ class SelftestWork:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.progress: Progress | None = None
+        self.progress: SelftestProgress | None = None
         self.report: SelftestReport | None = None
         self.error = ""
 
@@ -71,7 +71,7 @@ class SelftestWork:
         except Exception as error:  # a thread's exception would be seen by nobody
             self.error = str(error) if isinstance(error, VitprofError) else one_line(error)
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: SelftestProgress) -> None:
         self.progress = progress
 
     def stop(self) -> None:

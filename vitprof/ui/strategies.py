@@ -29,7 +29,7 @@ TO_PROFILE = "strategy taken to Profile"
 
 
 @dataclass(frozen=True)
-class Row:
+class StrategyRow:
     """A strategy as it would run on the chosen data set."""
 
     strategy: Strategy
@@ -41,7 +41,7 @@ class Row:
     knobs: dict[str, Any]
 
 
-def rows(info: DatasetInfo, here: Machine) -> list[Row]:
+def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
     """Every strategy of the registry, in its order."""
     made = []
     for plan in STRATEGIES.values():
@@ -49,7 +49,7 @@ def rows(info: DatasetInfo, here: Machine) -> list[Row]:
         seen = availability(plan, info, machine=here)
         fits = why_not(info, parts) is None
         knobs = plan.knobs(parts, info)
-        made.append(Row(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
+        made.append(StrategyRow(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
     return made
 
 
@@ -82,7 +82,7 @@ def filters() -> tuple[DatasetInfo, bool]:
     return info, only
 
 
-def draw_overview(shown: list[Row]) -> None:
+def draw_overview(shown: list[StrategyRow]) -> None:
     """The answer before scrolling: what runs here, and what each takes."""
     frame = pd.DataFrame(
         {
@@ -118,13 +118,13 @@ def draw_overview(shown: list[Row]) -> None:
     )
 
 
-def _prepared(row: Row) -> str:
+def _prepared(row: StrategyRow) -> str:
     if not row.fits or row.needs.prepared_as is None:
         return "nothing to do" if row.fits else ""
     return f"{row.needs.prepared_as}: there" if row.needs.made else f"{row.needs.prepared_as}: not yet"
 
 
-def draw_details(shown: list[Row], info: DatasetInfo) -> None:
+def draw_details(shown: list[StrategyRow], info: DatasetInfo) -> None:
     """Each strategy, to be opened."""
     st.html(diagrams.STYLE)
     for row in shown:
@@ -132,7 +132,7 @@ def draw_details(shown: list[Row], info: DatasetInfo) -> None:
 
 
 @st.fragment
-def _draw_closed_or_open(row: Row, info: DatasetInfo) -> None:
+def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
     """A fragment, so that opening one draws that one; a closed one is a line and no more."""
     plan = row.strategy
     mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
@@ -142,7 +142,7 @@ def _draw_closed_or_open(row: Row, info: DatasetInfo) -> None:
             _draw(row, info)
 
 
-def _draw(row: Row, info: DatasetInfo) -> None:
+def _draw(row: StrategyRow, info: DatasetInfo) -> None:
     plan = row.strategy
     st.markdown(plan.what)
     if row.fits:
@@ -177,7 +177,7 @@ def _draw(row: Row, info: DatasetInfo) -> None:
         st.rerun(scope="app")  # a fragment cannot change the page
 
 
-def _say_whether_it_runs(row: Row) -> None:
+def _say_whether_it_runs(row: StrategyRow) -> None:
     if row.seen.verdict == "bad":
         st.warning(f"Does not run here: {escaped(row.seen.reason)}")
     elif row.seen.verdict == "note":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.loading import PARTS, loading_time
+from vitprof.analysis.timing.loading import STAGE_WORDS, loading_time
 
 NAN = math.nan
 
@@ -28,7 +28,7 @@ def steps(make_steps: Any) -> dict[str, np.ndarray]:
 
 def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
     loading = loading_time(steps, makers=2)
-    assert [p.name for p in loading.parts] == list(PARTS)
+    assert [p.name for p in loading.parts] == list(STAGE_WORDS)
     ms = {p.name: p.ms.value for p in loading.parts}
     expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
     assert ms == pytest.approx(expected)

@@ -12,7 +12,7 @@ import pytest
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.engine.stopwatch import lap_s
+from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.records import STEP_COLUMNS, Phase
 
 WAIT, HOST, RECORD, COMPUTE = 0.010, 0.005, 0.001, 0.005
@@ -113,7 +113,7 @@ def test_runs_of_older_versions_which_lack_host_s_are_not_guessed_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "dataset", "laps"),
+    ("strategy", "dataset", "notes"),
     [
         ("per-sample", "digits", 2 + 100),
         ("memory", "digits", 2),
@@ -121,11 +121,11 @@ def test_runs_of_older_versions_which_lack_host_s_are_not_guessed_at() -> None:
         ("tensordataset", "digits", 2),
     ],
 )
-def test_what_is_noted_inside_the_loader_is_counted(strategy: str, dataset: str, laps: int) -> None:
+def test_what_is_noted_inside_the_loader_is_counted(strategy: str, dataset: str, notes: int) -> None:
     config = resolve(RunConfig(strategy=strategy, dataset=dataset, batch_size=100))
-    assert loader_times_s(config, 1e-6) == pytest.approx(laps * 1e-6)
+    assert loader_times_s(config, 1e-6) == pytest.approx(notes * 1e-6)
     assert loader_times_s(dataclasses.replace(config, loader_times=False), 1e-6) == 0
 
 
 def test_noting_takes_some_time() -> None:
-    assert 0 < lap_s(100) < 1e-3
+    assert 0 < stopwatch_cost_s(100) < 1e-3

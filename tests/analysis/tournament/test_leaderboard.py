@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Entry, in_words, key_in_words, leaderboard
+from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, setting_in_words
 
 
 def test_two_alike_tie_and_ten_percent_do_not() -> None:
@@ -209,6 +209,6 @@ def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
 
 
 def test_the_slow_drive_says_that_it_is_one() -> None:
-    assert in_words(entry("staged", 1)) == "staged (throttled), batch 64"
+    assert setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
     assert key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
-    assert in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")
+    assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Leaderboard, Row, cost, leaderboard, pareto
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, cost, leaderboard, pareto
 
 points = st.lists(
     st.tuples(st.integers(1, 6), st.one_of(st.integers(0, 6), st.just(math.nan))), min_size=1, max_size=12
@@ -20,7 +20,7 @@ def board_of(made: list[tuple[float, float]]) -> Leaderboard:
     return leaderboard(entries, baseline=entries[0].key, n_train=0)
 
 
-def beats(a: Row, b: Row) -> bool:
+def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
     costs = cost(a, "disk_bytes"), cost(b, "disk_bytes")
     no_worse = a.samples_per_s >= b.samples_per_s and costs[0] <= costs[1]
     return no_worse and (a.samples_per_s > b.samples_per_s or costs[0] < costs[1])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from vitprof.analysis.signatures import Signature
-from vitprof.analysis.verdict.advice import MOST, Alternative, advise, apply
-from vitprof.analysis.verdict.advice_rules import Advice, Situation, remedies
+from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
+from vitprof.analysis.verdict.advice_rules import Advice, Situation, advice_of_rules
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import legal_combinations
@@ -63,7 +63,7 @@ def test_every_advice_can_be_run_and_is_new() -> None:
         for cause in CAUSES:
             situation = of(cause, MACHINE | {"page_cached_frac": 0.1, "storage_bytes": 1e8}, steps=50, **config)
             given = advise(dataclasses.replace(situation, causes=("decode", "transfer")))
-            assert len(given) <= MOST
+            assert len(given) <= MAX_ADVICE
             assert len({a.words for a in given}) == len(given)
             for advice in given:
                 if not advice.settings:
@@ -147,10 +147,10 @@ def test_one_worker_only_beside_a_loop_that_trains_on_the_cpu() -> None:
     """Elsewhere the loop loads while the device computes; one worker would only add the way from it."""
     situation = of("read", strategy="per-sample")
     two, one = (dataclasses.replace(situation, free_cores=cores) for cores in (2.0, 1.4))
-    assert {"strategy": "workers", "workers": 2} in settings(tuple(remedies(two)))
-    assert not [s for s in settings(tuple(remedies(one))) if "workers" in s]
+    assert {"strategy": "workers", "workers": 2} in settings(tuple(advice_of_rules(two)))
+    assert not [s for s in settings(tuple(advice_of_rules(one))) if "workers" in s]
     on_cpu = dataclasses.replace(one, on_cpu=True)
-    assert {"strategy": "workers", "workers": 1} in settings(tuple(remedies(on_cpu)))
+    assert {"strategy": "workers", "workers": 1} in settings(tuple(advice_of_rules(on_cpu)))
 
 
 def test_a_set_in_memory_is_not_put_there_again() -> None:

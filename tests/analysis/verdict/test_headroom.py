@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.verdict.headroom import ADDED, Anchor, anchor, headroom, in_words, to_dict
+from vitprof.analysis.verdict.headroom import ADDED, Anchor, anchor, headroom, headroom_sentence, to_dict
 
 MakeSteps = Any
 
@@ -88,7 +88,7 @@ class TestHeadroom:
         for note, part in zip(found.notes, [p for p in found.parts if p.high < 0], strict=True):
             assert note.startswith(part.name)  # less than nothing is never shown without a word
         json.dumps(to_dict(found), allow_nan=False)
-        assert "\n" not in in_words(found, 32)
+        assert "\n" not in headroom_sentence(found, 32)
 
     def test_an_anchor_that_is_missing(self) -> None:
         lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
@@ -104,7 +104,7 @@ class TestHeadroom:
     def test_no_speed_up_without_both_ends(self, missing: str) -> None:
         found = headroom([a for a in FOUR if a.role not in missing])
         assert math.isnan(found.speed_up)
-        assert "not known" in in_words(found, 32)
+        assert "not known" in headroom_sentence(found, 32)
 
     def test_the_cold_one_stands_in_for_the_warm_one(self) -> None:
         found = headroom([FOUR[0], FOUR[3]])
@@ -118,19 +118,19 @@ class TestHeadroom:
 
 class TestInWords:
     def test_what_costs_most_comes_first(self) -> None:
-        said = in_words(headroom(FOUR), 10)
+        said = headroom_sentence(headroom(FOUR), 10)
         assert said.startswith(
             "With free data this job would run 2.50 times as fast (2.46 to 2.54): of a step's 100 ms "
         )
         assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
-        assert "simulated" in in_words(headroom(FOUR, simulated=True), 10)
+        assert "simulated" in headroom_sentence(headroom(FOUR, simulated=True), 10)
 
     def test_what_is_still_to_come(self) -> None:
-        assert in_words(headroom(FOUR[:2], pending=["C"]), 10).endswith("anchor C is still to come.")
-        assert in_words(headroom(FOUR[1:], pending=["A"]), 10).endswith("anchor A is still to come.")
+        assert headroom_sentence(headroom(FOUR[:2], pending=["C"]), 10).endswith("anchor C is still to come.")
+        assert headroom_sentence(headroom(FOUR[1:], pending=["A"]), 10).endswith("anchor A is still to come.")
 
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
-        said = in_words(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
+        said = headroom_sentence(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
         assert "costs" not in said
         assert "transfer and preparation cannot be told from nothing" in said
         assert "at most" in said

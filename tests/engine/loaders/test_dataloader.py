@@ -166,7 +166,7 @@ class OwnError(Exception):
 
 def over(samples: Dataset[Any], **config: Any) -> Loader:
     resolved = config_of(**({"loader": "dataloader", "storage": "idx", "batch_size": 10} | config))
-    storage = type("Given", (), {"dataset": lambda self, laps=None: samples})()
+    storage = type("Given", (), {"dataset": lambda self, stopwatch=None: samples})()
     return over_samples(Schedule(samples, resolved, train=True), *open_samples(storage, resolved, train=True), resolved)
 
 

@@ -26,11 +26,11 @@ from tests.engine.loaders.loader_helpers import (
     variant_id,
 )
 from tests.engine_fixtures import small_home, wait_until  # noqa: F401
-from vitprof.engine.batch import Batch, Made
+from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.loaders.dataloader import n_ready
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.engine.locations.overlap import OverlappedStorage
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Place, open_storage
 
 AHEAD = {"loader": "ahead"}
@@ -57,7 +57,7 @@ PHOTOS: list[Any] = [
 ]
 
 
-def check(made: Made | None, began: float, *, alone: bool) -> Made:
+def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
     """What holds for every batch that was made since `began`; parts add up where one thread made it."""
     got = time.perf_counter()
     assert made is not None
@@ -187,7 +187,7 @@ class TestPhotos:
     def test_an_image_folder_that_is_timed_gives_the_same_images(self) -> None:
         config = photos_config(storage="imagefolder", loader="dataloader", workers=0)
         storage = storage_of(config)
-        plain, timed = storage.dataset(), storage.dataset(Laps())
+        plain, timed = storage.dataset(), storage.dataset(Stopwatch())
         for index in (0, 7):
             assert torch.equal(plain[index][0], timed[index][0])
             assert plain[index][1] == timed[index][1]
@@ -209,9 +209,9 @@ class TestPhotos:
 def test_a_batch_survives_pinning(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch builds it anew in its pinning thread; that memory is pinned by CUDA only."""
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
-    batch = Batch(torch.zeros(2, 1), torch.arange(2), ("a line",), Made(*[0.5] * 6, 1.0))
+    batch = Batch(torch.zeros(2, 1), torch.arange(2), ("a line",), BatchTimes(*[0.5] * 6, 1.0))
     pinned = pin_memory(batch)
-    assert (type(pinned), type(pinned.made)) == (Batch, Made)
+    assert (type(pinned), type(pinned.made)) == (Batch, BatchTimes)
     assert pinned.made[:7] == batch.made[:7]  # type: ignore[index]
     assert tuple(pinned.unreadable) == ("a line",)  # torch 2.6 makes a list of it
     assert pin_memory(batch._replace(made=None)).made is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vitprof.engine.locations import pagecache
-from vitprof.engine.locations.pagecache import LEFT, cached_fraction, drop, settle, warm
+from vitprof.engine.locations.pagecache import STILL_CACHED, cached_fraction, drop, set_page_cache, warm
 from vitprof.errors import DataError, JobStopped
 from vitprof.telemetry.tmpfs import find_tmpfs, is_in_ram
 
@@ -44,10 +44,10 @@ def directory(tmp_path: Path) -> Path:
 
 def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
     told: list[tuple[float, str]] = []
-    assert settle(directory, "as-is", nobody, never) > 0.9  # just written
-    assert settle(directory, "cold", lambda *p: told.append(p), never) <= LEFT
-    assert settle(directory, "as-is", nobody, never) <= LEFT
-    assert settle(directory, "warm", lambda *p: told.append(p), never) > 0.99
+    assert set_page_cache(directory, "as-is", nobody, never) > 0.9  # just written
+    assert set_page_cache(directory, "cold", lambda *p: told.append(p), never) <= STILL_CACHED
+    assert set_page_cache(directory, "as-is", nobody, never) <= STILL_CACHED
+    assert set_page_cache(directory, "warm", lambda *p: told.append(p), never) > 0.99
     assert {message.split()[0] for _, message in told} == {"dropping", "reading"}
     assert told[-1][0] == 1
     assert all(0 <= fraction <= 1 for fraction, _ in told)
@@ -74,7 +74,7 @@ def test_mapped_pages_stay_and_that_is_said(directory: Path) -> None:
         assert len(set(mapped[:: mmap.PAGESIZE])) > 1  # touched
         with pytest.raises(DataError, match="stay in the page cache; end the process that has these files mapped"):
             drop([directory / "one"])
-    assert drop([directory / "one"]) <= LEFT
+    assert drop([directory / "one"]) <= STILL_CACHED
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_a_ram_disk_cannot_be_dropped(in_ram: Path) -> None:
 def test_nothing_to_tell(tmp_path: Path) -> None:
     assert math.isnan(cached_fraction([]))
     (tmp_path / "empty").touch()
-    assert math.isnan(settle(tmp_path, "as-is", nobody, never))
+    assert math.isnan(set_page_cache(tmp_path, "as-is", nobody, never))
     with pytest.raises(ValueError, match="lukewarm"):
-        settle(tmp_path, "lukewarm", nobody, never)
+        set_page_cache(tmp_path, "lukewarm", nobody, never)
 
 
 def test_files_of_others_are_not_told(read_only_dir: Path) -> None:
@@ -113,15 +113,15 @@ def test_files_of_others_are_not_told(read_only_dir: Path) -> None:
 def test_a_system_that_cannot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fadvise")
     with pytest.raises(DataError, match="cannot be dropped on"):
-        settle(directory, "cold", nobody, never)
+        set_page_cache(directory, "cold", nobody, never)
     monkeypatch.setattr(pagecache, "_mincore", lambda: None)
-    assert math.isnan(settle(directory, "warm", nobody, never))
+    assert math.isnan(set_page_cache(directory, "warm", nobody, never))
 
 
 @pytest.mark.parametrize("wanted", ["cold", "warm"])
 def test_a_stop(directory: Path, wanted: str) -> None:
     with pytest.raises(JobStopped):
-        settle(directory, wanted, nobody, lambda: True)
+        set_page_cache(directory, wanted, nobody, lambda: True)
 
 
 def test_a_missing_file_is_named(directory: Path) -> None:

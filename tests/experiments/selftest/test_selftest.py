@@ -25,11 +25,20 @@ from tests.engine_fixtures import descendants, digits_home, full_home, gone, wai
 from vitprof import cli
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, JobStopped
-from vitprof.experiments.selftest import CASES, QUICK, Case, Progress, Result, SelftestReport, driver, run_selftest
+from vitprof.experiments.selftest import (
+    CASES,
+    QUICK,
+    Case,
+    Result,
+    SelftestProgress,
+    SelftestReport,
+    driver,
+    run_selftest,
+)
 from vitprof.experiments.selftest.arithmetic import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
 from vitprof.experiments.selftest.hogs import busy_cores, cores
 from vitprof.experiments.selftest.observing import Observed
-from vitprof.experiments.selftest.report import compare, settle
+from vitprof.experiments.selftest.report import case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
 
 BY_NAME = {case.name: case for case in CASES}
@@ -117,7 +126,7 @@ def test_every_case_can_run_and_its_reference_differs_by_what_is_put_in_its_way_
 def test_a_right_verdict_is_right() -> None:
     case = BY_NAME["read, in the loop"]
     slowed = waiting("read", 20.5, idle_frac=0.95, true_idle_frac=0.952, step_ms=22.0)
-    result = settle(case, [compare(case, 20.0, waiting("transform", 0.5, fetch_ms=1.5), slowed)])
+    result = case_result(case, [compare(case, 20.0, waiting("transform", 0.5, fetch_ms=1.5), slowed)])
     assert result.ok
     assert result.wrong == ""
     assert (result.expected_ms, result.reported_ms) == (pytest.approx(20.0), pytest.approx(20.5))
@@ -136,25 +145,25 @@ def test_a_right_verdict_is_right() -> None:
 )
 def test_a_wrong_one_is_told(slowed: Observed, wrong: str) -> None:
     case = BY_NAME["read, in the loop"]
-    result = settle(case, [compare(case, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)])
+    result = case_result(case, [compare(case, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)])
     assert not result.ok
     assert wrong in result.wrong
 
 
 def test_what_is_hidden_must_cost_nothing() -> None:
     case = BY_NAME["fully hidden"]
-    fine = settle(case, [compare(case, 8.0, QUIET, waiting("read", 0.02, kind="not input-bound"))])
+    fine = case_result(case, [compare(case, 8.0, QUIET, waiting("read", 0.02, kind="not input-bound"))])
     assert fine.ok
     assert fine.cause == ""
-    assert not settle(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).cause_ok
-    assert not settle(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).size_ok
+    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).cause_ok
+    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).size_ok
 
 
 def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
     case = BY_NAME["CPU hogs"]
     reference = waiting("transform", 9.0, step_ms=11.0)
     slowed = waiting("cpu_contention", 15.0, step_ms=26.0)
-    assert settle(case, [compare(case, math.nan, reference, slowed)]).ok
+    assert case_result(case, [compare(case, math.nan, reference, slowed)]).ok
     busy_before = dataclasses.replace(reference, cause="cpu_contention", cause_ms=5.0)
     assert compare(case, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
     by_signature = dataclasses.replace(slowed, cause="transform", signatures=("other-programs",))
@@ -164,14 +173,14 @@ def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
 def test_medians_decide_and_most_rounds_name_the_cause() -> None:
     case = BY_NAME["read, in the loop"]
     good, bad = (compare(case, 20.0, QUIET, waiting(part, ms)) for part, ms in (("read", 20.0), ("decode", 90.0)))
-    assert not settle(case, [good, bad]).cause_ok
-    result = settle(case, [bad, good, good], retries=2)
+    assert not case_result(case, [good, bad]).cause_ok
+    result = case_result(case, [bad, good, good], retries=2)
     assert result.cause == "read"
     assert (result.cause_ok, result.rounds, result.retries) == (True, 3, 2)
 
 
 def _result(name: str, **changes: Any) -> Result:
-    fine = settle(BY_NAME[name], [compare(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))])
+    fine = case_result(BY_NAME[name], [compare(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))])
     return dataclasses.replace(fine, **{"cause_ok": True, "size_ok": True, "idle_ok": True} | changes)
 
 
@@ -224,7 +233,7 @@ RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 
 
 def test_cases_share_their_reference_in_every_round(made: type[Made]) -> None:
     made.gives = {name: [right] * 2 for name, right in RIGHT.items()}
-    told: list[Progress] = []
+    told: list[SelftestProgress] = []
     report = run_selftest([PARTLY, HIDDEN], rounds=2, progress=told.append)
     assert report.sentence == "selftest passed: 2 of 2"
     assert made.ran == ["reference", "partly hidden", "fully hidden"] * 2
@@ -340,7 +349,7 @@ def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
 def test_what_is_left_is_jobs_left_times_their_mean(made: type[Made], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    told: list[Progress] = []
+    told: list[SelftestProgress] = []
     work = driver._Work(None, told.append, lambda: False, "thread")  # type: ignore[arg-type]
     work.total = 4
     for passed in (4.0, 6.0, 2.0, 50.0):

@@ -17,7 +17,7 @@ from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
-from vitprof.experiments.tournament.tournament_runners import TournamentDesk
+from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
@@ -278,40 +278,40 @@ class TestInterrupted:
     def test_stopped_and_resumed(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, SLOW, 12, repeats=1)
-        desk = TournamentDesk(manager)
-        runner = desk.run(number)
+        runners = TournamentRunners(manager)
+        runner = runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
         now = TournamentView(store, number).look()
         assert (now.tournament.held, now.progress.current_key, now.progress.current_round) == (True, A, 1)
         with pytest.raises(JobError, match="at work already"):
             TournamentRunner(manager, number)
-        desk.stop(number)
+        runners.stop(number)
         assert runner.join(30)
-        assert desk.runner(number) is None
+        assert runners.runner(number) is None
         now = TournamentView(store, number).look()
         assert (now.tournament.status, now.progress.done) == ("stopped", 0)
         assert [(e.status, e.reason) for e in now.entries] == [("stopped", "stopped by a person")] * 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(JobManager, "submit", _on("simulated:1,5"))
-            assert desk.run(number).join(60)
+            assert runners.run(number).join(60)
         assert statuses(store, number) == [(f"{A}#1", "stopped"), (f"{A}#1", "done"), (f"{B}#1", "done")]
         now = TournamentView(store, number).look()
         assert [e.status for e in now.entries] == ["done", "done"]
         assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
-        desk.shutdown()
+        runners.shutdown()
 
     def test_paused_after_the_running_trial(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, "simulated:20,0", 12)
-        desk = TournamentDesk(manager)
-        runner = desk.run(number)
+        runners = TournamentRunners(manager)
+        runner = runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
-        desk.pause(number)
+        runners.pause(number)
         found = tournament(store, number)
         assert (found.status, found.held) == ("paused", True)
-        assert desk.run(number) is runner  # takes the pause back
+        assert runners.run(number) is runner  # takes the pause back
         assert tournament(store, number).status == "running"
-        desk.pause(number)
+        runners.pause(number)
         assert runner.join(30)
         done = statuses(store, number)
         assert done[-1][1] == "done"
@@ -319,21 +319,21 @@ class TestInterrupted:
         found = tournament(store, number)
         assert (found.status, found.held, found.note) == ("paused", False, "")
         assert runner.resume() is False
-        assert desk.run(number).join(60)
+        assert runners.run(number).join(60)
         assert tournament(store, number).status == "done"
         assert [s for _, s in statuses(store, number)] == ["done"] * 4
-        desk.shutdown()
+        runners.shutdown()
 
     def test_a_program_that_ends(self, manager: JobManager) -> None:
         """Whichever of the two is told first, nothing hangs and the tournament can go on."""
         store = manager.store
         number = made(store, SLOW, 12)
-        desk = TournamentDesk(manager)
-        desk.run(number)
+        runners = TournamentRunners(manager)
+        runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
         manager.shutdown()
-        desk.shutdown()
-        desk.shutdown()
+        runners.shutdown()
+        runners.shutdown()
         found = tournament(store, number)
         assert (found.status, found.held) == ("paused", False)
         assert found.note
@@ -364,10 +364,10 @@ class TestInterrupted:
 
     def test_nobody_runs_it(self, manager: JobManager) -> None:
         number = made(manager.store)
-        desk = TournamentDesk(manager)
-        desk.pause(number)
+        runners = TournamentRunners(manager)
+        runners.pause(number)
         assert tournament(manager.store, number).status == "queued"
-        desk.stop(number)
+        runners.stop(number)
         assert tournament(manager.store, number).status == "stopped"
         set_status(manager.store, number, "paused")
         assert TournamentView(manager.store, number).look().progress.done == 0

@@ -15,7 +15,7 @@ from vitprof.records import RunSummary
 
 Floats = NDArray[np.float64]
 
-Standing = Literal["baseline", "faster", "slower", "tie", "unknown"]
+Relation = Literal["baseline", "faster", "slower", "tie", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Compared:
     """Smallest ratio that the two runs' 95% intervals allow; NaN without intervals."""
     high: float
     """Largest ratio that the two runs' 95% intervals allow."""
-    standing: Standing
+    standing: Relation
     """faster or slower: the intervals lie apart. tie: they overlap, so the difference may be noise. unknown: a speed
     or an interval is missing."""
 
@@ -64,7 +64,7 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
         return UNKNOWN
     low = s.samples_per_s_low / base.samples_per_s_high
     high = s.samples_per_s_high / base.samples_per_s_low
-    standing: Standing = "unknown"
+    standing: Relation = "unknown"
     if math.isfinite(low) and math.isfinite(high):
         standing = "faster" if low > 1 else "slower" if high < 1 else "tie"
     return Compared(s.samples_per_s / base.samples_per_s, low, high, standing)

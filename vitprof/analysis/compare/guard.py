@@ -35,7 +35,7 @@ SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
 """Largest relative difference of the first loss, which no optimizer step has touched. float32 sums of a few thousand
 terms agree to about 1e-5, and JPEG decoders differ by a level or two; bfloat16 has 8 bits, and its error after a few
 layers is a few percent, as it may be between devices that use TF32 or other kernels."""
-GROWTH = 10.0
+GROWING_FACTOR = 10.0
 """By how much more the median over the first steps may differ: what the optimizer makes of the first difference."""
 
 
@@ -175,7 +175,7 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
             continue
         first, later, step, loss_a, loss_b = found
         # how far beyond what is allowed, at the first step or over the first few
-        excess = max(first / tolerance, later / (GROWTH * tolerance))
+        excess = max(first / tolerance, later / (GROWING_FACTOR * tolerance))
         if excess > 1 and (worst is None or excess > worst[0]):
             worst = excess, step, a, b, loss_a, loss_b
     if worst is None:

@@ -10,7 +10,7 @@ import numpy as np
 from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Floats, Signature, Trace, mean, median
 from vitprof.formats import seconds, size
 
-FASTER = 2.0
+FASTER_EPOCH = 2.0
 """Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times (DESIGN.md section 6). The
 1.5 asked of wall time on a noisy machine (same section) is passed by chance where times wander slowly (2 of 1,200 made
 traces)."""
@@ -58,7 +58,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     batch = mean(samples[first])
     cost = (mean(value[first]) - mean(value[later])) * batch
     step = mean(trace.steps["step_s"][first])
-    if not (clear and cold >= FASTER * warm and cost >= MIN_COST_FRAC * step):
+    if not (clear and cold >= FASTER_EPOCH * warm and cost >= MIN_COST_FRAC * step):
         return None
     what = "Reading a batch" if told else "The wait for a batch"
     when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"

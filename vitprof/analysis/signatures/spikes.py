@@ -7,7 +7,7 @@ import numpy as np
 from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace, mean, median, spread
 from vitprof.formats import number, percent, seconds
 
-Z = 8.0
+SPIKE_Z = 8.0
 """Robust z-score of a spike. Iglewicz and Hoaglin (1993) advise 3.5; more, because hundreds of steps are looked at and
 their times have long tails."""
 FIRST_BATCH_S = 0.5
@@ -65,7 +65,7 @@ def epoch_start(trace: Trace) -> Signature | None:
     usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
     steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
     epoch_s = steps_of_an_epoch * trace.step_s + excess
-    if not (excess > Z * noise and restart > usual_stall and excess >= MIN_COST_FRAC * epoch_s):
+    if not (excess > SPIKE_Z * noise and restart > usual_stall and excess >= MIN_COST_FRAC * epoch_s):
         return None
     restarted = (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False
     why = (
@@ -101,7 +101,7 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if known.sum() < MIN_STEPS:
         return None
     usual, noise = median(host[known]), spread(host[known])
-    spikes = known & (host - usual > np.maximum(Z * noise, SPIKE_STEP_FRAC * trace.step_s))
+    spikes = known & (host - usual > np.maximum(SPIKE_Z * noise, SPIKE_STEP_FRAC * trace.step_s))
     at = np.flatnonzero(spikes)
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None

@@ -23,14 +23,14 @@ PERIODS = 6
 CORRELATION = 0.4
 """Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett 1946): 0.22 at 20
 steps; 4 of those are asked for where that is more."""
-MARGIN = 0.15
+RATE_MARGIN = 0.15
 """By how much the period must beat every lag that is no multiple of it: slow drifts correlate at all lags alike."""
-SLOWER = 1.25
+SLOWER_RATIO = 1.25
 """A slow worker takes at least this much longer than the others. Of workers that are alike on a busy machine the
 slowest median of 8 or more batches stays below (tests: 200 traces with 20% noise)."""
 MIN_BATCHES = 8
 """Batches for each worker."""
-Z = 5.0
+SLOW_WORKER_Z = 5.0
 """Robust z-score; Iglewicz and Hoaglin (1993) advise 3.5 for one value, and here the worst of several is looked at."""
 
 
@@ -52,7 +52,7 @@ def worker_period(trace: Trace) -> Signature | None:
     at = {lag: _correlation(clipped, usable, epoch, lag) for lag in range(1, 2 * workers)}
     others = max((r for lag, r in at.items() if lag % workers), default=-1.0)
     needed = max(CORRELATION, 4 / math.sqrt(usable.sum()))
-    if not (at[workers] > needed and at[workers] > others + MARGIN):
+    if not (at[workers] > needed and at[workers] > others + RATE_MARGIN):
         return None
     place = (np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))) % workers
     folded = np.array([mean(wait[usable & (place == i)]) for i in range(workers)])
@@ -98,7 +98,9 @@ def slow_worker(trace: Trace) -> Signature | None:
     # of a median: about 1.25 standard errors of a mean
     error = 1.25 * float(np.median([spread(batches) for batches in of])) / math.sqrt(len(of[worst]))
     slower = float(medians[worst]) / usual if usual > 0 else math.nan
-    if not (slower >= SLOWER and medians[worst] - usual >= Z * error and rest.max() < usual * SLOWER):
+    if not (
+        slower >= SLOWER_RATIO and medians[worst] - usual >= SLOW_WORKER_Z * error and rest.max() < usual * SLOWER_RATIO
+    ):
         return None
     batch = mean(samples[known])
     excess_s = float(medians[worst] - usual) * batch / len(names)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.analysis.timing.spans import Intervals, Ints, from_seconds, nanoseconds, union
+from vitprof.analysis.timing.spans import Ints, Spans, from_seconds, nanoseconds, union
 from vitprof.analysis.timing.steady import first_of_epoch
 from vitprof.records import Phase
 
@@ -53,8 +53,8 @@ class Chain:
     """First step of an epoch other than the run's first."""
 
 
-def evaluated(phases: Sequence[Phase]) -> Intervals:
-    """The set of intervals of the phases called "evaluate"."""
+def evaluated(phases: Sequence[Phase]) -> Spans:
+    """The set of spans of the phases called "evaluate"."""
     spans = np.array([(p.t_start_s, p.t_end_s) for p in phases if p.name == "evaluate"], dtype=float).reshape(-1, 2)
     return union(from_seconds(spans[:, 0], spans[:, 1]))
 

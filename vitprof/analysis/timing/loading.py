@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
+from vitprof.records import TIMED_STAGES
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Series = Mapping[str, Floats]
 
-PARTS: dict[str, str] = {
+STAGE_WORDS: dict[str, str] = {
     "read": "reading",
     "decode": "decoding",
     "transform": "transforms",
@@ -26,17 +27,15 @@ PARTS: dict[str, str] = {
     "rest": "Python and waiting for a turn",
     "hand_over": "hand-over",
 }
-"""Part of a batch's loading time -> its name in a sentence."""
-MEASURED = ("read", "decode", "transform", "collate")
-"""The parts that the loader measures itself."""
+"""Stage of loading, and the rest of the time -> its name in a sentence."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of the time it takes to load a batch."""
+class StageTime:
+    """One stage of loading a batch, or the rest of the time."""
 
     name: str
-    """A key of `PARTS`."""
+    """A key of `STAGE_WORDS`."""
     words: str
     """What to call it in a sentence."""
     ms: Interval
@@ -51,8 +50,8 @@ class Loading:
 
     n: int
     """Batches these figures rest on: steps whose loader could tell anything."""
-    parts: tuple[Part, ...]
-    """One for each of `PARTS`, in that order."""
+    parts: tuple[StageTime, ...]
+    """One for each of `STAGE_WORDS`, in that order."""
     made_ms: Interval
     """Mean time from the first read of a batch to its end, milliseconds."""
     busy_frac: float
@@ -64,9 +63,9 @@ class Loading:
     largest: str
     """The largest part in words ("reading", "decoding", ...); empty where no part is known."""
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> StageTime:
         """The part of that name. Raises `KeyError` where there is none."""
-        return dict(zip(PARTS, self.parts, strict=True))[name]
+        return dict(zip(STAGE_WORDS, self.parts, strict=True))[name]
 
 
 def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, shared: bool = False) -> Loading:
@@ -76,17 +75,19 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
     fill each batch together: the measured parts are thread-seconds then, may add up to more than the time from start
     to end of a batch, and what they leave of it cannot be told (NaN).
     """
-    names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in MEASURED))
+    names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in TIMED_STAGES))
     column = {name: steps[name] if keep is None else steps[name][keep] for name in names}
     made = np.maximum(column["made_end_s"] - column["made_start_s"], 0.0)
-    measured = {name: column[f"{name}_s"] for name in MEASURED}
+    measured: dict[str, Floats] = {name: column[f"{name}_s"] for name in TIMED_STAGES}
     per_batch = measured | {"hand_over": column["hand_over_s"]}
     worked = np.sum([np.where(np.isfinite(v), v, 0.0) for v in measured.values()], axis=0)
     # Clocks are read one after the other: the parts may pass the whole by a microsecond.
     per_batch["rest"] = np.full_like(made, np.nan) if shared else np.maximum(made - worked, 0.0)
-    ms = {name: _mean_ms(per_batch[name]) for name in PARTS}
+    ms = {name: _mean_ms(per_batch[name]) for name in STAGE_WORDS}
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
-    parts = tuple(Part(n, PARTS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in PARTS)
+    parts = tuple(
+        StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
+    )
     told = [p for p in parts if p.frac > 0]
     depth = column["queue_depth"][np.isfinite(column["queue_depth"])]
     making = worked if shared else made

@@ -1,6 +1,6 @@
-"""Arithmetic of intervals in whole nanoseconds, so that parts add up to the whole exactly.
+"""Arithmetic of spans in whole nanoseconds, so that parts add up to the whole exactly.
 
-A set of intervals is an (n, 2) int64 array of half-open [start, end). Sets are disjoint and sorted, as `union` makes
+A set of spans is an (n, 2) int64 array of half-open [start, end). Sets are disjoint and sorted, as `union` makes
 them, wherever a function says "set". Everything is vectorised: a run may have a million steps.
 """
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Intervals = Ints
+Spans = Ints
 """(n, 2) int64, nanoseconds."""
 
 NS = 1e9
@@ -25,7 +25,7 @@ def nanoseconds(seconds: Floats) -> Ints:
     return np.asarray(np.rint(np.where(np.isfinite(seconds), seconds, 0.0) * NS), dtype=np.int64)
 
 
-def from_seconds(start_s: Floats, end_s: Floats) -> Intervals:
+def from_seconds(start_s: Floats, end_s: Floats) -> Spans:
     """(n, 2): one row for each pair, in the order given. A row with NaN is empty (0, 0); an end before its start
     (rounding of events) gives an empty row at the start."""
     known = np.isfinite(start_s) & np.isfinite(end_s)
@@ -33,9 +33,9 @@ def from_seconds(start_s: Floats, end_s: Floats) -> Intervals:
     return np.stack([start, np.maximum(start, end)], axis=1)
 
 
-def union(intervals: Intervals) -> Intervals:
+def union(spans: Spans) -> Spans:
     """The set that covers what any of the rows covers. Rows may overlap and come in any order; empty ones vanish."""
-    rows = intervals[intervals[:, 1] > intervals[:, 0]]
+    rows = spans[spans[:, 1] > spans[:, 0]]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     if not len(rows):
         return rows
@@ -45,16 +45,16 @@ def union(intervals: Intervals) -> Intervals:
     return np.stack([rows[begins, 0], reach[last]], axis=1)
 
 
-def complement(intervals: Intervals, start: int, end: int) -> Intervals:
+def complement(spans: Spans, start: int, end: int) -> Spans:
     """What the set leaves uncovered of the span [start, end), as a set."""
     if end <= start:
         return np.empty((0, 2), dtype=np.int64)
-    inside = np.clip(intervals, start, end)
+    inside = np.clip(spans, start, end)
     edges = np.concatenate([[start], inside.ravel(), [end]]).reshape(-1, 2)
     return np.asarray(edges[edges[:, 1] > edges[:, 0]])
 
 
-def intersect(a: Intervals, b: Intervals) -> Intervals:
+def intersect(a: Spans, b: Spans) -> Spans:
     """What two sets have in common, as a set."""
     if not len(a) or not len(b):
         return np.empty((0, 2), dtype=np.int64)
@@ -63,22 +63,22 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     return complement(union(outside), start, end)
 
 
-def total(intervals: Intervals) -> int:
+def total(spans: Spans) -> int:
     """Length of all rows together, ns. Of a set this is what it covers."""
-    return int((intervals[:, 1] - intervals[:, 0]).sum())
+    return int((spans[:, 1] - spans[:, 0]).sum())
 
 
-def covered_before(intervals: Intervals, t: Ints) -> Ints:
+def covered_before(spans: Spans, t: Ints) -> Ints:
     """How much a set covers of the time before each `t`, (n,) int64 ns. Grows with t by at most as much as t does."""
-    before = np.concatenate([[0], np.cumsum(intervals[:, 1] - intervals[:, 0])])
+    before = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
     if len(before) == 1:
         return np.zeros(np.shape(t), dtype=np.int64)
-    begun = np.searchsorted(intervals[:, 0], t, side="right")
-    ahead = np.where(begun > 0, np.maximum(intervals[begun - 1, 1] - t, 0), 0)
+    begun = np.searchsorted(spans[:, 0], t, side="right")
+    ahead = np.where(begun > 0, np.maximum(spans[begun - 1, 1] - t, 0), 0)
     return np.asarray(before[begun] - ahead)
 
 
-def overlap(each: Intervals, within: Intervals) -> Ints:
+def overlap(each: Spans, within: Spans) -> Ints:
     """How much of each row the set `within` covers, (n,) int64 ns. The rows may be in any order and overlap."""
     end = np.maximum(each[:, 0], each[:, 1])
     return covered_before(within, end) - covered_before(within, each[:, 0])

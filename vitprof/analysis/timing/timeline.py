@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vitprof.analysis.timing.chain import Chain, Mask, Series, evaluated, find_chain
 from vitprof.analysis.timing.gaps import CAUSES
-from vitprof.analysis.timing.spans import Intervals, Ints, covered_before
+from vitprof.analysis.timing.spans import Ints, Spans, covered_before
 from vitprof.records import Phase
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     return Timeline(lane[there], kind[there], step[there], start[there] / 1e9, end[there] / 1e9)
 
 
-def _gap_pieces(chain: Chain, evaluations: Intervals, waiting: Ints, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
     n = len(chain.begin)
     near = _near(evaluations, chain.begin, chain.start)
@@ -94,7 +94,7 @@ def _gap_pieces(chain: Chain, evaluations: Intervals, waiting: Ints, logging: In
     return _joined(kind, start, end)
 
 
-def _between(chain: Chain, evaluations: Intervals, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """The same for what the loop did between the launch of the step before and the request for the batch."""
     first, last = chain.launched_before, chain.asked
     near = _near(evaluations, first, last)
@@ -105,7 +105,7 @@ def _between(chain: Chain, evaluations: Intervals, logging: Ints) -> tuple[Ints,
     return _joined(np.where(evaluating, KINDS.index("evaluation"), logging[:, None]), start, end)
 
 
-def _near(evaluations: Intervals, start: Ints, end: Ints) -> Intervals:
+def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:
     """The evaluations that may meet any of these stretches."""
     if not len(start):
         return evaluations[:0]

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.timing.chain import Series, evaluated, find_chain
-from vitprof.analysis.timing.spans import Intervals, Ints, complement, covered_before, intersect, union
+from vitprof.analysis.timing.spans import Ints, Spans, complement, covered_before, intersect, union
 from vitprof.records import Phase
 
 Floats = NDArray[np.float64]
 
 
-def idle_share(busy: Intervals, edges: Ints, *, apart: Intervals | None = None) -> Floats:
+def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:
     """Share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
 
     `apart`, such as evaluations, is a set that counts as neither; a bin with nothing else in it is NaN. Where the two
@@ -40,7 +40,7 @@ def idle_bins(steps: Series, phases: Sequence[Phase], *, bins: int = 500) -> tup
     return edges / 1e9, idle_share(busy, edges, apart=evaluated(phases))
 
 
-def _outside(busy: Intervals, apart: Intervals) -> Intervals:
+def _outside(busy: Spans, apart: Spans) -> Spans:
     """What of the set `busy` lies outside the set `apart`."""
     if not len(busy) or not len(apart):
         return busy

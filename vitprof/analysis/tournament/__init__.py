@@ -5,23 +5,23 @@ from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
 from vitprof.analysis.tournament.early import EARLIEST, cannot_win
 from vitprof.analysis.tournament.entries import (
-    OUT,
+    OUT_OF_THE_RACE,
     THROTTLED,
     Entry,
     Outcome,
     Status,
-    in_words,
     key_in_words,
+    setting_in_words,
     trial_key,
 )
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
-from vitprof.analysis.tournament.leaderboard import Leaderboard, Row, leaderboard
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 
 __all__ = [
     "EARLIEST",
-    "OUT",
+    "OUT_OF_THE_RACE",
     "THROTTLED",
     "ArticleCell",
     "ArticleLine",
@@ -31,9 +31,9 @@ __all__ = [
     "Cost",
     "Entry",
     "Leaderboard",
+    "LeaderboardRow",
     "Outcome",
     "Recommendation",
-    "Row",
     "Rung",
     "Status",
     "article_table",
@@ -41,12 +41,12 @@ __all__ = [
     "break_even",
     "cannot_win",
     "cost",
-    "in_words",
     "key_in_words",
     "leaderboard",
     "pareto",
     "recommend",
     "rungs",
+    "setting_in_words",
     "setup_s",
     "survivors",
     "trial_key",

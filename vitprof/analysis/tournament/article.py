@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vitprof.analysis.tournament.entries import Status, in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+from vitprof.analysis.tournament.entries import Status, setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ArticleTable:
 def article_table(board: Leaderboard) -> ArticleTable:
     """The leaderboard as the article prints it; the settings' order is that of their best rank, unranked ones last."""
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
-    lines: dict[tuple[str, int | None, str], dict[int, Row]] = {}
+    lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank
         entry = row.entry
         lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[entry.batch_size] = row
@@ -55,7 +55,7 @@ def article_table(board: Leaderboard) -> ArticleTable:
         batches,
         tuple(
             ArticleLine(
-                in_words(next(iter(cells.values())).entry, batch=False),
+                setting_in_words(next(iter(cells.values())).entry, batch=False),
                 tuple(_cell(cells[batch]) if batch in cells else None for batch in batches),
             )
             for cells in lines.values()
@@ -63,7 +63,7 @@ def article_table(board: Leaderboard) -> ArticleTable:
     )
 
 
-def _cell(row: Row) -> ArticleCell:
+def _cell(row: LeaderboardRow) -> ArticleCell:
     return ArticleCell(
         key=row.key,
         status=row.entry.status,

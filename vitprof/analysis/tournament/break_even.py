@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vitprof import formats
-from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BreakEven:
     """In words: "pays for its preparation (12 s) after 3 epochs"."""
 
 
-def setup_s(row: Row) -> float:
+def setup_s(row: LeaderboardRow) -> float:
     """Seconds before a training's first epoch that the setting costs once: building its storage, and staging.
 
     Staging is done at the start of each run, so it counts at each training; 0 where nothing is staged. Building is
@@ -51,7 +51,7 @@ def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
     return tuple(_of(row, base) for row in board.rows if row.rank is not None and row.key != base.key)
 
 
-def _of(row: Row, base: Row) -> BreakEven:
+def _of(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
     extra = setup_s(row) - setup_s(base)
     # Measured epochs hold the wait at their start too: their ratio is near the speed-up, not equal to it.
     scale = base.epoch_s / row.epoch_s / row.speed_up
@@ -72,7 +72,7 @@ def _epochs(extra: float, gain: float) -> float:
     return max(0.0, extra / gain)
 
 
-def _sentence(row: Row, extra: float, gain: float, found: tuple[float, float, float]) -> str:
+def _sentence(row: LeaderboardRow, extra: float, gain: float, found: tuple[float, float, float]) -> str:
     epochs, low, high = found
     cost = formats.seconds(abs(extra))
     if math.isnan(epochs):

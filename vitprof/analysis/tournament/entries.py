@@ -13,7 +13,7 @@ from vitprof.records import RunSummary
 
 Floats = NDArray[np.float64]
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
-OUT: tuple[Status, ...] = ("failed", "refused")
+OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
 """A trial with this status stays in the table with its reason, and is not ranked: nobody could use the setting."""
 
 
@@ -69,23 +69,23 @@ def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: s
     return f"{strategy}/b{batch_size}/w{'-' if workers is None else workers}/{page_cache}"
 
 
-def in_words(entry: Entry, *, batch: bool = True) -> str:
+def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
     """The setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if asked."""
     batch_size = entry.batch_size if batch else None
-    return _in_words(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
+    return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
-    """The setting that a trial's key stands for, as `in_words` has it; the key itself if it is none."""
+    """The setting that a trial's key stands for, as `setting_in_words` has it; the key itself if it is none."""
     strategy, *rest = key.split("/")
     try:
         batch, workers, cache = rest
-        return _in_words(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache)
+        return _joined(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache)
     except ValueError:
         return key
 
 
-def _in_words(
+def _joined(
     strategy: str, batch_size: int | None, workers: int | None, page_cache: str, *, throttled: bool = False
 ) -> str:
     known = STRATEGIES.get(strategy)

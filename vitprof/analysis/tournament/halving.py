@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ETA = 3
+HALVING_RATE = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Rung:
     """For each of them, its start-up included."""
 
 
-def rungs(candidates: Sequence[object] | int, budget_s: float, eta: int = ETA, *, least_s: float = 0.0) -> list[Rung]:
+def rungs(
+    candidates: Sequence[object] | int, budget_s: float, eta: int = HALVING_RATE, *, least_s: float = 0.0
+) -> list[Rung]:
     """The ladder for these candidates (or this many) within `budget_s` seconds: sum of n * seconds <= budget_s.
 
     `least_s` is the shortest run that says anything. Where the budget is too small for a rung with all candidates, the
@@ -60,7 +62,7 @@ def _sizes(n: int, eta: int) -> list[int]:
     return sizes
 
 
-def survivors(scores: Sequence[float], eta: int = ETA) -> list[int]:
+def survivors(scores: Sequence[float], eta: int = HALVING_RATE) -> list[int]:
     """Indices of those that go on, best first: the higher scores, ceil(n / eta) of them.
 
     NaN is a run that failed and never goes on, so there may be fewer, or none. Of equal scores the earlier goes on.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.analysis.tournament.entries import OUT, Entry
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
 from vitprof.analysis.verdict.headroom import ROUNDING
 from vitprof.records import RunSummary
@@ -19,7 +19,7 @@ Standing = Literal["", "fastest", "tie", "slower", "not known"]
 
 
 @dataclass(frozen=True)
-class Row:
+class LeaderboardRow:
     """A line of the leaderboard."""
 
     rank: int | None
@@ -78,7 +78,7 @@ class Row:
 class Leaderboard:
     """All settings, the ranked ones first, by rank."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LeaderboardRow, ...]
     baseline: str
     """Key of the setting that the speed-ups are over."""
     best: str | None
@@ -86,7 +86,7 @@ class Leaderboard:
     n_train: int
     """Training images of an epoch; 0 where it is not known."""
 
-    def row(self, key: str) -> Row | None:
+    def row(self, key: str) -> LeaderboardRow | None:
         """The line of this setting."""
         return next((row for row in self.rows if row.key == key), None)
 
@@ -110,7 +110,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     runs = {key: measured(entry, seed) for key, entry in by_key.items()}
     own = {key: spread(runs[key]) for key in by_key}
     speeds = {key: throughput(runs[key], [s for k, s in own.items() if k != key]) for key in by_key}
-    ranked = [key for key, e in by_key.items() if e.status not in OUT and math.isfinite(speeds[key].value)]
+    ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(speeds[key].value)]
     ranked.sort(key=lambda key: (-speeds[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
     bests = {caches[key]: key for key in reversed(ranked)}
@@ -176,13 +176,15 @@ def _without_interval(known: Interval) -> Interval:
 
 def _n_steps(entry: Entry, runs: Rounds) -> int:
     """Steady steps behind the figures as far as 20 of a run: with fewer each step is a block."""
-    last = {o.round: len(usable(o.blocks_per_s)) for o in entry.outcomes if o.status not in OUT}
+    last = {o.round: len(usable(o.blocks_per_s)) for o in entry.outcomes if o.status not in OUT_OF_THE_RACE}
     return sum(n for number, n in last.items() if number in runs)
 
 
 def _counted(entry: Entry, runs: Rounds) -> list[RunSummary]:
     """Summaries of the runs that the figures rest on, as far as they have ended."""
-    last = {o.round: o.summary for o in entry.outcomes if o.status not in OUT and len(usable(o.blocks_per_s))}
+    last = {
+        o.round: o.summary for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(usable(o.blocks_per_s))
+    }
     return [s for number, s in last.items() if number in runs and s is not None]
 
 
@@ -203,7 +205,7 @@ def _row(
     too_few: int | None,
     n_train: int,
     whole_epochs: bool,
-) -> Row:
+) -> LeaderboardRow:
     summaries = _counted(entry, runs)
     epoch_s = n_train / speed.value if n_train else math.nan
     if whole_epochs and _saw_whole_epochs(entry, runs) and runs:
@@ -217,7 +219,7 @@ def _row(
         values = known(name)
         return math.fsum(values) / len(values) if values else math.nan
 
-    return Row(
+    return LeaderboardRow(
         rank=rank,
         entry=entry,
         n_runs=len(runs),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
 
 
-def cost(row: Row, against: Cost) -> float:
+def cost(row: LeaderboardRow, against: Cost) -> float:
     """What the setting costs: bytes, or seconds for "prepare_s"; NaN where it is not known."""
     return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
 
@@ -24,7 +24,7 @@ def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
     """
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
     known.sort(key=lambda row: (cost(row, against), -row.samples_per_s, row.key))
-    front: list[Row] = []
+    front: list[LeaderboardRow] = []
     for row in known:
         same = front and (cost(row, against), row.samples_per_s) == (cost(front[-1], against), front[-1].samples_per_s)
         if not front or same or row.samples_per_s > front[-1].samples_per_s:

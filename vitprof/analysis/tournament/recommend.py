@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard, Row
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 CLEARLY = 0.10
 """A cost that is higher by less than this share is no reason to choose: a setting's memory varies by some percent."""
@@ -24,12 +24,12 @@ class Scale:
     """A cost to choose by."""
 
     name: str
-    value: Callable[[Row], float]
+    value: Callable[[LeaderboardRow], float]
     grain: float
     """A difference below it is no reason to choose either."""
     words: Callable[[float], str]
 
-    def of(self, row: Row) -> float:
+    def of(self, row: LeaderboardRow) -> float:
         """The setting's cost; infinite where it is not known."""
         value = self.value(row)
         return math.inf if math.isnan(value) else value
@@ -98,10 +98,10 @@ def recommend(board: Leaderboard) -> Recommendation | None:
     return Recommendation(chosen.key, " ".join(f"{sentence}." for sentence in said), ties)
 
 
-def _cheapest(level: Sequence[Row], baseline: str) -> tuple[Row, list[str]]:
+def _cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
     """Of settings that are equally fast, the one to take, and in which costs it clearly beats others."""
     left = list(level)
-    lost: list[tuple[Scale, list[Row]]] = []
+    lost: list[tuple[Scale, list[LeaderboardRow]]] = []
     for scale in SCALES:
         costs = {row.key: scale.of(row) for row in left}
         least = min(costs.values())
@@ -126,7 +126,7 @@ def _other_caches(board: Leaderboard, cache: str) -> list[str]:
     return [f"Only settings with the page cache {cache} were weighed: another state of it is another experiment"]
 
 
-def _order(chosen: Row, passed: Sequence[Row], ranked: Sequence[Row]) -> list[str]:
+def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
     """What a reader has to know of the order of an epoch's samples, where it is no full shuffle."""
     if passed:
         do = "does" if len(passed) == 1 else "do"
@@ -137,48 +137,53 @@ def _order(chosen: Row, passed: Sequence[Row], ranked: Sequence[Row]) -> list[st
     full = next((row for row in ranked if row.entry.shuffle == FULL), None)
     if full is None:
         return [said]
-    return [f"{said}; the fastest that shuffles all is {in_words(full.entry)}, {_speed(full)}"]
+    return [f"{said}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
 
 
 def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
     return cost > max(least * (1 + CLEARLY), least + scale.grain)
 
 
-def _too_few(row: Row) -> str:
+def _too_few(row: LeaderboardRow) -> str:
     n = f"{row.too_few} steady {'step' if row.too_few == 1 else 'steps'}"
     are = "is" if row.too_few == 1 else "are"
-    return f"{n} of {in_words(row.entry)}, the fastest so far, {are} too few: give trials more steps or seconds."
+    return (
+        f"{n} of {setting_in_words(row.entry)}, the fastest so far, {are} too few: give trials more steps or seconds."
+    )
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
-    names = [in_words(row.entry) for row in rows[:MOST_NAMED]]
+def _names(rows: Sequence[LeaderboardRow]) -> list[str]:
+    names = [setting_in_words(row.entry) for row in rows[:MOST_NAMED]]
     return [*names, f"{len(rows) - MOST_NAMED} more"] if len(rows) > MOST_NAMED else names
 
 
-def _listed(rows: Sequence[Row]) -> str:
+def _listed(rows: Sequence[LeaderboardRow]) -> str:
     *names, last = _names(rows)
     return " and ".join(filter(None, ["; ".join(names), last]))
 
 
-def _speed(row: Row) -> str:
+def _speed(row: LeaderboardRow) -> str:
     return formats.number(row.samples_per_s, "samples/s")
 
 
-def _use(chosen: Row, base: Row | None, baseline: str) -> str:
+def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> str:
     speed = _speed(chosen)
     if chosen.key == baseline:
-        return f"Keep {in_words(chosen.entry)}, the baseline, at {speed}: nothing that was tried was clearly faster"
-    use = f"Use {in_words(chosen.entry)}: {speed}"
+        kept = f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}"
+        return f"{kept}: nothing that was tried was clearly faster"
+    use = f"Use {setting_in_words(chosen.entry)}: {speed}"
     if base is None or not math.isfinite(chosen.speed_up):
         return f"{use}; the baseline gave no figures to compare with"
     runs = f"{chosen.n_runs} {'run' if chosen.n_runs == 1 else 'runs'}"
     low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
     of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
     tie = ", a tie" if chosen.tie else ""
-    return f"{use}, {formats.number(chosen.speed_up)} times that of {in_words(base.entry)} ({of}{tie})"
+    return f"{use}, {formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{tie})"
 
 
-def _why(chosen: Row, best: Row, level: Sequence[Row], reasons: Sequence[str], baseline: str) -> list[str]:
+def _why(
+    chosen: LeaderboardRow, best: LeaderboardRow, level: Sequence[LeaderboardRow], reasons: Sequence[str], baseline: str
+) -> list[str]:
     others = [row for row in level if row is not chosen]
     if not others:
         return []

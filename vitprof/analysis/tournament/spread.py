@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
-from vitprof.analysis.tournament.entries import OUT, Entry, Floats
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, Floats
 
 PRIOR_DF = 4
 """How many rounds' worth the other settings' spread counts at most: settings differ in how noisy they are."""
@@ -64,7 +64,7 @@ def measured(entry: Entry, seed: int) -> dict[int, Measured]:
     runs = {}
     for outcome in entry.outcomes:
         blocks = usable(outcome.blocks_per_s)
-        if outcome.status in OUT or not len(blocks):
+        if outcome.status in OUT_OF_THE_RACE or not len(blocks):
             continue
         draws = np.full(BOOTSTRAP_RESAMPLES, math.nan)
         if len(blocks) >= MIN_BLOCKS:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.analysis.verdict.advice_rules import Advice, Situation, remedies
+from vitprof.analysis.verdict.advice_rules import Advice, Situation, advice_of_rules
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint
@@ -18,7 +18,7 @@ from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.formats import number
 
-MOST = 3
+MAX_ADVICE = 3
 """Pieces of advice that are given."""
 RAM_FRAC = 0.5
 """Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
@@ -119,7 +119,7 @@ def advise(
     faster = sorted(
         (a for a in known.values() if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
     )
-    candidates = [*(_told(a, situation) for a in faster), *remedies(situation)]
+    candidates = [*(_told(a, situation) for a in faster), *advice_of_rules(situation)]
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
     for advice in candidates:
@@ -138,7 +138,7 @@ def advise(
             continue  # tried or predicted, and not faster
         seen.add(_key(config))
         chosen.append(advice)
-    return tuple(chosen[:MOST])
+    return tuple(chosen[:MAX_ADVICE])
 
 
 def _told(alternative: Alternative, situation: Situation) -> Advice:

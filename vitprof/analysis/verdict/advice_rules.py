@@ -15,7 +15,7 @@ from vitprof.config.footprint import footprint, pixel_bytes
 from vitprof.config.parts import DECODERS, STORAGES, Combination
 from vitprof.formats import percent, size
 
-CACHED = 0.9
+MOSTLY_CACHED = 0.9
 """Share of the files in the page cache from which a RAM disk or another cache has nothing to add: 1.04 times was
 measured over a warm cache (DESIGN.md section 6)."""
 
@@ -77,10 +77,10 @@ class Situation:
     def warm(self) -> bool:
         """Whether the files were in the page cache when training began, or it is not known."""
         cached = self.facts.get("page_cached_frac")
-        return cached is None or not float(cached) < CACHED
+        return cached is None or not float(cached) < MOSTLY_CACHED
 
 
-def remedies(s: Situation) -> Iterator[Advice]:
+def advice_of_rules(s: Situation) -> Iterator[Advice]:
     if s.cause == "host":
         yield from _host(s)
     if s.kind == "not input-bound" and s.sure:

@@ -60,7 +60,7 @@ class Anchor:
 
 
 @dataclass(frozen=True)
-class Part:
+class StageCost:
     """What a stage of loading costs: the difference of two anchors."""
 
     name: str
@@ -83,7 +83,7 @@ class Headroom:
 
     anchors: tuple[Anchor, ...]
     """By role. One that could not be measured has no runs."""
-    parts: tuple[Part, ...]
+    parts: tuple[StageCost, ...]
     speed_up: float
     """Time of the anchor `baseline_role` / time of A; NaN without either."""
     speed_up_low: float
@@ -140,7 +140,7 @@ def headroom(
     ordered = sorted(anchors, key=lambda a: ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
     said = list(notes)
-    parts: list[Part] = []
+    parts: list[StageCost] = []
     for before, after in itertools.pairwise(known):
         between = ROLES[ROLES.index(before.role) + 1 : ROLES.index(after.role) + 1]
         part = _part(" and ".join(ADDED[role] for role in between), before, after, known[-1])
@@ -156,12 +156,12 @@ def headroom(
     return Headroom(tuple(ordered), tuple(parts), *gain, role, tuple(said), simulated, tuple(pending))
 
 
-def _part(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> Part:
+def _part(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCost:
     difference = after.s_per_sample - before.s_per_sample
     low = difference - math.hypot(after.s_per_sample - after.low, before.high - before.s_per_sample)
     high = difference + math.hypot(after.high - after.s_per_sample, before.s_per_sample - before.low)
     beyond_rounding = low > ROUNDING * after.s_per_sample
-    return Part(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
+    return StageCost(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
 
 
 def _ratio(above: Interval, below: Interval) -> Interval:
@@ -173,7 +173,7 @@ def _ratio(above: Interval, below: Interval) -> Interval:
     return Interval(*(math.exp(v) for v in (ratio, low, high)))
 
 
-def in_words(found: Headroom, batch_size: int) -> str:
+def headroom_sentence(found: Headroom, batch_size: int) -> str:
     """One sentence: what free data would bring, and which stage costs what for each step of `batch_size`."""
     by_role = {a.role: a for a in found.anchors if a.n_runs}
     if math.isnan(found.speed_up):
@@ -201,7 +201,7 @@ def in_words(found: Headroom, batch_size: int) -> str:
     return f"{times}{': ' + told if told else ''}."
 
 
-def _of_a_step(part: Part, batch_size: int) -> str:
+def _of_a_step(part: StageCost, batch_size: int) -> str:
     low, high = (formats.seconds(v * batch_size) for v in (part.low, part.high))
     return f"costs {formats.seconds(part.s_per_sample * batch_size)} ({low} to {high})"
 

@@ -43,7 +43,7 @@ class SpeedUp:
     measured: bool
 
 
-COPIES = 0.10
+COPY_SHARE = 0.10
 """Share of the idle time from which copies are named beside the waits: what is less does not change a percentage that
 is told with two digits and an interval."""
 
@@ -73,10 +73,10 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 def waiting(exposure: Exposure) -> str:
     """What the device idles for: "waiting for data", and that this is copies too where these are a part to speak of."""
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
-    return "waiting for data (waits and copies)" if copies >= COPIES else "waiting for data"
+    return "waiting for data (waits and copies)" if copies >= COPY_SHARE else "waiting for data"
 
 
-LONGER = "train for longer to know"
+TRAIN_LONGER = "train for longer to know"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",
     "collate": "putting samples together into batches (collate) is",
@@ -129,7 +129,7 @@ def verdict_sentence(
     if kind == "not input-bound":
         gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
         if not sure and cause != "host":
-            return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {LONGER}."
+            return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {TRAIN_LONGER}."
         if cause == "host":
             rest = (
                 f"another {percent(exposure.host.value)} it waits for the training loop itself (Python and launches): "
@@ -138,7 +138,7 @@ def verdict_sentence(
         else:
             rest = "the time is in the model: a larger model or batch costs no data loading"
         bound = "gains at most" if sure else "may gain up to"
-        longer = "" if sure else f" ({LONGER})"
+        longer = "" if sure else f" ({TRAIN_LONGER})"
         return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
     of_it = f"{_cause_words(config, cause)} {percent(cause_frac)} of that"
     return f"{_title(kind)}: {waits}; {of_it}; {_free_data(device, config, speed_up)}{_try(advice)}."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import Leaderboard, Row, in_words
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
 from vitprof.charts.style import MARGIN, axis, plain
 from vitprof.charts.tournament.shared import BASELINE, BELOW, FRONT, REST, finish, row_words
 
@@ -32,7 +32,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
             continue
         figure.add_bar(
             x=[row.samples_per_s for row in rows],
-            y=[plain(in_words(row.entry)) for row in rows],
+            y=[plain(setting_in_words(row.entry)) for row in rows],
             orientation="h",
             name=group,
             marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": hatched}},
@@ -44,13 +44,13 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     base = board.row(board.baseline)
     if base is not None and math.isfinite(base.samples_per_s):
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
-    names = [plain(in_words(row.entry)) for row in ranked]
+    names = [plain(setting_in_words(row.entry)) for row in ranked]
     best = board.row(board.best or "")
     ties = sum(row.ties_with_best and row.entry.page_cache == best.entry.page_cache for row in ranked) if best else 0
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
-            f"Throughput of {len(ranked)} settings; the fastest is {in_words(best.entry)} with "
+            f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
             f"{formats.number(best.samples_per_s, 'samples/s')}; {ties} tie with it."
         )
     return finish(
@@ -66,14 +66,14 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     )
 
 
-def _ends(rows: Sequence[Row]) -> list[float]:
+def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
     """How far bar and interval reach."""
     return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
 
 
-def _intervals(rows: Sequence[Row], board: Leaderboard) -> list[go.Scatter]:
+def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
     """The 95% intervals, dark with a light rim to be seen on any bar and in either theme, and what stands beside."""
-    names = [plain(in_words(row.entry)) for row in rows]
+    names = [plain(setting_in_words(row.entry)) for row in rows]
     traces = []
     for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
         whisker = {
@@ -92,11 +92,11 @@ def _intervals(rows: Sequence[Row], board: Leaderboard) -> list[go.Scatter]:
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
-def _group(row: Row) -> str:
+def _group(row: LeaderboardRow) -> str:
     return GROUPS.get(row.standing, row.standing)
 
 
-def _bar_text(row: Row, board: Leaderboard) -> str:
+def _bar_text(row: LeaderboardRow, board: Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
     if not math.isfinite(row.speed_up):

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import BreakEven, Leaderboard, Row, break_even, in_words, setup_s
+from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, break_even, setting_in_words, setup_s
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import axis, plain
 from vitprof.charts.tournament.shared import BASELINE, BELOW, Unit, finish, time_unit
@@ -39,7 +39,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     figure = go.Figure()
     for place, row in enumerate((base, *rows)):
         line = run_line(place - 1, width=2) if place else {"color": BASELINE, "dash": "dash", "width": 2}
-        name = f"{plain(in_words(row.entry))}{'' if place else ' (baseline)'}"
+        name = f"{plain(setting_in_words(row.entry))}{'' if place else ' (baseline)'}"
         told = [f"{name}<br>{formats.seconds(s)} for {at:,} epochs" for at, s in zip(n, totals[row.key], strict=True)]
         figure.add_scatter(
             x=n,
@@ -62,7 +62,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
             "color": [run_line(rows.index(row))["color"] for row in crossed],
             "line": {"width": 1, "color": BASELINE},
         },
-        hovertext=[f"{plain(in_words(row.entry))}<br>{found[row.key].sentence}" for row in crossed],
+        hovertext=[f"{plain(setting_in_words(row.entry))}<br>{found[row.key].sentence}" for row in crossed],
         hovertemplate="%{hovertext}<extra></extra>",
     )
     return finish(figure, TITLE, _totals_alt(rows, found), **_total_axes(unit))
@@ -78,6 +78,6 @@ def _total_axes(unit: Unit) -> dict[str, Any]:
     }
 
 
-def _totals_alt(rows: Sequence[Row], found: dict[str, BreakEven]) -> str:
-    said = "; ".join(f"{in_words(row.entry)} {found[row.key].sentence}" for row in rows)
+def _totals_alt(rows: Sequence[LeaderboardRow], found: dict[str, BreakEven]) -> str:
+    said = "; ".join(f"{setting_in_words(row.entry)} {found[row.key].sentence}" for row in rows)
     return f"Total time by number of epochs, against the baseline: {said}."

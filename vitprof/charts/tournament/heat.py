@@ -9,7 +9,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import OUT, ArticleCell, ArticleTable
+from vitprof.analysis.tournament import OUT_OF_THE_RACE, ArticleCell, ArticleTable
 from vitprof.charts.style import MARGIN, axis, plain
 from vitprof.charts.tournament.shared import finish, spread_words
 
@@ -32,7 +32,7 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
         hovers.append([])
         for cell, batch in zip(line.cells, x, strict=True):
             number = getattr(cell, value) if cell is not None else math.nan
-            known = math.isfinite(number) and number > 0 and cell is not None and cell.status not in OUT
+            known = math.isfinite(number) and number > 0 and cell is not None and cell.status not in OUT_OF_THE_RACE
             hover = _cell_in_words(cell, f"{name}, batch {batch}")
             z[-1].append(math.log10(number) if known else None)
             texts[-1].append(_cell_text(cell, value) if known and cell is not None else "")

@@ -7,7 +7,7 @@ import math
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import Cost, Leaderboard, Row, cost, in_words, pareto
+from vitprof.analysis.tournament import Cost, Leaderboard, LeaderboardRow, cost, pareto, setting_in_words
 from vitprof.charts.style import axis, plain
 from vitprof.charts.tournament.shared import BELOW, BYTES, FRONT, REST, finish, row_words, time_unit, unit_for
 
@@ -65,7 +65,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
             ],
             hovertemplate="%{hovertext}<extra></extra>",
         )
-    names = "; ".join(f"{in_words(r.entry)} ({_cost_in_words(r, against)})" for r in on)
+    names = "; ".join(f"{setting_in_words(r.entry)} ({_cost_in_words(r, against)})" for r in on)
     return finish(
         figure,
         f"Throughput against {COSTS[against]}",
@@ -78,6 +78,6 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
     )
 
 
-def _cost_in_words(row: Row, against: Cost) -> str:
+def _cost_in_words(row: LeaderboardRow, against: Cost) -> str:
     value = cost(row, against)
     return formats.seconds(value) if against == "prepare_s" else formats.size(value)

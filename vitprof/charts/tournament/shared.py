@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import Leaderboard, Row, in_words
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
 from vitprof.charts.style import GPU_UTIL, MARGIN, TRUE, plain
 
 FRONT, REST = GPU_UTIL, TRUE
@@ -52,12 +52,14 @@ def spread_words(low: float, high: float, words: Any) -> str:
     return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
 
 
-def row_words(row: Row, board: Leaderboard) -> str:
+def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
     runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
     said = [
-        f"{row.rank}. {plain(in_words(row.entry))}" if row.rank is not None else plain(in_words(row.entry)),
+        f"{row.rank}. {plain(setting_in_words(row.entry))}"
+        if row.rank is not None
+        else plain(setting_in_words(row.entry)),
         f"{speed}{spread_words(row.low, row.high, formats.number)}, {runs}{steps}",
     ]
     if row.key == board.baseline:

@@ -12,7 +12,7 @@ import typer
 from vitprof.cli.common.terminal import reader
 from vitprof.config import CHOICES, GROUPS, RunConfig
 from vitprof.config.catalog import DATASETS, MODELS
-from vitprof.config.parts import ALL
+from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
@@ -21,7 +21,13 @@ NUMBERS: dict[str, tuple[type, str, str]] = {
     "float": (float, "NUMBER", "give a number"),
 }
 """The type of a field of `RunConfig`, without " | None", to what reads it, what help calls it, what is allowed."""
-NAMES: dict[str, Iterable[str]] = {"dataset": DATASETS, "model": MODELS, "strategy": STRATEGIES, **ALL, **CHOICES}
+NAMES: dict[str, Iterable[str]] = {
+    "dataset": DATASETS,
+    "model": MODELS,
+    "strategy": STRATEGIES,
+    **PARTS_BY_KIND,
+    **CHOICES,
+}
 """What can be given for options that take one of several names."""
 
 

@@ -20,9 +20,9 @@ DEFAULT_BATCH = str(RunConfig.batch_size)
 TRIAL_S = 5.0
 """Seconds of training of a trial that has no other budget."""
 PANEL, OUTPUT, WORK = "Tournament", "Output", "Work"
-OWN = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
+NOT_SHARED = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
 """Fields of `RunConfig` that are no options here: a trial has its own."""
-SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OWN}
+SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in NOT_SHARED}
 BUDGET_HELP = {
     "epochs": "budget of each trial: epochs",
     "steps": "budget of each trial: training steps",

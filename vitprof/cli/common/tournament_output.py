@@ -12,14 +12,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.tournament import BreakEven, Leaderboard, Recommendation, Row
+from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
-from vitprof.experiments.tournament.tournament_view import Standing
-from vitprof.experiments.tuning.candidates import Tried, Tuning, in_words
+from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
 from vitprof.records import SCHEMA_VERSION, json_number
 
-TOLD = 6
+MAX_REASONS_SHOWN = 6
 """Settings of which the break-even is told: the fastest of each strategy, these many at most."""
 Show = Callable[[str, float, float], None]
 """(what is running, how far it all is 0..1, seconds left or NaN)"""
@@ -47,7 +47,7 @@ def bar() -> Iterator[Show | None]:
         yield show
 
 
-def running_words(standing: Standing, board: Leaderboard) -> str:
+def running_words(standing: TournamentState, board: Leaderboard) -> str:
     """What a tournament is doing, in a line."""
     p = standing.progress
     rounds = standing.tournament.spec.repeats
@@ -57,7 +57,12 @@ def running_words(standing: Standing, board: Leaderboard) -> str:
 
 
 def show_board(
-    standing: Standing, board: Leaderboard, pays: Sequence[BreakEven], best: Recommendation | None, *, top: int = 0
+    standing: TournamentState,
+    board: Leaderboard,
+    pays: Sequence[BreakEven],
+    best: Recommendation | None,
+    *,
+    top: int = 0,
 ) -> None:
     """The leaderboard, what did not run and why, break-even and the recommendation."""
     found = standing.tournament
@@ -104,7 +109,7 @@ def _interval(low: float, high: float) -> str:
     return f"{formats.number(low)} to {formats.number(high)}" if math.isfinite(low) and math.isfinite(high) else ""
 
 
-def _cells(row: Row, board: Leaderboard) -> list[str]:
+def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
     entry = row.entry
     remarks = [
         "baseline" if row.key == board.baseline else "tie with the baseline" if row.tie else "",
@@ -146,7 +151,7 @@ def _not_ranked(board: Leaderboard) -> list[str]:
     return lines
 
 
-def _worth_telling(ranked: Sequence[Row], pays: Sequence[BreakEven]) -> list[BreakEven]:
+def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) -> list[BreakEven]:
     """The break-even of the fastest setting of each strategy."""
     of = {p.key: p for p in pays}
     seen: set[str] = set()
@@ -155,7 +160,7 @@ def _worth_telling(ranked: Sequence[Row], pays: Sequence[BreakEven]) -> list[Bre
         if row.entry.strategy not in seen and row.key in of:
             told.append(of[row.key])
         seen.add(row.entry.strategy)
-    return told[:TOLD]
+    return told[:MAX_REASONS_SHOWN]
 
 
 def show_tuning(found: Tuning) -> None:
@@ -164,7 +169,10 @@ def show_tuning(found: Tuning) -> None:
     for t in found.tried:
         remark = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
         table.add_row(
-            f"rung {t.rung}" if t.rung else "check", in_words(t.candidate), formats.number(t.samples_per_s), remark
+            f"rung {t.rung}" if t.rung else "check",
+            candidate_in_words(t.candidate),
+            formats.number(t.samples_per_s),
+            remark,
         )
     terminal.out.print(table)
     terminal.out.print(found.sentence, soft_wrap=True)

@@ -30,9 +30,9 @@ from vitprof.engine.data.lock import locked
 from vitprof.engine.data.manifest import MANIFEST, Kind, check, fsync, read_manifest, seal
 from vitprof.errors import DataError
 
-__all__ = ["MAKERS", "MANIFEST", "Maker", "Progress", "Stop", "prepare", "read_split"]
+__all__ = ["MAKERS", "MANIFEST", "Maker", "OnProgress", "Stop", "prepare", "read_split"]
 
-Progress = Callable[[float, str], None]
+OnProgress = Callable[[float, str], None]
 """Told how far something is: fraction 0..1 and a short message."""
 
 Stop = Callable[[], bool]
@@ -67,7 +67,7 @@ KINDS: dict[str, Kind] = {
 
 
 def _silent(fraction: float, message: str) -> None:
-    """Progress nobody asked for."""
+    """Progress that nobody asked for."""
 
 
 def _never() -> bool:
@@ -78,7 +78,7 @@ def prepare(
     name: str,
     n_images: int | None = None,
     *,
-    progress: Progress = _silent,
+    progress: OnProgress = _silent,
     stop: Stop = _never,
     skip_unreadable: bool = False,
 ) -> Path:
@@ -127,7 +127,7 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
     return True
 
 
-def _make(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
+def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Make the set in a temporary directory beside `root`, then put it there; leaves nothing else behind."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
@@ -140,7 +140,7 @@ def _make(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _make_or_go_on(info: DatasetInfo, root: Path, progress: Progress, stop: Stop) -> None:
+def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
     """The same in `.<name>.partial-<identity>`, which stays when making is interrupted. One process at a time."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
@@ -161,7 +161,7 @@ def _make_or_go_on(info: DatasetInfo, root: Path, progress: Progress, stop: Stop
             raise
 
 
-def _fill(info: DatasetInfo, directory: Path, root: Path, progress: Progress, stop: Stop) -> None:
+def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Make the set in `directory` and move it to `root`."""
     maker, kind = MAKERS[info.name], KINDS[info.kind]
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}

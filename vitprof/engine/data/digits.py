@@ -21,7 +21,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import JobStopped
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import Progress, Stop
+    from vitprof.engine.data import OnProgress, Stop
 
 SEED = 42
 MAKER: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
@@ -56,7 +56,7 @@ def make(
     n_test: int = 10_000,
     seed: int = SEED,
     threads: int = 2,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     stop: Stop | None = None,
 ) -> None:
     """Draw both splits and write them as four IDX files under `directory`/MNIST/raw. `directory` must exist.

@@ -14,13 +14,13 @@ from vitprof.engine.data.idx import write_error, writing
 from vitprof.errors import JobStopped
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import Progress, Stop
+    from vitprof.engine.data import OnProgress, Stop
 
 POLL_S = 0.2
 
 
 @contextmanager
-def locked(path: Path, doing: str, progress: Progress, stop: Stop) -> Iterator[None]:
+def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
     """Hold the lock file at `path`, which stays there; `doing` tells what another process may hold it for.
 
     Raises `JobStopped` if `stop()` turned true while waiting, `DataError` where the file cannot be written.

@@ -15,7 +15,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import DataError, JobStopped
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import Progress, Stop
+    from vitprof.engine.data import OnProgress, Stop
 
 MAKER: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` gets; it is downloaded again when this changes."""
@@ -27,7 +27,7 @@ NEEDED_BYTES = 70_000_000
 """Room for the archives (12 MB) and the unpacked files (55 MB), both there for a moment."""
 
 
-def make(directory: Path, *, progress: Progress | None = None, stop: Stop | None = None) -> None:
+def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | None = None) -> None:
     """Download MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
     torchvision checks the archives' MD5. `stop()` is asked before and after the download, not in between.

@@ -21,7 +21,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import DataError, JobStopped, SampleError
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import Progress, Stop
+    from vitprof.engine.data import OnProgress, Stop
 
 SEED = 42
 MAKER: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
@@ -72,7 +72,7 @@ def make(
     n_test: int = 1_000,
     seed: int = SEED,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     stop: Stop | None = None,
 ) -> None:
     """Make both splits under `directory`, which must exist. Complete files that are there already are kept.

@@ -3,7 +3,7 @@
 Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the device needs no
 thread: the end of everything launched so far is arithmetic, a mark is the time when the work before it will be done,
 and it is reached when the clock passes it. So it spends no CPU and holds no lock while it "computes", and its busy
-intervals are known exactly.
+spans are known exactly.
 """
 
 from __future__ import annotations

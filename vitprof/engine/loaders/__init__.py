@@ -84,7 +84,7 @@ def open_loader(
     if config.loader == "dataloader":
         return dataloader.over_batches(schedule, make, config)
     if config.loader == "generator":
-        return generator.MadeGenerator(schedule, make)
+        return generator.TimedGenerator(schedule, make)
     if config.loader == "threads":
         assert isinstance(make, making.EncodedMaker)
         return threads.ThreadsLoader(schedule, make, config, buffer)

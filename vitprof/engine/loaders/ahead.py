@@ -7,7 +7,7 @@ from collections.abc import Generator
 from queue import SimpleQueue
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch, Made
+from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.loaders import Loader
 
 
@@ -78,7 +78,7 @@ class Reading:
             n_taken += 1
             images, labels, unreadable, made = batch
             # built anew: a NamedTuple's _replace takes three times as long
-            yield batch if made is None else Batch(images, labels, unreadable, Made(*made[:7], queue_depth))
+            yield batch if made is None else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
             queue_depth = self._n_read - n_taken
 
     def end(self) -> None:

@@ -25,12 +25,12 @@ from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.batch import Batch, Made
+from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.dali_pipeline import Sample, decoding_device, feed, open_pipeline, reason
 from vitprof.engine.loaders.making import EncodedMaker, images_first
-from vitprof.engine.stopwatch import Laps, asked_wait
+from vitprof.engine.stopwatch import Stopwatch, asked_wait
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import DataError, SampleError
 
@@ -44,7 +44,7 @@ class UnderWay:
 
     indices: Tensor
     reads: list[Future[list[Sample | str]]]
-    laps: list[Laps]
+    stopwatch: list[Stopwatch]
     """Of each of the reads."""
     begun_s: float = field(default_factory=perf_counter)
     in_pipeline: bool = False
@@ -109,20 +109,22 @@ class DaliLoader:
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
 
         starts = range(0, len(chosen), piece)
-        laps = [Laps(self._wait if start == 0 else None) for start in starts]
+        stopwatch = [Stopwatch(self._wait if start == 0 else None) for start in starts]
 
-        def read(start: int, laps: Laps) -> list[Sample | str]:
-            return [self._sample(epoch, index, laps) for index in chosen[start : start + piece]]
+        def read(start: int, stopwatch: Stopwatch) -> list[Sample | str]:
+            return [self._sample(epoch, index, stopwatch) for index in chosen[start : start + piece]]
 
-        return UnderWay(indices, [self._pool.submit(read, *args) for args in zip(starts, laps, strict=True)], laps)
+        return UnderWay(
+            indices, [self._pool.submit(read, *args) for args in zip(starts, stopwatch, strict=True)], stopwatch
+        )
 
-    def _sample(self, epoch: int, index: int, laps: Laps) -> Sample | str:
+    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
         """The sample as DALI takes it, or what is wrong with it where such samples are to be skipped."""
         try:
             begun = perf_counter()
-            laps.wait("read")
+            stopwatch.wait("read")
             encoded = self._storage.read_encoded(index)
-            laps.read_s += perf_counter() - begun
+            stopwatch.read_s += perf_counter() - begun
             try:
                 height, width = _size(encoded)
             except ValueError as error:
@@ -175,13 +177,13 @@ class DaliLoader:
         return Batch(images_first(images), labels, batch.unreadable, self._made(batch) if self._times else None)
 
     @staticmethod
-    def _made(batch: UnderWay) -> Made:
+    def _made(batch: UnderWay) -> BatchTimes:
         """DALI does not tell its parts apart, nor when a batch was done: it ends when it is handed out, at the latest.
 
         Crop and flip are part of its decoding.
         """
-        read_s = sum(laps.read_s for laps in batch.laps)
-        return Made(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
+        read_s = sum(stopwatch.read_s for stopwatch in batch.stopwatch)
+        return BatchTimes(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
 
     def _output(self) -> Tensor:
         """The pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI raises."""

@@ -62,7 +62,7 @@ class BatchOrder(Sampler[Any]):
             yield self.epoch, indices.numpy()
 
 
-class MadeBatches(Dataset[Batch]):
+class TimedBatches(Dataset[Batch]):
     """A maker as a Dataset that is asked for whole batches."""
 
     def __init__(self, make: Maker) -> None:
@@ -208,7 +208,7 @@ def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoad
     """A DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
     order = BatchOrder(schedule)
     loader: DataLoader[Any] = DataLoader(
-        MadeBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
+        TimedBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
     )
     return DataLoaderLoader(loader, order, config)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vitprof.engine.batch import Batch, Made
+from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.making import Maker
 from vitprof.engine.loaders.samples import fetch
@@ -31,7 +31,7 @@ class SampleGenerator:
         return
 
 
-class MadeGenerator:
+class TimedGenerator:
     """Over a storage of pixels or encoded images: read, decode, stack."""
 
     def __init__(self, schedule: Schedule, make: Maker) -> None:
@@ -61,5 +61,5 @@ def _joined(samples: list[Batch]) -> Batch:
         return Batch(images, labels, unreadable)
     end = perf_counter()
     read_s, decode_s, transform_s, collate_s = (sum(made[part] for made in each) for part in range(4))
-    made = Made(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
+    made = BatchTimes(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
     return Batch(images, labels, unreadable, made)

@@ -21,12 +21,12 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine import augment, decode
-from vitprof.engine.batch import Batch, Made
-from vitprof.engine.stopwatch import Laps, asked_wait
+from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.stopwatch import Stopwatch, asked_wait
 from vitprof.engine.storage import EncodedStorage, PixelStorage
 from vitprof.errors import SampleError
 
-REMEDY = (
+HOW_TO_SKIP = (
     "mend the data set's own file and delete what was prepared from it, or leave such samples out (--skip-unreadable)"
 )
 
@@ -94,7 +94,9 @@ class PixelMaker:
         if not times:
             return Batch(images, labels, unreadable)
         end = perf_counter()
-        return Batch(images, labels, unreadable, Made(read - begun, 0.0, changed - read, end - changed, begun, end))
+        return Batch(
+            images, labels, unreadable, BatchTimes(read - begun, 0.0, changed - read, end - changed, begun, end)
+        )
 
     def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         if out is None:
@@ -129,25 +131,27 @@ class EncodedMaker:
         return same
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        begun, laps = perf_counter(), self.laps(first=True)
+        begun, stopwatch = perf_counter(), self.stopwatch(first=True)
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
-        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), laps), laps, begun)
+        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
 
-    def laps(self, *, first: bool) -> Laps | None:
+    def stopwatch(self, *, first: bool) -> Stopwatch | None:
         """What a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
         wait = self._wait if first else None
-        return Laps(wait) if self._times or wait is not None else None
+        return Stopwatch(wait) if self._times or wait is not None else None
 
-    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], laps: Laps | None = None) -> list[str]:
+    def fill(
+        self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch | None = None
+    ) -> list[str]:
         """Decode the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
 
-        Notes in `laps` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
+        Notes in `stopwatch` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
         """
-        return [self._sample(epoch, index, row, laps) for index, row in zip(indices, rows, strict=True)]
+        return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
     def finish(
-        self, indices: Tensor, out: Tensor, wrong: list[str], laps: Laps | None = None, begun_s: float = 0.0
+        self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch | None = None, begun_s: float = 0.0
     ) -> Batch:
         """The batch of samples that were filled in since `begun_s`, without those that could not be read."""
         filled = perf_counter()
@@ -160,40 +164,40 @@ class EncodedMaker:
             out = out[: len(good)].copy_(readable)  # it may be memory that is waited for, so the batch stays in it
             unreadable = tuple(filter(None, wrong))
         images, labels = images_first(out), self._storage.labels.index_select(0, indices)
-        if not self._times or laps is None:
+        if not self._times or stopwatch is None:
             return Batch(images, labels, unreadable)
         end = perf_counter()
-        made = Made(laps.read_s, laps.decode_s, laps.transform_s, end - filled, begun_s, end)
+        made = BatchTimes(stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s, end - filled, begun_s, end)
         return Batch(images, labels, unreadable, made)
 
-    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], laps: Laps | None) -> str:
+    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch | None) -> str:
         try:
-            if laps is None:
+            if stopwatch is None:
                 self._decode_into(row, epoch, index, self._storage.read_encoded(index))
             else:
-                self._timed_into(row, epoch, index, laps)
+                self._timed_into(row, epoch, index, stopwatch)
         except SampleError as error:
             if not self._skip:
                 raise
             return str(error)
         if self._augment and self._info.kind != "jpeg":
             begun = perf_counter()
-            if laps is not None:
-                laps.wait("transform")
+            if stopwatch is not None:
+                stopwatch.wait("transform")
             augment.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
-            if laps is not None:
-                laps.transform_s += perf_counter() - begun
+            if stopwatch is not None:
+                stopwatch.transform_s += perf_counter() - begun
         return ""
 
-    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, laps: Laps) -> None:
+    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, stopwatch: Stopwatch) -> None:
         begun = perf_counter()
-        laps.wait("read")
+        stopwatch.wait("read")
         encoded = self._storage.read_encoded(index)
         read = perf_counter()
-        laps.read_s += read - begun
-        laps.wait("decode")
+        stopwatch.read_s += read - begun
+        stopwatch.wait("decode")
         self._decode_into(row, epoch, index, encoded)
-        laps.decode_s += perf_counter() - read
+        stopwatch.decode_s += perf_counter() - read
 
     def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
         if self._decode is None:  # found anew in each worker process
@@ -212,7 +216,7 @@ class EncodedMaker:
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
         """The error to raise for a sample whose bytes are no whole image."""
-        return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {REMEDY}")
+        return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_decode": None}

@@ -15,8 +15,8 @@ import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch, Made
-from vitprof.engine.stopwatch import Laps, Wait, asked_wait
+from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.stopwatch import Stopwatch, Wait, asked_wait
 from vitprof.errors import SampleError
 
 
@@ -57,19 +57,19 @@ class Fetched(NamedTuple):
 class TimedSamples(Dataset[Any]):
     """A Dataset that is asked for all samples of a batch at once, so that it can say how long they took."""
 
-    def __init__(self, samples: Dataset[Any], laps: Laps) -> None:
-        self._samples, self._laps = samples, laps
+    def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
+        self._samples, self._laps = samples, stopwatch
 
     def __getitems__(self, indices: list[int]) -> Fetched:
         begun = perf_counter()
-        laps = self._laps
-        laps.restart()
-        laps.wait_for_rest()
+        stopwatch = self._laps
+        stopwatch.restart()
+        stopwatch.wait_for_rest()
         samples = fetch(self._samples, indices)
-        laps.end_rest(begun)
-        if not laps.noted and not laps.rest:  # a Dataset that tells nothing
+        stopwatch.end_rest(begun)
+        if not stopwatch.noted and not stopwatch.rest:  # a Dataset that tells nothing
             return Fetched(samples, begun, math.nan, math.nan, math.nan)
-        return Fetched(samples, begun, laps.read_s, laps.decode_s, laps.transform_s)
+        return Fetched(samples, begun, stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s)
 
 
 class TimedCollate:
@@ -87,7 +87,7 @@ class TimedCollate:
             return Batch(images, labels, *unreadable[:1])
         end = perf_counter()
         parts = fetched.read_s, fetched.decode_s, fetched.transform_s, end - begun
-        made = Made(*parts, fetched.begun_s, end, worker_number())
+        made = BatchTimes(*parts, fetched.begun_s, end, worker_number())
         return Batch(images, labels, unreadable[0] if unreadable else (), made)
 
 
@@ -111,11 +111,11 @@ def open_samples(
     Without anything to measure, to put in or to skip they are the storage's own and PyTorch's `default_collate`.
     """
     wait = asked_wait(config, train=train)
-    laps = Laps(wait) if config.loader_times or wait is not None else None
-    samples: Dataset[Any] = storage.dataset() if laps is None else storage.dataset(laps)
+    stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None
+    samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)
     collate: Callable[[Any], Any] = default_collate
     if config.skip_unreadable:
         samples, collate = Skipping(samples), collate_skipping
-    if laps is not None:
-        return TimedSamples(samples, laps), TimedCollate(collate, wait, tell=config.loader_times)
+    if stopwatch is not None:
+        return TimedSamples(samples, stopwatch), TimedCollate(collate, wait, tell=config.loader_times)
     return samples, collate

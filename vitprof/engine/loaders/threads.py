@@ -17,7 +17,7 @@ from vitprof.config import RunConfig
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Buffer, Schedule
 from vitprof.engine.loaders.making import EncodedMaker
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 
 TASKS_A_WORKER = 4
 """Pieces of a batch for each thread: small enough that none waits long for the last, large enough for a task."""
@@ -34,17 +34,19 @@ class UnderWay:
     batch: Batch | None = None
     """The whole, when all pieces are done."""
     _wrong: dict[int, list[str]] = field(default_factory=dict)
-    _laps: Laps = field(default_factory=Laps)
+    _laps: Stopwatch = field(default_factory=Stopwatch)
     _begun_s: float = math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def filled(self, make: EncodedMaker, number: int, wrong: list[str], laps: Laps | None, begun_s: float) -> None:
+    def filled(
+        self, make: EncodedMaker, number: int, wrong: list[str], stopwatch: Stopwatch | None, begun_s: float
+    ) -> None:
         """A piece is done; with the last one the batch is made, so that it is ready before the loop asks for it."""
         with self._lock:
             self._wrong[number] = wrong
             self._begun_s = min(self._begun_s, begun_s)
-            if laps is not None:
-                self._laps.add(laps)
+            if stopwatch is not None:
+                self._laps.add(stopwatch)
             if len(self._wrong) < self.n_pieces:
                 return
         lines = [line for i in range(self.n_pieces) for line in self._wrong[i]]
@@ -114,9 +116,9 @@ class ThreadsLoader:
         def fill(number: int) -> None:
             if broken_off.is_set():
                 return
-            begun, laps = perf_counter(), make.laps(first=number == 0)
+            begun, stopwatch = perf_counter(), make.stopwatch(first=number == 0)
             mine = slice(number * piece, (number + 1) * piece)
-            batch.filled(make, number, make.fill(epoch, chosen[mine], rows[mine], laps), laps, begun)
+            batch.filled(make, number, make.fill(epoch, chosen[mine], rows[mine], stopwatch), stopwatch, begun)
 
         batch.pieces = [self._pool.submit(fill, number) for number in range(batch.n_pieces)]
         return batch

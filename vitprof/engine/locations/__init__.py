@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof import home
 from vitprof.config import RunConfig
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
 from vitprof.engine.locations.staging import Copied, copy_tree, tree_bytes
@@ -81,7 +81,7 @@ def open_location(
     config: RunConfig,
     directory: Path,
     *,
-    progress: Progress,
+    progress: OnProgress,
     stop: Stop,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Located]:

@@ -116,9 +116,9 @@ class OverlappedStorage:
         # A loader may keep the method: it has to look for the copy at each call, not once.
         return partial(self._call, name) if callable(value) else value
 
-    def dataset(self, *laps: Any) -> OverlappedDataset:
+    def dataset(self, *stopwatch: Any) -> OverlappedDataset:
         """The samples one by one, each from where it can be read fastest at that time. See `SampleStorage.dataset`."""
-        return OverlappedDataset(self, *laps)
+        return OverlappedDataset(self, *stopwatch)
 
     def close(self) -> None:
         """Close what is open in this process."""
@@ -159,8 +159,8 @@ class OverlappedStorage:
 class OverlappedDataset:
     """A map-style Dataset over an `OverlappedStorage`. Has `__getitems__` where the storage's own has it."""
 
-    def __init__(self, storage: OverlappedStorage, *laps: Any) -> None:
-        self._storage, self._laps = storage, laps
+    def __init__(self, storage: OverlappedStorage, *stopwatch: Any) -> None:
+        self._storage, self._laps = storage, stopwatch
         self._of: Any = None
         self._dataset: Any = None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.staging import BLOCK, walk
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import percent
@@ -23,12 +23,12 @@ from vitprof.telemetry.tmpfs import is_in_ram
 
 MOST_FILES = 2000
 """Files that are asked about; of more, evenly spaced ones."""
-LEFT = 0.03
+STILL_CACHED = 0.03
 """Share that may stay cached after `drop`: a page being read or written at that moment."""
 STOPPED = "stopped while the page cache was being set up"
 
 
-def settle(directory: Path, wanted: str, progress: Progress, stop: Stop) -> float:
+def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
     """Bring the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
     Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it cannot be told. To be called
@@ -68,8 +68,8 @@ def cached_fraction(paths: Iterable[Path]) -> float:
     return cached / pages if pages else math.nan
 
 
-def drop(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> float:
-    """Drop `paths` from the page cache, and return the share that is still in it by mincore, at most `LEFT`.
+def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> float:
+    """Drop `paths` from the page cache, and return the share that is still in it by mincore, at most `STILL_CACHED`.
 
     Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` where that is not
     possible: no such call on this system, files on a RAM disk, files that a process has mapped.
@@ -85,9 +85,9 @@ def drop(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: S
             _tell(progress, stop, i, len(paths), "dropping files from the page cache")
             _drop(path)
         cached = cached_fraction(paths)
-        if not cached > LEFT:
+        if not cached > STILL_CACHED:
             break
-    if cached > LEFT:
+    if cached > STILL_CACHED:
         raise DataError(
             f"{percent(cached)} of {os.path.commonpath(paths)} stay in the page cache; end the process that has these "
             "files mapped, or choose page_cache as-is"
@@ -100,7 +100,7 @@ def drop(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: S
     return cached
 
 
-def warm(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> None:
+def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> None:
     """Read `paths` from beginning to end, so that as much of them is cached as the system has room for.
 
     Raises `DataError` that names a file that cannot be read, and `JobStopped`.
@@ -117,7 +117,7 @@ def warm(paths: Sequence[Path], *, progress: Progress = lambda *_: None, stop: S
             raise _unreadable(path, error) from error
 
 
-def _tell(progress: Progress, stop: Stop, done: int, total: int, message: str) -> None:
+def _tell(progress: OnProgress, stop: Stop, done: int, total: int, message: str) -> None:
     if stop():
         raise JobStopped(STOPPED)
     progress(min(1.0, done / max(total, 1)), message)

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import number, seconds
@@ -85,7 +85,7 @@ def copy_tree(
     target: Path,
     *,
     throttle: TokenBucket | None,
-    progress: Progress,
+    progress: OnProgress,
     stop: Stop,
     block: int = BLOCK,
     clock: Callable[[], float] = time.perf_counter,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 
 Pixels = Literal["uint8", "unit", "normalised"]
 """uint8 as stored; float32 scaled to 0..1; float32 with mean subtracted and divided by the standard deviation."""
@@ -61,11 +61,11 @@ class SampleStorage(Storage, Protocol):
     pixels: Pixels
     """What the images of the dataset are."""
 
-    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         """The samples one by one, images (channels, height, width).
 
-        Where `laps` is given they note there how long their parts took, and it is told which parts those are
-        (`Laps.noted`) and what the rest of the time is (`Laps.rest`).
+        Where `stopwatch` is given they note there how long their parts took, and it is told which parts those are
+        (`Stopwatch.noted`) and what the rest of the time is (`Stopwatch.rest`).
         """
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.storage import EncodedStorage, PixelStorage
 from vitprof.errors import JobStopped, SampleError
 
@@ -50,7 +50,7 @@ class Cached:
 class CachedPixels(Cached):
     """Part of a `PixelStorage` in memory."""
 
-    def __init__(self, storage: PixelStorage, resident: Tensor, progress: Progress, stop: Stop) -> None:
+    def __init__(self, storage: PixelStorage, resident: Tensor, progress: OnProgress, stop: Stop) -> None:
         self.shape = storage.shape
         # Plain memory: forked workers share its pages, and PyTorch moves it to shared memory for others by itself.
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
@@ -79,7 +79,9 @@ class CachedPixels(Cached):
 class CachedEncoded(Cached):
     """Part of an `EncodedStorage` in memory, as it is encoded."""
 
-    def __init__(self, storage: EncodedStorage, n_bytes: float, order: Tensor, progress: Progress, stop: Stop) -> None:
+    def __init__(
+        self, storage: EncodedStorage, n_bytes: float, order: Tensor, progress: OnProgress, stop: Stop
+    ) -> None:
         kept: list[int] = []
         pieces: list[bytes] = []
         free = n_bytes
@@ -130,7 +132,7 @@ def _readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> Iterator[T
             yield index
 
 
-def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: Progress, stop: Stop) -> Cached:
+def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop) -> Cached:
     """`storage` with as much of it in memory as `budget_mb` (1e6 bytes each) allows; reads that much of it now.
 
     Raises what the storage raises, and `JobStopped`.
@@ -144,7 +146,7 @@ def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: Pr
     return CachedPixels(storage, resident.sort().values, progress, stop)
 
 
-def _report(progress: Progress, stop: Stop, done: float, total: float) -> None:
+def _report(progress: OnProgress, stop: Stop, done: float, total: float) -> None:
     if stop():
         raise JobStopped("stopped while the cache was being filled")
     progress(done / total, "filling the cache")

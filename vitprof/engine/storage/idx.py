@@ -14,7 +14,7 @@ from torchvision import datasets, transforms
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import read_split
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, Place
 from vitprof.engine.storage.timed import TimedCompose
 from vitprof.errors import DataError
@@ -55,13 +55,13 @@ class IdxStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         dataset = self._dataset
-        if laps is not None:
+        if stopwatch is not None:
             # Nothing is read any more: what is not a transform is the way from the array to a PIL image.
-            laps.noted, laps.rest = ("transform",), "decode"
+            stopwatch.noted, stopwatch.rest = ("transform",), "decode"
             dataset = copy.copy(dataset)
-            dataset.transform = TimedCompose(dataset.transform, laps)
+            dataset.transform = TimedCompose(dataset.transform, stopwatch)
         return dataset  # type: ignore[no-any-return]
 
     def close(self) -> None:

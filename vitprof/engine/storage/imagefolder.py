@@ -17,7 +17,7 @@ from torchvision import datasets, transforms
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.photos import unreadable
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, Place
 from vitprof.engine.storage.timed import TimedCompose, TimedFile
 from vitprof.errors import DataError
@@ -61,13 +61,13 @@ class ImageFolderStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         dataset = self._dataset
-        if laps is not None:
-            laps.noted = ("read", "decode", "transform")
+        if stopwatch is not None:
+            stopwatch.noted = ("read", "decode", "transform")
             dataset = copy.copy(dataset)
-            dataset.loader = replace(dataset.loader, laps=laps)
-            dataset.transform = TimedCompose(dataset.transform, laps)
+            dataset.loader = replace(dataset.loader, stopwatch=stopwatch)
+            dataset.transform = TimedCompose(dataset.transform, stopwatch)
         return dataset  # type: ignore[no-any-return]
 
     def name_of(self, index: int) -> str:
@@ -83,16 +83,16 @@ class _Loader:
     """torchvision's `pil_loader`, told to the throttle, with errors that name the file."""
 
     place: Place
-    laps: Laps | None = None
+    stopwatch: Stopwatch | None = None
 
     def __call__(self, path: str) -> Image.Image:
-        laps = self.laps
-        if laps is None:
+        stopwatch = self.stopwatch
+        if stopwatch is None:
             return self._load(path)
-        begun, read_before = perf_counter(), laps.read_s
-        laps.wait("decode")
+        begun, read_before = perf_counter(), stopwatch.read_s
+        stopwatch.wait("decode")
         image = self._load(path)
-        laps.decode_s += perf_counter() - begun - (laps.read_s - read_before)
+        stopwatch.decode_s += perf_counter() - begun - (stopwatch.read_s - read_before)
         return image
 
     def _load(self, path: str) -> Image.Image:
@@ -102,10 +102,10 @@ class _Loader:
                 if self.place.throttle is not None:
                     self.place.reading(os.fstat(file.fileno()).st_size, 1)
                 source: BinaryIO | TimedFile = file
-                if self.laps is not None:
-                    self.laps.wait("read")
-                    self.laps.read_s += perf_counter() - begun
-                    source = TimedFile(file, self.laps)
+                if self.stopwatch is not None:
+                    self.stopwatch.wait("read")
+                    self.stopwatch.read_s += perf_counter() - begun
+                    source = TimedFile(file, self.stopwatch)
                 with Image.open(source) as image:
                     converted: Image.Image = image.convert("RGB")
                     return converted

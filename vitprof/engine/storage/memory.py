@@ -9,7 +9,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import read_split
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, PixelStorage, Place
 from vitprof.engine.storage.memmap import MemmapStorage
 from vitprof.errors import DataError
@@ -56,9 +56,9 @@ class FloatStorage:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def dataset(self, laps: Laps | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
-        if laps is not None:
-            laps.rest = "read"  # a sample is a row of the tensor as it is
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+        if stopwatch is not None:
+            stopwatch.rest = "read"  # a sample is a row of the tensor as it is
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.data.idx import ensure_space, write_error, writing
 from vitprof.engine.data.lock import locked
 from vitprof.engine.data.manifest import fsync
@@ -70,7 +70,7 @@ def prepare_storage(
     info: DatasetInfo,
     source_root: Path,
     *,
-    progress: Progress,
+    progress: OnProgress,
     stop: Stop,
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
@@ -112,7 +112,7 @@ class _Making:
         source_root: Path,
         root: Path,
         made_of: dict[str, Any],
-        progress: Progress,
+        progress: OnProgress,
         stop: Stop,
         clock: Clock,
     ) -> None:
@@ -238,7 +238,7 @@ class _Making:
         self._progress(1.0, f"{self._root.name} is ready{left_out}")
         return manifest
 
-    def _tell(self, split: str) -> Progress:
+    def _tell(self, split: str) -> OnProgress:
         return lambda fraction, message: self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
 
     def _failed(self, error: OSError) -> DataError:

@@ -25,7 +25,7 @@ PARTITION = "partition.json"
 """{"train": [IDs], "validation": [IDs]}, as in the tutorial; "validation" is the test split."""
 LABELS = "labels.json"
 """{ID: label} of both splits."""
-PARTS = {"train": "train", "test": "validation"}
+PARTITIONS = {"train": "train", "test": "validation"}
 OVERHEAD_BYTES = 1500
 """What torch.save adds to the pixels, about."""
 
@@ -53,7 +53,7 @@ class Writer:
 
 def _finish(directory: Path, split: SplitFacts) -> None:
     """Add a split to partition and labels."""
-    _add_to(directory / PARTITION, {PARTS[split.name]: split.ids})
+    _add_to(directory / PARTITION, {PARTITIONS[split.name]: split.ids})
     _add_to(directory / LABELS, dict(zip(split.ids, split.labels.tolist(), strict=True)))
 
 
@@ -80,7 +80,7 @@ class PtStorage:
         self._place = place
         self.shape = (info.image_size, info.image_size, info.channels)
         partition, labels = (self._read_json(place.root / name) for name in (PARTITION, LABELS))
-        part = PARTS["train" if train else "test"]
+        part = PARTITIONS["train" if train else "test"]
         ids = partition.get(part)
         if not isinstance(ids, list):
             raise DataError(f"{place.root / PARTITION} has no {part!r}; {self._remedy}")

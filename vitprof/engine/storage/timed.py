@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, BinaryIO
 
-from vitprof.engine.stopwatch import Laps
+from vitprof.engine.stopwatch import Stopwatch
 
 
 class TimedCompose:
@@ -15,17 +15,17 @@ class TimedCompose:
     In its place, not around it: a call more for each sample would cost more than the clock.
     """
 
-    def __init__(self, compose: Any, laps: Laps) -> None:
+    def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
         self.transforms: list[Callable[[Any], Any]] = compose.transforms
-        self._laps = laps
+        self._laps = stopwatch
 
     def __call__(self, sample: Any) -> Any:
-        begun, laps = perf_counter(), self._laps
-        if laps.due is not None:
-            laps.wait("transform")
+        begun, stopwatch = perf_counter(), self._laps
+        if stopwatch.due is not None:
+            stopwatch.wait("transform")
         for transform in self.transforms:
             sample = transform(sample)
-        laps.transform_s += perf_counter() - begun
+        stopwatch.transform_s += perf_counter() - begun
         return sample
 
 
@@ -35,8 +35,8 @@ class TimedFile:
     A decoder that reads as it goes, such as Pillow, can so be told from the reading without changing how it reads.
     """
 
-    def __init__(self, file: BinaryIO, laps: Laps) -> None:
-        self._file, self._laps = file, laps
+    def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:
+        self._file, self._laps = file, stopwatch
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int = -1) -> bytes:

@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.engine.data import Progress, Stop
+from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.data.source import Source
 from vitprof.errors import JobStopped, SampleError
 
 
 def find_unreadable(
-    source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: Progress, stop: Stop
+    source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: OnProgress, stop: Stop
 ) -> dict[int, str]:
     """Number of each sample that cannot be read, and why. Reads all of them, `chunk` at once. Raises `JobStopped`."""
     read = source.pixels if needs == "pixels" else source.encoded

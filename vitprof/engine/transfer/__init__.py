@@ -47,7 +47,7 @@ def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | Non
     """The transfer called `name`, to `device`. One that normalises does so by `to_input`; `wait` makes it late."""
     from vitprof.engine.transfer import copy, delayed, resident, stream
 
-    if wait is not None and wait.part == "transfer":
+    if wait is not None and wait.stage == "transfer":
         return delayed.Delayed(open_transfer(name, device, to_input), wait, device)
     if name == "blocking":
         return copy.BlockingCopy(device)

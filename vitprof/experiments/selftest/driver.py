@@ -18,7 +18,7 @@ from vitprof.experiments.selftest.arithmetic import drive_ms
 from vitprof.experiments.selftest.cases import CASES, Case
 from vitprof.experiments.selftest.hogs import busy_cores
 from vitprof.experiments.selftest.observing import Observed, observe
-from vitprof.experiments.selftest.report import Result, Round, SelftestReport, compare, settle
+from vitprof.experiments.selftest.report import Result, Round, SelftestReport, case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
 from vitprof.home import data_dir
 from vitprof.jobs.manager import JobManager
@@ -30,7 +30,7 @@ RETRIES = 3
 
 
 @dataclass(frozen=True)
-class Progress:
+class SelftestProgress:
     """How far a selftest is."""
 
     words: str
@@ -43,7 +43,7 @@ class Progress:
     """Jobs left times the mean seconds of a job so far, less what the present one has had; NaN at the beginning."""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[SelftestProgress], None]
 Stop = Callable[[], bool]
 
 
@@ -155,7 +155,7 @@ class _Work:
 
     def result(self, case: Case) -> Result:
         found = self.found[case.name]
-        return settle(case, found.rounds, retries=found.retries, failure=found.failure)
+        return case_result(case, found.rounds, retries=found.retries, failure=found.failure)
 
     def _slowed(self, case: Case) -> tuple[Observed, float]:
         """The slowed run, and what was put into each of its batches, in ms."""
@@ -191,7 +191,7 @@ class _Work:
             each = (self._ended - self._began) / self._done
             # A job that takes longer than the others takes nothing off those after it.
             left_s = each * (self.total - self._done) - min(each, time.monotonic() - self._ended)
-        self._progress(Progress(words, self._done, self.total, left_s))
+        self._progress(SelftestProgress(words, self._done, self.total, left_s))
 
 
 def _waits(case: Case) -> tuple[int, float]:

@@ -155,7 +155,7 @@ def _contention_ms(observed: Observed) -> float:
     return observed.cause_ms if observed.cause == "cpu_contention" else 0.0
 
 
-def settle(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
+def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
     """The result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
     names = Counter(r.cause for r in rounds)
     expected = _median([r.expected_ms for r in rounds])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST, Entry, Row, cannot_win, in_words
+from vitprof.analysis.tournament import EARLIEST, Entry, LeaderboardRow, cannot_win, setting_in_words
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.availability import Machine, availability, look_around
 from vitprof.config.catalog import dataset_info
@@ -24,7 +24,7 @@ from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.headroom import why_no_cold
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, role_of, schedule
-from vitprof.experiments.tournament.tournament_view import Standing, TournamentView, blocks_of
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
@@ -173,7 +173,7 @@ class TournamentRunner:
             return "stopped", f"{by_hand} of its runs did not finish; resume runs them"
         return "done", ""
 
-    def _asked(self, now: Standing) -> tuple[TournamentStatus, str] | None:
+    def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
         """How to end, if a person or the time given says so."""
         if self._stopping.is_set():
             return "stopped", ""
@@ -186,14 +186,14 @@ class TournamentRunner:
             return "done", f"the {limit:g} s given were spent after {now.progress.done} of {now.progress.total} runs"
         return None
 
-    def _settled(self, now: Standing, trial: PlannedTrial, number: int) -> bool:
+    def _settled(self, now: TournamentState, trial: PlannedTrial, number: int) -> bool:
         """Whether this turn needs no run: it was made, or the trial is out."""
         entry = next(e for e in now.entries if e.key == trial.key)
         if entry.status in ("failed", "cut"):
             return True
         return any(o.round == number and o.status == "done" for o in entry.outcomes)
 
-    def _run(self, now: Standing, trial: PlannedTrial, number: int) -> None:
+    def _run(self, now: TournamentState, trial: PlannedTrial, number: int) -> None:
         """One run of a trial, to its end or until it is cut short."""
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
         best = self._to_beat(now, trial) if may_be_cut else None
@@ -235,7 +235,7 @@ class TournamentRunner:
             self._manager.wait(run_id)
             raise
 
-    def _to_beat(self, now: Standing, trial: PlannedTrial) -> Row | None:
+    def _to_beat(self, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
         """The best trial so far with this one's batch size and page cache, if there is one besides `trial`.
 
         Another batch size is another question: what loads best at this one is worth its full time.
@@ -246,7 +246,7 @@ class TournamentRunner:
         best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
         return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
 
-    def _patience_s(self, now: Standing) -> float:
+    def _patience_s(self, now: TournamentState) -> float:
         """See `PATIENCE_S`."""
         took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
         return max(PATIENCE_S, PATIENCE * float(np.median(took))) if took else PATIENCE_S
@@ -255,10 +255,10 @@ class TournamentRunner:
         return "paused" if self._pausing.is_set() else "running"
 
 
-def _cannot_win(how: str, blocks: NDArray[np.float64], best: Row) -> str:
+def _cannot_win(how: str, blocks: NDArray[np.float64], best: LeaderboardRow) -> str:
     so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
     return (
-        f"{how}: {formats.number(so_far)} samples/s so far, and {in_words(best.entry)} makes at least "
+        f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "
         f"{formats.number(best.within_low)}"
     )
 

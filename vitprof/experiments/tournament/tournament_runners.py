@@ -9,7 +9,7 @@ from vitprof.jobs.manager import JobManager
 from vitprof.store.tournaments import set_status, tournament
 
 
-class TournamentDesk:
+class TournamentRunners:
     """Their runners. One for each process, beside its job manager."""
 
     def __init__(self, manager: JobManager) -> None:

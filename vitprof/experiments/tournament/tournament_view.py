@@ -34,7 +34,7 @@ EMPTY: NDArray[np.float64] = np.empty(0)
 
 
 @dataclass(frozen=True)
-class Progress:
+class TournamentProgress:
     """How far a tournament is."""
 
     done: int
@@ -52,14 +52,14 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Standing:
+class TournamentState:
     """A tournament at one moment."""
 
     tournament: StoredTournament
     planned: tuple[PlannedTrial, ...]
     entries: tuple[Entry, ...]
     """In the order of the plan."""
-    progress: Progress
+    progress: TournamentProgress
     baseline: str
     """Key of the trial that the others are compared with."""
     n_train: int
@@ -90,7 +90,7 @@ class TournamentView:
         self._planned: tuple[PlannedTrial, ...] | None = None
         self._board: tuple[object, Leaderboard] | None = None
 
-    def look(self) -> Standing:
+    def look(self) -> TournamentState:
         """How it stands now. Raises `StoreError` if it was deleted."""
         with self._lock:
             found = tournament(self._store, self._id)
@@ -105,7 +105,7 @@ class TournamentView:
                 for o in e.outcomes
                 if o.summary is not None and math.isfinite(o.summary.wall_s)
             }
-            return Standing(
+            return TournamentState(
                 tournament=found,
                 planned=planned,
                 entries=entries,
@@ -115,7 +115,7 @@ class TournamentView:
                 spent_s=math.fsum(spent.values()),
             )
 
-    def board(self, standing: Standing | None = None) -> Leaderboard:
+    def board(self, standing: TournamentState | None = None) -> Leaderboard:
         """The leaderboard of `standing` (default: now); worked out anew only when a trial has changed."""
         with self._lock:
             standing = standing or self.look()
@@ -248,7 +248,7 @@ def _progress(
     found_entries: Sequence[Entry],
     newest: Mapping[str, Mapping[int, _Run]],
     spent: Mapping[int, float],
-) -> Progress:
+) -> TournamentProgress:
     by_key = {e.key: e for e in found_entries}
     took = {
         e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in found_entries
@@ -275,7 +275,7 @@ def _progress(
         left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
     key, number, run_id = current or ("", 0, None)
     over = found.status in ("done", "stopped") and not current
-    return Progress(
+    return TournamentProgress(
         done=done,
         total=total,
         current_key=key,

@@ -77,22 +77,23 @@ class Tuning:
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
         if n < min(2, self.n_candidates):
-            return f"{self.strategy}: there was no time to try anything but {in_words(self.default)} ({of}); give more"
+            only = candidate_in_words(self.default)
+            return f"{self.strategy}: there was no time to try anything but {only} ({of}); give more"
         if self.winner == self.default:
-            return f"{self.strategy}: keep {in_words(self.default)}; nothing was faster ({of})"
+            return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")
-        found = f"{self.strategy}: {in_words(self.winner)} reaches {speed}"
+        found = f"{self.strategy}: {candidate_in_words(self.winner)} reaches {speed}"
         learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
         if not self.verified:
-            return f"{found}; the gain over {in_words(self.default)} was not checked ({of}){learns}"
-        gain = f"{self.gain.value:.2f} times that of {in_words(self.default)}"
+            return f"{found}; the gain over {candidate_in_words(self.default)} was not checked ({of}){learns}"
+        gain = f"{self.gain.value:.2f} times that of {candidate_in_words(self.default)}"
         low, high = self.gain.low, self.gain.high
         spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
         tie = "" if low > 1 or high < 1 else ", which cannot be told from no gain"
         return f"{found}, {gain}{spread}{tie} ({of}){learns}"
 
 
-def in_words(candidate: Candidate) -> str:
+def candidate_in_words(candidate: Candidate) -> str:
     """A setting as a person reads it."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
     said = [

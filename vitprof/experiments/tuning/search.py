@@ -21,7 +21,7 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.tournament.tournament_runner import why_not_here
 from vitprof.experiments.tournament.tournament_view import given
-from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, in_words, with_candidate
+from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words, candidates, with_candidate
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 
@@ -34,7 +34,7 @@ WARMUP_STEPS = 2
 """Of a run that short five would be too many."""
 CHECK_SHARE = 1 / 3
 """Of the time, for running winner and default again."""
-FEWEST = 2
+LEAST_RUNS = 2
 """Settings besides the default that are worth a check; with time for fewer all of it goes into trying."""
 CHECKS = 2
 """Times that each of the two is run again."""
@@ -55,7 +55,7 @@ class TuneProgress:
     """The best so far; NaN at the beginning."""
 
 
-Progress = Callable[[TuneProgress], None]
+OnTuneProgress = Callable[[TuneProgress], None]
 Stop = Callable[[], bool]
 Clock = Callable[[], float]
 
@@ -67,7 +67,7 @@ def tune(
     *,
     batch_sizes: Sequence[int] | None = None,
     workers: Sequence[int] | None = None,
-    progress: Progress = lambda progress: None,
+    progress: OnTuneProgress = lambda progress: None,
     stop: Stop = lambda: False,
     clock: Clock = time.monotonic,
 ) -> Tuning:
@@ -88,7 +88,7 @@ class _Search:
     """One search under way."""
 
     def __init__(
-        self, manager: JobManager, base: RunConfig, seconds: float, progress: Progress, stop: Stop, clock: Clock
+        self, manager: JobManager, base: RunConfig, seconds: float, progress: OnTuneProgress, stop: Stop, clock: Clock
     ) -> None:
         self._manager, self._base, self._progress, self._stop = manager, base, progress, stop
         self._clock = clock
@@ -149,7 +149,7 @@ class _Search:
         """Time to keep for the check; none where it would leave hardly anything to choose from."""
         a_run_s = self._overhead_s + LEAST_S
         reserve_s = max(self._seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
-        return reserve_s if self._left_s() - reserve_s >= FEWEST * a_run_s else 0.0
+        return reserve_s if self._left_s() - reserve_s >= LEAST_RUNS * a_run_s else 0.0
 
     def _check(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
         """The gain of the winner over the default, the winner's samples/s, and whether they were run again for it."""
@@ -178,10 +178,10 @@ class _Search:
     def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Tried:
         config = dataclasses.replace(self._base, epochs=None, steps=None, seconds=seconds, evaluate=False)
         config = with_candidate(dataclasses.replace(config, warmup_steps=WARMUP_STEPS), candidate)
-        run_id = self._manager.submit(config, group_key=self._group, role=f"{in_words(candidate)}#{rung}")
+        run_id = self._manager.submit(config, group_key=self._group, role=f"{candidate_in_words(candidate)}#{rung}")
         try:
             while not self._manager.wait(run_id, POLL_S):
-                self._progress(self._told(f"{words}: {in_words(candidate)}"))
+                self._progress(self._told(f"{words}: {candidate_in_words(candidate)}"))
                 if self._stop() and not self._stopped:
                     self._stopped = True
                     self._manager.stop(run_id)

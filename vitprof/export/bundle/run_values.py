@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.config.parts import ALL
+from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.export.bundle.archive import BundleError
@@ -189,8 +189,8 @@ def _config(values: object, what: str) -> RunConfig:
         info, _ = dataset_info(config.dataset, config.n_images), model_preset(config.model)
         parts = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS})
         for kind in PARTS:
-            if getattr(parts, kind) not in ALL[kind]:
-                raise ConfigError(kind, getattr(parts, kind), f"choose one of {', '.join(ALL[kind])}")
+            if getattr(parts, kind) not in PARTS_BY_KIND[kind]:
+                raise ConfigError(kind, getattr(parts, kind), f"choose one of {', '.join(PARTS_BY_KIND[kind])}")
     except ConfigError as error:
         raise BundleError(f"{what}: this vitprof cannot use its config ({error})") from error
     except (TypeError, ValueError, OverflowError, LookupError, AttributeError) as error:

@@ -18,7 +18,7 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_time
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.analysis.verdict.headroom import MEANING, Headroom, in_words
+from vitprof.analysis.verdict.headroom import MEANING, Headroom, headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
@@ -198,7 +198,7 @@ def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Ta
         step = formats.seconds(a.s_per_sample * batch)
         rows.append((f"{a.role}: {MEANING[a.role]}", step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs"))
     header = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
-    table = Table("Headroom", header, rows, " ".join([in_words(found, batch), *found.notes]))
+    table = Table("Headroom", header, rows, " ".join([headroom_sentence(found, batch), *found.notes]))
     says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."
     return [*([_chart("Headroom", says, 320, waterfall(found, batch))] if charted else []), table]
 

@@ -15,7 +15,7 @@ from vitprof.ui.compare.picker import pick_runs
 from vitprof.ui.compare.settings import draw_settings
 from vitprof.ui.compare.state import choose
 from vitprof.ui.compare.table import draw_table
-from vitprof.ui.downloads import draw_take_home_many
+from vitprof.ui.downloads import draw_downloads_many
 from vitprof.ui.texts import escaped, guarded
 
 MOST_WARNINGS = 3
@@ -39,7 +39,7 @@ def draw_comparison() -> None:
         st.warning("Some of these runs trained and some only loaded: their speeds do not compare.")
     draw_caveats(runs)
     draw_table(runs, baseline)
-    draw_take_home_many(runs)
+    draw_downloads_many(runs)
     section = choose(
         "show",
         "Show",

@@ -32,7 +32,7 @@ DIGITS = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """What a row of the table is made of."""
 
     run: StoredRun
@@ -46,7 +46,7 @@ class Column:
 
     name: str
     help: str
-    value: Callable[[Row], str | float]
+    value: Callable[[ComparisonRow], str | float]
     format: str = "localized"
     exact: bool = False
     """Its value is rounded already."""
@@ -54,13 +54,13 @@ class Column:
     """Also where no run has it."""
 
 
-def _spread(row: Row) -> float:
+def _spread(row: ComparisonRow) -> float:
     s = row.summary
     half = (s.samples_per_s_high - s.samples_per_s_low) / 2
     return 100 * half / s.samples_per_s if s.samples_per_s > 0 else math.nan
 
 
-def _range(row: Row) -> str:
+def _range(row: ComparisonRow) -> str:
     gain = row.gain
     known = math.isfinite(gain.low) and math.isfinite(gain.high)
     if gain.standing == "baseline":
@@ -72,12 +72,12 @@ def _digits(ratio: float) -> str:
     return f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio)
 
 
-def _speed_up(row: Row) -> float:
+def _speed_up(row: ComparisonRow) -> float:
     ratio = row.gain.speed_up
     return round(ratio, 3) if abs(ratio - 1) < CLOSE else _rounded(ratio)
 
 
-def _epoch_from(row: Row) -> str:
+def _epoch_from(row: ComparisonRow) -> str:
     s = row.summary
     if not math.isfinite(s.epoch_s):
         return NOT_AVAILABLE
@@ -160,7 +160,7 @@ def table(runs: Sequence[StoredRun], baseline: int | None) -> pd.DataFrame:
     """
     summaries = [run.summary or RunSummary() for run in runs]
     gains = against(summaries, baseline)
-    rows = [Row(run, s, gain) for run, s, gain in zip(runs, summaries, gains, strict=True)]
+    rows = [ComparisonRow(run, s, gain) for run, s, gain in zip(runs, summaries, gains, strict=True)]
     data: dict[str, list[str] | list[float]] = {}
     for column in COLUMNS:
         values = [column.value(row) for row in rows]

@@ -10,7 +10,7 @@ import streamlit as st
 from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
-from vitprof.ui.notifications import ASKING
+from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.profile.verdict import USED
 from vitprof.ui.resources import manager, store
@@ -60,7 +60,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         ):
             _to_sidebar(ticked[0].id)
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
-            st.session_state[ASKING] = True
+            st.session_state[DIALOG_OPEN] = True
             (edit_one if one else edit_many)(list(ticked))
         _draw_export(ticked, live)
         if _button(
@@ -71,7 +71,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             else "Asks first. Steps, telemetry and what was measured for them go too.",
             some and not live,
         ):
-            st.session_state[ASKING] = True
+            st.session_state[DIALOG_OPEN] = True
             ask_to_delete(list(ticked))
     _draw_elsewhere(live)
     numbers = ", ".join([*(str(row.id) for row in ticked[:NUMBERS]), *(["..."] if len(ticked) > NUMBERS else [])])

@@ -35,7 +35,7 @@ def draw_device_time(run: StoredRun) -> None:
     if found is None:
         st.caption("No steady step tells when the device computed, so its time cannot be added up.")
         return
-    said = _in_words(found)
+    said = _idle_sentence(found)
     plot(
         charts.device_time(found.gaps, found.intervals),
         height=BAR_HEIGHT,
@@ -56,7 +56,7 @@ def draw_device_time(run: StoredRun) -> None:
     )
 
 
-def _in_words(found: Idle) -> str:
+def _idle_sentence(found: Idle) -> str:
     gaps, idle = found.gaps, found.intervals["idle"]
     hidden = formats.seconds(gaps.hidden_wait_ns / 1e9)
     return (

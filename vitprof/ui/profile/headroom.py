@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import ADDED, MEANING, Headroom, in_words
+from vitprof.analysis.verdict.headroom import ADDED, MEANING, Headroom, headroom_sentence
 from vitprof.charts.headroom import waterfall
 from vitprof.errors import ConfigError
 from vitprof.experiments import headroom as jobs
@@ -78,8 +78,8 @@ def _takes_s(run: StoredRun) -> float:
 
 
 def _show(found: Headroom, batch_size: int) -> None:
-    st.markdown(escaped(in_words(found, batch_size)))
-    plot(waterfall(found, batch_size), height=HEIGHT, key="waterfall", alt=in_words(found, batch_size))
+    st.markdown(escaped(headroom_sentence(found, batch_size)))
+    plot(waterfall(found, batch_size), height=HEIGHT, key="waterfall", alt=headroom_sentence(found, batch_size))
     st.dataframe(_table(found, batch_size), hide_index=True, width="stretch", height="content", key="anchors")
     for note in found.notes:
         st.caption(f":material/info: {escaped(note)}")

@@ -46,12 +46,12 @@ def draw_loading(run: StoredRun) -> None:
         return
     figure = charts.loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
-    said = _in_words(found)
+    said = _loading_sentence(found)
     plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by part. {said}")
     st.caption(said)
 
 
-def _in_words(found: Loading) -> str:
+def _loading_sentence(found: Loading) -> str:
     said = [f"Most of it is {found.largest}."]
     if math.isfinite(found.busy_frac):
         said.append(f"Who makes batches was busy {formats.percent(found.busy_frac)} of the time.")

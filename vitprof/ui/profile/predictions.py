@@ -42,7 +42,7 @@ def _draw(run: StoredRun, working: bool) -> None:
     except JobError as error:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
-    found = latest_of_each(jobs.settle(resources.store(), run.id))
+    found = latest_of_each(jobs.record_predictions(resources.store(), run.id))
     others = jobs.usual_strategies(run, machine())
     if left:
         total = len(others) if left[0].role == jobs.MICRO else 1

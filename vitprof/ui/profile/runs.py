@@ -97,7 +97,7 @@ def draw_queue(shown: StoredRun | None) -> None:
             first = runs[0]
             of_tournament = first.group_key.startswith(GROUP)
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            left.markdown(_in_words(runs, target))
+            left.markdown(_group_label(runs, target))
             if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
                 if of_tournament:
                     st.switch_page(
@@ -111,7 +111,7 @@ def draw_queue(shown: StoredRun | None) -> None:
                 stop_group(runs)
 
 
-def _in_words(runs: Sequence[StoredRun], target: StoredRun) -> str:
+def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
     """What is going on or waiting, in a line of Markdown."""
     first = runs[0]
     kind, _, number = first.group_key.partition(":")

@@ -8,14 +8,15 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config import BUDGETS, CHOICES, INJECTED, KNOBS, PARTS, RunConfig
+from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.config.accelerators import PRESETS, SIMULATED, is_simulated
 from vitprof.config.availability import availability
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
-from vitprof.config.parts import ALL, DECODERS, why_not
+from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
+from vitprof.records import DELAYED_STAGES
 from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine, run_button
 from vitprof.ui.resources import gpus
@@ -196,7 +197,7 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
     st.caption("Any part can be replaced. Offered is what fits the other three.")
     for kind in PARTS:
         others = {k: values[k] for k in PARTS if k != kind}
-        fitting = [n for n in ALL[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
+        fitting = [n for n in PARTS_BY_KIND[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
         own_name = getattr(own, kind)
         offered = [None, *(name for name in fitting if name != own_name)]
         choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
@@ -220,7 +221,7 @@ def _model_and_device(info: DatasetInfo) -> None:
 def _measuring() -> None:
     toggle("loader_times")
     choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-    choice("inject", [None, *(f"{part}:20" for part in INJECTED)], none="none", typed=True)
+    choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
 
 
 def _more() -> None:
@@ -240,7 +241,7 @@ def _reject_unusable(values: dict[str, Any]) -> str:
     """Put back what came with the URL and no widget could show; the message that says so."""
     messages = []
     allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
-    allowed |= {kind: [*ALL[kind]] for kind in PARTS}
+    allowed |= {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
     for field, names in allowed.items():
         if values[field] not in (*names, FIELDS[field].default):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")

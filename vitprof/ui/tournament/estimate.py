@@ -78,7 +78,7 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
     )
 
 
-def in_words(found: Estimate, trials: int, repeats: int) -> tuple[str, str]:
+def estimate_sentence(found: Estimate, trials: int, repeats: int) -> tuple[str, str]:
     """How many runs and how long; and what they write, "" where that is nothing."""
     runs = trials * repeats
     time = f"about {rough_time(found.seconds)}"

@@ -11,7 +11,7 @@ from vitprof.experiments.tournament.planning import read_role
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import resources
-from vitprof.ui.notifications import ASKING
+from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import open_one
 
@@ -74,7 +74,7 @@ def _draw_line(t: StoredTournament) -> None:
                 disabled=t.held and not t.holder_host,
                 help="Asks before it deletes.",
             ):
-                st.session_state[ASKING] = True
+                st.session_state[DIALOG_OPEN] = True
                 ask_to_delete(t.id)
 
 

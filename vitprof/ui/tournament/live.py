@@ -9,19 +9,19 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
-from vitprof.experiments.tournament.tournament_view import Progress, Standing
+from vitprof.experiments.tournament.tournament_view import TournamentProgress, TournamentState
 from vitprof.store.tournaments import StoredTournament, release
 from vitprof.ui import resources
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
-from vitprof.ui.tournament.state import WATCH_S, act, desk, resume, signature, view
+from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature, view
 
 REFRESH_S = 2.0
 
 
-def draw_state(now: Standing) -> None:
-    """Progress while it is at work, redrawn by itself; else how it ended, with the way on."""
+def draw_state(now: TournamentState) -> None:
+    """Progress while it is running, redrawn by itself; else how it ended, with the way on."""
     t = now.tournament
     if t.held:
         watch_tournament(t.id)
@@ -73,7 +73,7 @@ def _draw_progress(tournament_id: int, drawn: object) -> None:
     st.progress(now.progress.fraction, text=escaped(_text(now)))
 
 
-def _text(now: Standing) -> str:
+def _text(now: TournamentState) -> str:
     p = now.progress
     said = f"{p.done} of {p.total} runs done"
     if p.current_run_id is not None:
@@ -83,7 +83,7 @@ def _text(now: Standing) -> str:
     return said
 
 
-def _stage(p: Progress) -> str:
+def _stage(p: TournamentProgress) -> str:
     run = resources.store().run(p.current_run_id or 0)
     if run.status == "queued":
         return "waiting for the device, which another run has"
@@ -112,7 +112,7 @@ def _draw_buttons(t: StoredTournament) -> None:
     if t.holder_host:
         _draw_take_over(t)
         return
-    if t.holder_pid != os.getpid() or desk().runner(t.id) is None:
+    if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
         return
     with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
@@ -131,7 +131,7 @@ def _draw_buttons(t: StoredTournament) -> None:
                 key="tournament-pause",
                 icon=":material/pause:",
                 on_click=act,
-                args=(lambda: desk().pause(t.id),),
+                args=(lambda: runners().pause(t.id),),
                 help="Finishes the run that goes on, and begins no more until you resume.",
             )
         st.button(
@@ -148,4 +148,4 @@ def _draw_buttons(t: StoredTournament) -> None:
 
 def _stop(tournament_id: int) -> None:
     st.toast("Stopping: the run that goes on is ended.", icon=":material/stop:")
-    act(lambda: desk().stop(tournament_id))
+    act(lambda: runners().stop(tournament_id))

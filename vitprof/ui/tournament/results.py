@@ -8,9 +8,9 @@ import json
 
 import streamlit as st
 
-from vitprof.analysis.tournament import Leaderboard, break_even, in_words, recommend
+from vitprof.analysis.tournament import Leaderboard, break_even, recommend, setting_in_words
 from vitprof.config.accelerators import is_simulated
-from vitprof.experiments.tournament.tournament_view import Standing
+from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.live import draw_state
@@ -19,7 +19,7 @@ from vitprof.ui.tournament.state import BASELINE, draw_problem, keep, leave, pre
 from vitprof.ui.tournament.table import STATUSES, draw_table
 from vitprof.ui.tournament.use import draw_ways_on
 
-KEY = "tournament-baseline"
+BASELINE_KEY = "tournament-baseline"
 
 
 @guarded
@@ -51,7 +51,7 @@ def _wants_charts() -> bool:
     )
 
 
-def _draw_title(now: Standing) -> None:
+def _draw_title(now: TournamentState) -> None:
     t = now.tournament
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(escaped(t.name), anchor=False, width="content")
@@ -82,27 +82,27 @@ def _draw_title(now: Standing) -> None:
     )
 
 
-def _baseline(now: Standing, board: Leaderboard) -> str:
+def _baseline(now: TournamentState, board: Leaderboard) -> str:
     """Key of the setting to compare with: from the address, or the tournament's own."""
     options = [row.key for row in board.rows if row.n_runs]
-    preset(BASELINE, KEY, [*options, now.baseline], now.baseline)
-    return str(st.session_state[KEY])
+    preset(BASELINE, BASELINE_KEY, [*options, now.baseline], now.baseline)
+    return str(st.session_state[BASELINE_KEY])
 
 
 def _pick_baseline(board: Leaderboard, own: str) -> None:
-    names = {row.key: in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     st.selectbox(
         "Baseline",
         list(names),
         format_func=lambda key: names[key],
-        key=KEY,
+        key=BASELINE_KEY,
         help="The setting that speed-ups and break-even are against.",
         width=340,
     )
-    keep(BASELINE, KEY, own)
+    keep(BASELINE, BASELINE_KEY, own)
 
 
-def _draw_answer(now: Standing, board: Leaderboard) -> None:
+def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
     """The recommendation, or why there is none."""
     found = recommend(board)
     with st.container(border=True, key="tournament-answer"):
@@ -133,13 +133,13 @@ def _draw_reasons(board: Leaderboard) -> None:
     said = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
     with st.expander(f"Why: {said}"):
         lines = (
-            f"- **{escaped(in_words(row.entry))}**, {STATUSES[row.entry.status]}: {escaped(row.entry.reason)}"
+            f"- **{escaped(setting_in_words(row.entry))}**, {STATUSES[row.entry.status]}: {escaped(row.entry.reason)}"
             for row in told
         )
         st.markdown("\n".join(lines))
 
 
-def _downloads(now: Standing, board: Leaderboard) -> None:
+def _downloads(now: TournamentState, board: Leaderboard) -> None:
     t = now.tournament
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
 

@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_even, cost, in_words
+from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_even, cost, setting_in_words
 from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
-from vitprof.experiments.tournament.tournament_view import Standing
+from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded
@@ -31,22 +31,22 @@ SECTIONS: dict[str, str] = {
 }
 PLAIN = {"displaylogo": False, "displayModeBar": False}
 CHART_PX = 400
-KEY = "tournament-show"
+SECTIONS_KEY = "tournament-show"
 
 
-def draw_sections(now: Standing, board: Leaderboard) -> None:
+def draw_sections(now: TournamentState, board: Leaderboard) -> None:
     """The choice of a section, and that section."""
-    preset(SHOW, KEY, list(SECTIONS), "speed")
+    preset(SHOW, SECTIONS_KEY, list(SECTIONS), "speed")
     st.segmented_control(
         "Show",
         list(SECTIONS),
         format_func=lambda name: SECTIONS[name],
-        key=KEY,
+        key=SECTIONS_KEY,
         required=True,
         label_visibility="collapsed",
         help="Only the section shown is worked out.",
     )
-    drawn: dict[str, Callable[[Standing, Leaderboard], None]] = {
+    drawn: dict[str, Callable[[TournamentState, Leaderboard], None]] = {
         "speed": _speed,
         "table": _article,
         "heat": _heat,
@@ -54,7 +54,7 @@ def draw_sections(now: Standing, board: Leaderboard) -> None:
         "break-even": _break_even,
         "setting": _setting,
     }
-    guarded(drawn[keep(SHOW, KEY, "speed")])(now, board)
+    guarded(drawn[keep(SHOW, SECTIONS_KEY, "speed")])(now, board)
 
 
 def draw_chart(figure: go.Figure, key: str, height: int = CHART_PX) -> None:
@@ -63,12 +63,12 @@ def draw_chart(figure: go.Figure, key: str, height: int = CHART_PX) -> None:
     st.plotly_chart(figure, key=key, height=height, config=PLAIN, **known(st.plotly_chart, alt=alt))
 
 
-def _speed(now: Standing, board: Leaderboard) -> None:
+def _speed(now: TournamentState, board: Leaderboard) -> None:
     ranked = sum(row.rank is not None for row in board.rows)
     draw_chart(throughput_bars(board), "tournament-bars", 140 + 34 * ranked)
 
 
-def _article(now: Standing, board: Leaderboard) -> None:
+def _article(now: TournamentState, board: Leaderboard) -> None:
     frame = article_frame(article_table(board))
     st.dataframe(
         frame,
@@ -98,7 +98,7 @@ def _article(now: Standing, board: Leaderboard) -> None:
     )
 
 
-def _heat(now: Standing, board: Leaderboard) -> None:
+def _heat(now: TournamentState, board: Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
     value = st.segmented_control(
         "Colour",
@@ -114,7 +114,7 @@ def _heat(now: Standing, board: Leaderboard) -> None:
     draw_chart(article_heat(found, value or "epoch_s"), "tournament-heat", 150 + 40 * len(found.lines))
 
 
-def _costs(now: Standing, board: Leaderboard) -> None:
+def _costs(now: TournamentState, board: Leaderboard) -> None:
     known = [c for c in COSTS if any(r.rank is not None and math.isfinite(cost(r, c)) for r in board.rows)]
     if not known:
         st.info("No cost is known yet: nothing has ended.")
@@ -130,25 +130,25 @@ def _costs(now: Standing, board: Leaderboard) -> None:
     draw_chart(pareto_chart(board, against or known[0]), "tournament-pareto")
 
 
-def _break_even(now: Standing, board: Leaderboard) -> None:
+def _break_even(now: TournamentState, board: Leaderboard) -> None:
     found = break_even(board)
     base = board.row(board.baseline)
     if not found or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
     st.markdown(
-        f"Against **{escaped(in_words(base.entry))}**, its preparation included:",
+        f"Against **{escaped(setting_in_words(base.entry))}**, its preparation included:",
         help="From how many epochs on a setting's total time is below the baseline's. In brackets what the 95% "
         "interval of its speed-up allows.",
     )
-    names = {row.key: in_words(row.entry) for row in board.rows}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in found))
     draw_chart(break_even_chart(board), "tournament-break-even")
 
 
-def _setting(now: Standing, board: Leaderboard) -> None:
+def _setting(now: TournamentState, board: Leaderboard) -> None:
     """One trial: its runs, and what to do with it."""
-    names = {row.key: f"{in_words(row.entry)} ({status(row)})" for row in board.rows}
+    names = {row.key: f"{setting_in_words(row.entry)} ({status(row)})" for row in board.rows}
     key = st.selectbox(
         "Setting",
         list(names),

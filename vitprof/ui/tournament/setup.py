@@ -22,7 +22,7 @@ from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, say_choices, what_is_taken
-from vitprof.ui.tournament.estimate import estimate, in_words
+from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
 from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
 from vitprof.ui.widgets import label, settings
@@ -114,7 +114,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
 
 def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
     """How many runs, how long, what is written; and what is left out, with the reasons."""
-    how_many, written = in_words(estimate(able, spec.repeats, resources.store()), len(able), spec.repeats)
+    how_many, written = estimate_sentence(estimate(able, spec.repeats, resources.store()), len(able), spec.repeats)
     if able:
         st.markdown(f":material/schedule: **{escaped(how_many)}**")
     if able and written:

@@ -14,8 +14,8 @@ from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tournament.tournament_runners import TournamentDesk
-from vitprof.experiments.tournament.tournament_view import Standing, TournamentView
+from vitprof.experiments.tournament.tournament_runners import TournamentRunners
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 from vitprof.store.tournaments import StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
@@ -32,9 +32,9 @@ GOING_ON = ("waiting", "running")
 
 
 @st.cache_resource(show_spinner=False)
-def desk() -> TournamentDesk:
+def runners() -> TournamentRunners:
     """The tournaments that this server runs, for all its sessions."""
-    made = TournamentDesk(resources.manager())
+    made = TournamentRunners(resources.manager())
     atexit.register(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
     return made
 
@@ -64,7 +64,7 @@ def start(spec: TournamentSpec, name: str) -> int:
             return running.id
         _not_while_tuning()
         made = create_tournament(resources.store(), spec, name)
-        desk().run(made)
+        runners().run(made)
         return made
 
 
@@ -75,7 +75,7 @@ def resume(tournament_id: int) -> None:
         if running is not None and running.id != tournament_id:
             raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
         _not_while_tuning()
-        desk().run(tournament_id)
+        runners().run(tournament_id)
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
@@ -140,7 +140,7 @@ def keep(name: str, key: str, default: str) -> str:
     return value
 
 
-def signature(now: Standing) -> tuple[object, ...]:
+def signature(now: TournamentState) -> tuple[object, ...]:
     """What the page shows of a tournament besides its progress bar: it is drawn again when this changes.
 
     Not which run goes on: that stands at the bar, so that the page is drawn once for each run and not twice.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from vitprof.analysis.tournament import ArticleCell, ArticleTable, Leaderboard, Row, in_words
+from vitprof.analysis.tournament import ArticleCell, ArticleTable, Leaderboard, LeaderboardRow, setting_in_words
 
 MIB = 2.0**20
 DIGITS = 3
@@ -33,13 +33,13 @@ class Column:
 
     name: str
     help: str
-    value: Callable[[Row, Leaderboard], str | float]
+    value: Callable[[LeaderboardRow, Leaderboard], str | float]
     format: str = "localized"
     always: bool = False
     """Also where no row has it."""
 
 
-def standing(row: Row, board: Leaderboard) -> str:
+def standing(row: LeaderboardRow, board: Leaderboard) -> str:
     """How a setting compares with the baseline, in a word."""
     if row.key == board.baseline:
         return "baseline"
@@ -52,25 +52,27 @@ def standing(row: Row, board: Leaderboard) -> str:
     return "faster" if row.speed_up > 1 else "slower"
 
 
-def status(row: Row) -> str:
+def status(row: LeaderboardRow) -> str:
     """What became of a setting, in words."""
     if row.entry.status in ("waiting", "running"):  # which one runs, the progress bar says
         return f"{row.n_runs} {'round' if row.n_runs == 1 else 'rounds'} done" if row.n_runs else "waiting"
     return STATUSES[row.entry.status]
 
 
-def _against_best(row: Row, board: Leaderboard) -> str:
+def _against_best(row: LeaderboardRow, board: Leaderboard) -> str:
     if row.rank is None:
         return ""
     return TOO_FEW if row.too_few is not None else row.standing
 
 
-def _unless_baseline(name: str) -> Callable[[Row, Leaderboard], float]:
+def _unless_baseline(name: str) -> Callable[[LeaderboardRow, Leaderboard], float]:
     return lambda row, board: math.nan if row.key == board.baseline else float(getattr(row, name))
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("Setting", "Strategy, batch size, workers, page cache.", lambda r, b: in_words(r.entry), always=True),
+    Column(
+        "Setting", "Strategy, batch size, workers, page cache.", lambda r, b: setting_in_words(r.entry), always=True
+    ),
     Column("Samples/s", "Steady-state throughput, mean over the rounds.", lambda r, b: r.samples_per_s, always=True),
     Column("from", "Lower end of its 95% interval, samples/s.", lambda r, b: r.low),
     Column("to", "Upper end of its 95% interval, samples/s.", lambda r, b: r.high),

@@ -15,7 +15,7 @@ from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments.tuning.candidates import Tuning, in_words
+from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources
 from vitprof.ui.address import say_settings
@@ -161,7 +161,7 @@ def _draw_found(found: Tuning) -> None:
         pd.DataFrame(
             [
                 {
-                    "Setting": in_words(t.candidate),
+                    "Setting": candidate_in_words(t.candidate),
                     "Stage": f"rung {t.rung}" if t.rung else "check",
                     "Samples/s": rounded(t.samples_per_s),
                     "Run": t.run_id,

@@ -7,7 +7,7 @@ import dataclasses
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import Leaderboard, Row, in_words
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.export.code import script
@@ -18,7 +18,7 @@ COMPARED = 4
 """Settings that Compare opens with: the first of the leaderboard."""
 
 
-def draw_ways_on(config: RunConfig, row: Row, *, key: str, board: Leaderboard | None = None) -> None:
+def draw_ways_on(config: RunConfig, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
     """Buttons: use the setting, compare it; and the setting as code, made when it is asked for."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button(
@@ -57,15 +57,15 @@ def _compare(board: Leaderboard) -> None:
         st.switch_page("pages/compare.py", query_params={"runs": ",".join(ids)})
 
 
-def best_run(row: Row) -> int | None:
+def best_run(row: LeaderboardRow) -> int | None:
     """The run of a setting with the highest throughput."""
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     best = max(ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
     return best.run_id if best is not None else None
 
 
-def _code(config: RunConfig, row: Row) -> None:
-    found = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({in_words(row.entry)})"
+def _code(config: RunConfig, row: LeaderboardRow) -> None:
+    found = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
     try:
         st.code(script(config, found), language="python", height=420)
     except VitprofError as error:
