@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import ConfigError
 
 NAN, INF = math.nan, math.inf
@@ -20,28 +21,29 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        *(("batch_size", v, "whole number of at least 1") for v in (0, -1, 1.5, "8", True, None)),
-        *((f, v, "whole number of at least 1") for f in ("epochs", "steps") for v in (0, -3, 2.5, True)),
-        *(("seconds", v, "a number") for v in (0, -1.0, NAN, INF, "10", True)),
+        *(("batch_size", v, "whole number from 1 to 1,000,000") for v in (0, -1, 1.5, "8", True, None, 10**12)),
+        *((f, v, "whole number from 1 to") for f in ("epochs", "steps") for v in (0, -3, 2.5, True, 10**12)),
+        *(("seconds", v, "a number from 0.001 to 2,592,000") for v in (0, -1.0, NAN, INF, "10", True, 1e10)),
         ("precision", "fp16", "fp32, bf16"),
         ("isolation", "container", "process, thread"),
         *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
-        *((f, v, "number above 0") for f in ("cache_mb", "slow_mb_s") for v in (0, -1.0, NAN, INF)),
-        *(("slow_latency_ms", v, "at least 0") for v in (-0.1, NAN, INF)),
-        *(("n_images", v, "at least 1") for v in (0, -5, 2.5)),
+        *((f, v, "number from 0.1 to") for f in ("cache_mb", "slow_mb_s") for v in (0, -1.0, NAN, INF, 1e12)),
+        *(("slow_latency_ms", v, "number from 0 to 600,000") for v in (-0.1, NAN, INF, 1e9)),
+        *(("n_images", v, "from 1 to 10,000,000") for v in (0, -5, 2.5, 10**9)),
         *((f, "yes", "true or false") for f in ("stage_overlap", "skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
         *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
+        *(("device", v, "up to 999") for v in ("cuda:1000", "cuda:" + "9" * 5000)),
         *(("device", v, "simulated:A_MS,B_US") for v in ("simulated", "SIMULATED:1,5")),
         ("device", "simulated:1e99,5", "up to 60,000"),
         ("device", None, "text"),
-        *(("image_size", v, "at least 1") for v in (0, -28, 28.0)),
-        *(("lr", v, "a number") for v in (0, -0.1, NAN, INF, "fast")),
-        *(("seed", v, "whole number from 0 to 4294967295") for v in (-1, 2**32, 1.5, True, "x", None)),
-        *(("workers", v, "at least 0") for v in (-1, 1.0, True)),
-        *(("prefetch_factor", v, "at least 1") for v in (0, -1)),
-        *((f, v, "at least 0") for f in ("warmup_steps", "threads") for v in (-1, 0.5, None)),
-        *(("telemetry_hz", v, "a number") for v in (0, -5, 50.1, NAN, INF, None, "5")),
+        *(("image_size", v, "from 1 to 4,096") for v in (0, -28, 28.0, 2**20)),
+        *(("lr", v, "a number from 1e-12 to 1,000") for v in (0, -0.1, NAN, INF, "fast", 1e6)),
+        *(("seed", v, "whole number from 0 to 4,294,967,295") for v in (-1, 2**32, 1.5, True, "x", None)),
+        *(("workers", v, "from 0 to 512") for v in (-1, 1.0, True, 100_000)),
+        *(("prefetch_factor", v, "from 1 to 1,000") for v in (0, -1, 10**9)),
+        *((f, v, "whole number from 0 to") for f in ("warmup_steps", "threads") for v in (-1, 0.5, None, 10**12)),
+        *(("telemetry_hz", v, "a number from 0.01 to 50") for v in (0, -5, 50.1, NAN, INF, None, "5")),
         *((f, "no", "true or false") for f in ("compile", "evaluate", "loader_only", "pin_memory")),
         *((f, 1, "true or false") for f in ("compile", "persistent_workers")),
         ("name", "\udcff", "UTF-8"),  # how Python passes on an argument that is not UTF-8
@@ -94,17 +96,21 @@ def test_two_budgets_are_refused(first: str, second: str) -> None:
     assert caught.value.field == second
 
 
+def numbers(field: str) -> st.SearchStrategy[Any]:
+    """Returns every value that a number of `RunConfig` may have, None where it can be left out."""
+    bounds = RUN_BOUNDS[field]
+    whole = st.integers(int(bounds.least), int(bounds.most))
+    within = whole if bounds.whole else st.floats(bounds.least, bounds.most)
+    return within if getattr(RunConfig, field) is not None else st.none() | within
+
+
 configs = st.builds(
     RunConfig,
     name=st.text(max_size=30),
     strategy=st.sampled_from(["per-sample", "workers"]),
-    batch_size=st.integers(1, 2**40),
-    seconds=st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
-    lr=st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
-    workers=st.none() | st.integers(0, 64),
     pin_memory=st.none() | st.booleans(),
     loader_only=st.booleans(),
-    telemetry_hz=st.floats(0.1, 50),
+    **{name: numbers(name) for name in RUN_BOUNDS if name not in ("epochs", "steps")},  # one budget only
 )
 
 
@@ -117,6 +123,24 @@ def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
 def test_a_setting_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^batchsize: 8 is not possible; there is no such setting$"):
         RunConfig.from_dict({"batchsize": 8})
+
+
+def test_every_number_of_a_config_has_bounds() -> None:
+    fields = {f.name: str(f.type).partition(" | ")[0] for f in dataclasses.fields(RunConfig)}
+    assert set(RUN_BOUNDS) == {name for name, kind in fields.items() if kind in ("int", "float")}
+    assert all(bounds.whole == (fields[name] == "int") for name, bounds in RUN_BOUNDS.items())
+    assert all(bounds.least < bounds.most < math.inf for bounds in RUN_BOUNDS.values())
+
+
+@pytest.mark.parametrize("field", RUN_BOUNDS)
+def test_both_ends_of_the_bounds_are_allowed_and_nothing_beyond(field: str) -> None:
+    bounds = RUN_BOUNDS[field]
+    kind = int if bounds.whole else float
+    for end in (bounds.least, bounds.most):
+        assert getattr(RunConfig(**{field: kind(end)}), field) == end
+    for beyond in (kind(bounds.least - 1), kind(bounds.most + 1)):
+        with pytest.raises(ConfigError, match=f"^{field}: .* from {bounds.least:,} to {bounds.most:,}$"):
+            RunConfig(**{field: beyond})
 
 
 def test_a_config_cannot_be_changed() -> None:

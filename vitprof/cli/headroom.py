@@ -14,6 +14,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id
+from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, StoredRun
 
@@ -21,7 +22,14 @@ from vitprof.store import RunStore, StoredRun
 def headroom(
     run: Annotated[int, run_id("id of a run that trained, as `runs` lists it")],
     as_json: AsJson = False,
-    repeats: Annotated[int, typer.Option(min=0, help="times each anchor is run; 0 shows what was measured before")] = 2,
+    repeats: Annotated[
+        int,
+        typer.Option(
+            min=int(ANCHOR_REPEATS.least),
+            max=int(ANCHOR_REPEATS.most),
+            help="times each anchor is run; 0 shows what was measured before",
+        ),
+    ] = 2,
 ) -> None:
     """Measure what free data would gain a run's job: four anchors, in turns. Exit status 1 where it is not known."""
     with contextlib.closing(RunStore()) as store:

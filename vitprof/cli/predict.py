@@ -14,6 +14,7 @@ from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id
+from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, JobError
 from vitprof.records import SCHEMA_VERSION, json_number
@@ -28,7 +29,9 @@ def predict(
     strategies: Annotated[
         str, typer.Option(help="strategies, separated by commas; all for every one; a handful if not given")
     ] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="seconds of loading for each strategy")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=LOADING_S.least, max=LOADING_S.most, help="seconds of loading for each strategy")
+    ] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
     as_json: AsJson = False,
 ) -> None:

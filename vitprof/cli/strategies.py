@@ -13,9 +13,9 @@ from rich.text import Text
 from vitprof.cli.common.terminal import COLOURS, AsJson, out, print_json, reader
 from vitprof.config import RunConfig
 from vitprof.config.availability import Availability, Machine, availability, look_around
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.errors import ConfigError
 from vitprof.records import SCHEMA_VERSION
 
 DEFAULTS = RunConfig()
@@ -29,14 +29,14 @@ def strategies(
             "--n-images",
             help="its training images, where it can have any number (photos)",
             metavar="INTEGER",
-            parser=reader("n_images", int, "give a whole number"),
+            parser=reader("n_images", int, RUN_BOUNDS["n_images"].allowed),
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the loading strategies, and whether each can run here."""
-    if n_images is not None and n_images < 1:
-        raise ConfigError("n_images", n_images, "give a whole number of at least 1")
+    if n_images is not None:
+        RUN_BOUNDS["n_images"].check("n_images", n_images)
     info, machine = dataset_info(dataset, n_images), look_around()
     if as_json:
         listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]

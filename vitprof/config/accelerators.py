@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vitprof.config.bounds import DEVICE_BOUNDS
 from vitprof.errors import ConfigError
 
 SIMULATED = "simulated:"
 COUNTER_WINDOW_S = 1 / 6
 """How far back a utilisation counter looks. NVML's reference says of `nvmlUtilization_t`: percent of time over the past
 sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
-MOST_STEP_MS, MOST_SAMPLE_US = 60_000, 1_000_000
-"""The slowest accelerator that can be asked for: milliseconds for each step, microseconds for each sample."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,13 @@ def accelerator(device: str) -> Accelerator:
         step_ms, sample_us = (float(part) for part in name.split(","))
     except ValueError:
         step_ms = sample_us = math.nan
-    if not (0 <= step_ms <= MOST_STEP_MS and 0 <= sample_us <= MOST_SAMPLE_US and step_ms + sample_us > 0):
+    step, sample = DEVICE_BOUNDS["step_ms"], DEVICE_BOUNDS["sample_us"]
+    fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
+    if not fits or step_ms + sample_us == 0:
         raise ConfigError(
             "device",
             device,
-            f"choose {SIMULATED}{' or '.join(PRESETS)}, or give milliseconds for each step (up to {MOST_STEP_MS:,}) "
-            f"and microseconds for each sample (up to {MOST_SAMPLE_US:,}), such as {SIMULATED}66,70",
+            f"choose {SIMULATED}{' or '.join(PRESETS)}, or give milliseconds for each step (up to {step.most:,}) "
+            f"and microseconds for each sample (up to {sample.most:,}), such as {SIMULATED}66,70",
         )
     return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given")

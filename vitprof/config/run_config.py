@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
 from vitprof.errors import ConfigError
 from vitprof.records import DELAYED_STAGES
 
@@ -46,12 +47,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """The values of fields of `RunConfig` that take one of a few. Names in registries are checked by `resolve`."""
 
 
-KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "str": ((str,), "give text"),
-    "bool": ((bool,), "give true or false"),
-    "float": ((int, float), "give a number"),
+KINDS: dict[str, tuple[type, str]] = {
+    "str": (str, "give text"),
+    "bool": (bool, "give true or false"),
 }
-"""What a field of `RunConfig` with this annotation takes; whole numbers and choices are checked one by one."""
+"""What a field of `RunConfig` with this annotation takes; numbers are in `vitprof.config.bounds`."""
 
 
 def knob_doc(doc: str, default: Any) -> Any:
@@ -139,31 +139,15 @@ class RunConfig:
             raise ConfigError(second, getattr(self, second), f"give one budget only, and {first} is given already")
         if not budgets:
             object.__setattr__(self, "epochs", 1)
-        self._at_least("batch_size", 1)
-        self._at_least("epochs", 1)
-        self._at_least("steps", 1)
         self._check_kinds()
-        self._above_zero("seconds")
+        for name, bounds in RUN_BOUNDS.items():
+            if not self._left_out(name):
+                bounds.check(name, getattr(self, name))
         for name, allowed in CHOICES.items():
             self._one_of(name, allowed)
-        for name in ("cache_mb", "slow_mb_s"):
-            self._above_zero(name)
-        if self.slow_latency_ms is not None and not 0 <= self.slow_latency_ms < math.inf:
-            raise ConfigError("slow_latency_ms", self.slow_latency_ms, "give a number of at least 0")
         self._check_device()
         if self.inject is not None:
             injection(self.inject)
-        self._at_least("image_size", 1)
-        self._above_zero("lr")
-        self._at_least("n_images", 1)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
-            raise ConfigError("seed", self.seed, "give a whole number from 0 to 4294967295")
-        self._at_least("workers", 0)
-        self._at_least("prefetch_factor", 1)
-        self._at_least("warmup_steps", 0)
-        self._at_least("threads", 0)
-        if not 0 < self.telemetry_hz <= 50:
-            raise ConfigError("telemetry_hz", self.telemetry_hz, "give a number above 0 and up to 50")
         if len(self.name) > 200:
             raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
         if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
@@ -172,14 +156,12 @@ class RunConfig:
     def _check_device(self) -> None:
         if is_simulated(self.device):
             accelerator(self.device)
-        elif self.device not in ("auto", "cpu") and not (
-            self.device.startswith("cuda:") and self.device.removeprefix("cuda:").isdecimal()
-        ):
+        elif self.device not in ("auto", "cpu") and not _is_gpu(self.device):
             raise ConfigError(
                 "device",
                 self.device,
-                "choose auto, cpu, cuda:N such as cuda:0, simulated:rtx2060-article, or simulated:A_MS,B_US such as "
-                "simulated:66,70",
+                f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
+                "simulated:rtx2060-article, or simulated:A_MS,B_US such as simulated:66,70",
             )
 
     def _check_kinds(self) -> None:
@@ -189,25 +171,17 @@ class RunConfig:
             if kind not in KINDS or (optional and value is None):
                 continue
             wanted, allowed = KINDS[kind]
-            if not isinstance(value, wanted) or isinstance(value, bool) != (kind == "bool"):
+            if not isinstance(value, wanted):
                 raise ConfigError(f.name, value, allowed)
-
-    def _at_least(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if value is None and getattr(type(self), name) is None:  # the default: it may be left out
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(name, value, f"give a whole number of at least {least}")
-
-    def _above_zero(self, name: str) -> None:
-        value = getattr(self, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(name, value, "give a number above 0")
 
     def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
-        if value not in allowed and not (value is None and getattr(type(self), name) is None):
-            raise ConfigError(name, getattr(self, name), f"choose one of {', '.join(allowed)}")
+        if value not in allowed and not self._left_out(name):
+            raise ConfigError(name, value, f"choose one of {', '.join(allowed)}")
+
+    def _left_out(self, name: str) -> bool:
+        """Returns whether a field that need not be given is not."""
+        return getattr(self, name) is None and getattr(type(self), name) is None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -223,20 +197,27 @@ class RunConfig:
         return cls(**values)
 
 
+def _is_gpu(device: str) -> bool:
+    number, most = device.removeprefix("cuda:"), DEVICE_BOUNDS["cuda"].most
+    # its length first: Python refuses to read thousands of digits
+    return number != device and number.isdecimal() and len(number) <= len(str(most)) and int(number) <= most
+
+
 def injection(text: str) -> tuple[str, float]:
     """Reads "STAGE:MS": the stage, and seconds for each batch. Raises `ConfigError`."""
-    stage, _, ms = text.partition(":")
+    stage, _, number = text.partition(":")
     try:
-        seconds = float(ms) / 1e3
+        ms = float(number)
     except ValueError:
-        seconds = math.nan
-    if stage not in DELAYED_STAGES or not 0 < seconds <= 60:
+        ms = math.nan
+    if stage not in DELAYED_STAGES or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
         raise ConfigError(
             "inject",
             text,
-            f"give STAGE:MILLISECONDS, such as read:20; stages are {', '.join(DELAYED_STAGES)}, up to 60000 ms",
+            f"give STAGE:MILLISECONDS, such as read:20; stages are {', '.join(DELAYED_STAGES)}, "
+            f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms",
         )
-    return stage, seconds
+    return stage, ms / 1e3
 
 
 CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")

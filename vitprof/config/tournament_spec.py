@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
 from vitprof.config.run_config import CHOICES, PARTS, RunConfig
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
-
-MOST_TRIALS = 1000
-"""A tournament of more would take days; the leaderboard of so many is not read by anyone."""
-MOST_REPEATS = 100
 
 
 @dataclass(frozen=True)
@@ -44,17 +41,15 @@ class TournamentSpec:
                 strategy(value)
             except ConfigError as error:
                 raise ConfigError("strategies", error.value, error.allowed) from None
-        for name, least in (("batch_sizes", 1), ("workers", 0)):
-            for value in getattr(self, name) or ():
-                _whole(name, value, least)
+        for name, bounds in TOURNAMENT_BOUNDS.items():
+            given = getattr(self, name)
+            if given is None and getattr(type(self), name, ()) is None:  # it need not be given
+                continue
+            for value in given if isinstance(given, tuple) else (given,):
+                bounds.check(name, value)
         for value in self.page_caches:
             if value not in CHOICES["page_cache"]:
                 raise ConfigError("page_caches", value, f"choose of {', '.join(CHOICES['page_cache'])}")
-        _whole("repeats", self.repeats, 1)
-        if self.repeats > MOST_REPEATS:
-            raise ConfigError("repeats", self.repeats, f"give at most {MOST_REPEATS}")
-        if self.seconds is not None and not (_is_number(self.seconds) and 0 < self.seconds < float("inf")):
-            raise ConfigError("seconds", self.seconds, "give a number above 0")
         self._check_shared()
 
     def _check_shared(self) -> None:
@@ -77,6 +72,8 @@ class TournamentSpec:
         object.__setattr__(self, name, tuple(values))  # JSON has lists only
         if not values:
             raise ConfigError(name, "", "give at least one")
+        if len(values) > MOST_TRIALS:  # before each is compared with the others
+            raise ConfigError(name, len(values), f"give at most {MOST_TRIALS}")
         if name in ("strategies", "page_caches") and not all(isinstance(v, str) for v in values):
             raise ConfigError(name, values, "give names")
         doubled = [v for i, v in enumerate(values) if v in values[:i]]
@@ -117,12 +114,3 @@ class TournamentSpec:
 
 def _counted(n: int, one: str, many: str) -> str:
     return f"{n} {one if n == 1 else many}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(name, value, f"give a whole number of at least {least}")

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof.config.availability import Availability, Machine, availability
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
@@ -69,10 +70,12 @@ def filters() -> tuple[DatasetInfo, bool]:
     )
     info = DATASETS[chosen or names[0]]
     if info.any_size:
+        bounds = RUN_BOUNDS["n_images"]
         n_images = middle.number_input(
             label("n_images"),
-            min_value=1,
-            value=known if isinstance(known, int) and known > 0 else info.n_train,
+            min_value=int(bounds.least),
+            max_value=int(bounds.most),
+            value=known if isinstance(known, int) and bounds.least <= known <= bounds.most else info.n_train,
             step=1000,
             help=help_of("n_images"),
             key="strategies-n_images",

@@ -13,6 +13,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
+from vitprof.config.bounds import RUN_BOUNDS
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 LABELS = {
@@ -47,9 +48,6 @@ LABELS = {
 }
 STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
 """What the buttons of a number add; 1 if not named here."""
-LEAST: dict[str, float] = {"workers": 0, "cache_mb": 0.1, "slow_mb_s": 0.1, "warmup_steps": 0, "threads": 0, "seed": 0}
-"""The least a number may be; 1 (0 for one with a fraction) if not named here."""
-MOST: dict[str, float] = {"seed": 2**32 - 1}
 BUDGET_DEFAULTS: dict[str, float] = {"steps": 200, "epochs": 1, "seconds": 20}
 STATE = "settings"
 AUTOMATIC = "automatic"
@@ -116,14 +114,14 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
     """A number. Without a value of its own it shows `default`, or nothing but `hint` where that is None too."""
     values = settings()
-    kind: Callable[[Any], Any] = int if type_of(field) == "int" else float
+    bounds = RUN_BOUNDS[field]
+    kind: Callable[[Any], Any] = int if bounds.whole else float
     optional = FIELDS[field].default is None and default is None
     shown = default if values[field] is None else values[field]
-    least, most = LEAST.get(field, 1 if kind is int else 0.0), MOST.get(field)
     given = st.number_input(
         label(field),
-        min_value=kind(least),
-        max_value=None if most is None else kind(most),
+        min_value=kind(bounds.least),
+        max_value=kind(bounds.most),
         value=None if optional else "min",
         step=kind(STEPS.get(field, 1)),
         format="%d" if kind is int else "%g",

@@ -132,14 +132,14 @@ class Size:
 
 
 def test_training_that_is_over_before_the_copy(directory: Path) -> None:
-    with at(RunConfig(location="staged", stage_overlap=True, slow_latency_ms=1e9), directory) as located:
+    with at(RunConfig(location="staged", stage_overlap=True, slow_latency_ms=600_000), directory) as located:
         assert located.open(partial(Size, "train.npy")).size() == 10_000
     assert math.isnan(located.stage_s)
     assert located.stage_bytes == 0
 
 
 def test_a_stop_while_staging(directory: Path) -> None:
-    config = RunConfig(location="staged", slow_latency_ms=1e9)
+    config = RunConfig(location="staged", slow_latency_ms=600_000)
     with pytest.raises(JobStopped), open_location(config, directory, progress=nobody, stop=lambda: True):
         pass
 

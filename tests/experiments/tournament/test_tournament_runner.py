@@ -166,7 +166,7 @@ class TestToTheEnd:
         assert tournament(manager.store, number).status == "queued"
 
     def test_time_is_up(self, manager: JobManager) -> None:
-        number = made(manager.store, seconds=1e-6)
+        number = made(manager.store, seconds=0.001)
         ran(manager, number)
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
         now = TournamentView(manager.store, number).look()

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.ui.dashboard import add_run
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import StoreError, VitprofError
 from vitprof.experiments.headroom import GROUP as HEADROOM
 from vitprof.experiments.prediction import CHECK
@@ -450,6 +451,7 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
                 {"loader": "x"},
             )
         ],
+        *[("config", {name: 10**12}) for name in RUN_BOUNDS],  # a count without end would hang whoever imports it
         *[("config", v) for v in ({"strategy": []}, {"seed": 1.5}, {"steps": 1, "epochs": 1}, {"name": "x" * 201})],
         *[("environment", v) for v in (None, [], {"a": []}, {"cpu_count": "many"}, {"memory_bytes": True})],
         *[("environment", {"device_name": v}) for v in (True, 5)],

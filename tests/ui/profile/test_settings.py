@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import why_not
 from vitprof.config.resolve import resolve
@@ -133,6 +134,13 @@ def test_a_part_from_the_url_that_does_not_exist_is_named(field: str) -> None:
     at = form(**{field: "tape"})
     assert f"{field.capitalize()} tape: choose one of " in plain(at.warning[0].value)
     assert getattr(made(at), field) is None
+
+
+@pytest.mark.parametrize("field", RUN_BOUNDS)
+def test_a_number_from_the_url_that_nothing_could_count_to_is_named_and_put_back(field: str) -> None:
+    at = form(dataset="photos", strategy="slow-drive", **{field: "1000000000000"})
+    assert RUN_BOUNDS[field].allowed in plain(at.warning[0].value)
+    assert getattr(made(at), field) != 10**12
 
 
 def test_a_part_from_the_url_that_does_not_fit_is_named_and_run_disabled() -> None:

@@ -62,12 +62,14 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
 
 def _steps_for(config: RunConfig, needed: int) -> int:
     """How many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
-    in_epoch = math.ceil(dataset_info(config.dataset, config.n_images).n_train / config.batch_size)
-    steady, step = 0, 0
-    while steady < needed:
-        steady += step >= config.warmup_steps and (step % in_epoch > 0 or in_epoch == 1)
-        step += 1
-    return step
+    in_epoch = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    warmup = config.warmup_steps
+    if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
+        return warmup + needed
+    # Of the steps that begin no epoch, those of the warm-up and then `needed` more.
+    last = warmup - -(-warmup // in_epoch) + needed - 1
+    epochs, rest = divmod(last, in_epoch - 1)
+    return epochs * in_epoch + rest + 2
 
 
 def waiting(exposure: Exposure) -> str:

@@ -11,16 +11,14 @@ import typer
 
 from vitprof.cli.common.terminal import reader
 from vitprof.config import CHOICES, GROUPS, RunConfig
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS
 from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
-NUMBERS: dict[str, tuple[type, str, str]] = {
-    "int": (int, "INTEGER", "give a whole number"),
-    "float": (float, "NUMBER", "give a number"),
-}
-"""The type of a field of `RunConfig`, without " | None", to what reads it, what help calls it, what is allowed."""
+NUMBERS: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
+"""The type of a field of `RunConfig`, without " | None", to what reads it and what help calls it."""
 NAMES: dict[str, Iterable[str]] = {
     "dataset": DATASETS,
     "model": MODELS,
@@ -42,8 +40,8 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
     if type_name == "bool":
         kind, flag = bool, f"{flag}/--no-{flag.removeprefix('--')}"
     elif type_name in NUMBERS:
-        kind, metavar, allowed = NUMBERS[type_name]
-        settings |= {"metavar": metavar, "parser": reader(name, kind, allowed)}
+        kind, metavar = NUMBERS[type_name]
+        settings |= {"metavar": metavar, "parser": reader(name, kind, RUN_BOUNDS[name].allowed)}
     elif name in NAMES:  # shown, not enforced: the message for another value is RunConfig's own
         settings["help"] += f"; one of {', '.join(NAMES[name])}"
     annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from vitprof.cli.common.options import option
 from vitprof.cli.common.terminal import reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
+from vitprof.config.bounds import TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
@@ -134,8 +134,8 @@ def _base(given: dict[str, Any]) -> RunConfig:
 
 def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
     base = _base(given)
-    if asked["time"] is not None and not 0 < asked["time"] < math.inf:
-        raise ConfigError("time", asked["time"], "give a number of seconds above 0")
+    if asked["time"] is not None:  # by the option's name: "seconds" is another one
+        TOURNAMENT_BOUNDS["seconds"].check("time", asked["time"])
     return TournamentSpec(
         base=base,
         strategies=_strategies(asked["strategies"], base),

@@ -14,6 +14,7 @@ from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import BUDGETS, PARTS, RunConfig
+from vitprof.config.bounds import MOST_TRIALS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
@@ -139,6 +140,8 @@ def candidates(
     factors: Sequence[int | None] = [None]
     if "prefetch_factor" in taken:
         factors = PREFETCH_FACTORS
+    if (n := len(sizes) * len(counts) * len(factors)) > MOST_TRIALS:
+        raise ConfigError("batch_sizes", len(sizes), f"that makes {n} settings to try; {MOST_TRIALS} are allowed")
     found = [own]
     for size, count, factor in itertools.product(sizes, counts, factors):
         with_prefetch = factor if count != 0 or "workers" not in taken else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, rungs, survivors, trial_key
 from vitprof.config import RunConfig
+from vitprof.config.bounds import TUNING_S
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.tournament.tournament_runner import why_not_here
@@ -76,8 +77,7 @@ def tune(
     Where `stop()` says so, or the time is up, the best so far is the result. Raises `ConfigError` where the strategy
     cannot be run here, `JobError` where not a single run ended well.
     """
-    if not 0 < seconds < math.inf:
-        raise ConfigError("time", seconds, "give a number of seconds above 0")
+    TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
         raise ConfigError("strategies", base.strategy, why)
     search = _Search(manager, base, seconds, progress, stop, clock)

@@ -11,6 +11,7 @@ import streamlit as st
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.config.accelerators import PRESETS, SIMULATED, is_simulated
 from vitprof.config.availability import availability
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
@@ -167,11 +168,12 @@ def _budget() -> None:
         )
     with right:
         field = values["budget"]
-        whole = field != "seconds"
-        kind = int if whole else float
+        bounds = RUN_BOUNDS[field]
+        kind = int if bounds.whole else float
         values[field] = st.number_input(
             field.capitalize(),
-            min_value=kind(1) if whole else 0.1,
+            min_value=kind(bounds.least),
+            max_value=kind(bounds.most),
             step=kind(1),
             help=help_of(field),
             key=state_key(field, kind(values[field] or BUDGET_DEFAULTS[field])),

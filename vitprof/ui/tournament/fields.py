@@ -9,9 +9,9 @@ import streamlit as st
 
 from vitprof.config import CHOICES
 from vitprof.config.accelerators import PRESETS, SIMULATED
+from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.tournament_spec import MOST_REPEATS
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.choices import FIRST, as_numbers, batch_sizes, choices, strategies
@@ -41,7 +41,8 @@ def draw_job() -> None:
         if info.any_size:
             values["n_images"] = st.number_input(
                 label("n_images"),
-                min_value=1,
+                min_value=int(RUN_BOUNDS["n_images"].least),
+                max_value=int(RUN_BOUNDS["n_images"].most),
                 step=1000,
                 value=None,
                 placeholder=f"{info.n_train:,}",
@@ -187,12 +188,14 @@ def draw_runs() -> None:
         )
     budget = str(chosen["budget"])
     with second:
-        whole = budget != "seconds"
+        bounds = RUN_BOUNDS[budget]
+        kind = int if bounds.whole else float
         chosen[budget] = st.number_input(
             budget.capitalize(),
-            min_value=1 if whole else 0.5,
-            step=1 if whole else 1.0,
-            format="%d" if whole else "%g",
+            min_value=kind(bounds.least),
+            max_value=kind(bounds.most),
+            step=kind(1),
+            format="%d" if bounds.whole else "%g",
             key=shown(budget, chosen[budget]),
             help=f"{help_of(budget)} For each run. An interval needs at least 20 steps after the first "
             f"{settings()['warmup_steps']}, which are warm-up.",
@@ -200,8 +203,8 @@ def draw_runs() -> None:
     with third:
         chosen["repeats"] = st.number_input(
             "Repeats",
-            min_value=1,
-            max_value=MOST_REPEATS,
+            min_value=int(TOURNAMENT_BOUNDS["repeats"].least),
+            max_value=int(TOURNAMENT_BOUNDS["repeats"].most),
             step=1,
             key=shown("repeats", chosen["repeats"]),
             help="Rounds: every trial once, then every trial again. What differs between rounds tells a gain from "

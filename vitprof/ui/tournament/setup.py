@@ -25,6 +25,7 @@ from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, s
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
 from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
+from vitprof.ui.tournament.url_codec import LIMIT_MIN
 from vitprof.ui.widgets import label, settings
 
 
@@ -92,7 +93,8 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     with middle:
         chosen["limit"] = st.number_input(
             "Time for all of it (min)",
-            min_value=0.1,
+            min_value=LIMIT_MIN.least,
+            max_value=LIMIT_MIN.most,
             step=1.0,
             format="%g",
             placeholder="no limit",

@@ -12,6 +12,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
+from vitprof.config.bounds import TUNING_S
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
@@ -60,6 +61,7 @@ def _draw_form() -> None:
         kept["seconds"] = st.number_input(
             "Time (s)",
             min_value=LEAST_S,
+            max_value=float(TUNING_S.most),
             step=10.0,
             format="%g",
             key=shown("tune-seconds", kept["seconds"]),

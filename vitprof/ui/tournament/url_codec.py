@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vitprof.config import BUDGETS, CHOICES
+from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.tournament_spec import MOST_REPEATS
 
 LISTS = {
     "strategies": "strategies",
@@ -20,8 +20,8 @@ LISTS = {
     "page_caches": "page_caches",
 }
 FLAGS = {"early_stop": "early_stop", "evaluate": "trial_evaluate"}
-LEAST_MIN = 0.1
-"""Least minutes for all of it, as in the form."""
+LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
+"""Minutes for all of it; with fewer no trial would be begun."""
 MOST = 50
 """Values of a list that are read from an address."""
 NAMED = {"strategies": tuple(STRATEGIES), "page_caches": tuple(CHOICES["page_cache"])}
@@ -68,21 +68,19 @@ def read_choices(query: Mapping[str, str]) -> dict[str, Any]:
 def _trial(text: str) -> dict[str, Any] | None:
     amount, _, budget = text.partition("-")
     number = _number(amount)
-    if budget not in BUDGETS or not number > 0:
+    if budget not in BUDGETS or not _within(RUN_BOUNDS[budget], number):
         return None
-    if budget == "seconds":
-        return {"budget": budget, budget: max(number, 0.5)}
-    return {"budget": budget, budget: int(number)} if number == int(number) else None
+    return {"budget": budget, budget: int(number) if RUN_BOUNDS[budget].whole else number}
 
 
 def _repeats(text: str) -> dict[str, Any] | None:
     number = _number(text)
-    return {"repeats": int(number)} if number in range(1, MOST_REPEATS + 1) else None
+    return {"repeats": int(number)} if _within(TOURNAMENT_BOUNDS["repeats"], number) else None
 
 
 def _limit(text: str) -> dict[str, Any] | None:
     number = _number(text)
-    return {"limit": number} if number >= LEAST_MIN else None
+    return {"limit": number} if _within(LIMIT_MIN, number) else None
 
 
 def _flag(name: str) -> Callable[[str], dict[str, Any] | None]:
@@ -90,7 +88,13 @@ def _flag(name: str) -> Callable[[str], dict[str, Any] | None]:
 
 
 def _fits(name: str, value: str) -> bool:
-    return value in NAMED[name] if name in NAMED else value.isascii() and value.isdecimal() and len(value) < 10
+    if name in NAMED:
+        return value in NAMED[name]
+    return value.isascii() and value.isdecimal() and _within(TOURNAMENT_BOUNDS[name], _number(value))
+
+
+def _within(bounds: Bounds, number: float) -> bool:
+    return bounds.least <= number <= bounds.most and (not bounds.whole or number.is_integer())
 
 
 def _number(text: str) -> float:
