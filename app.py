@@ -6,6 +6,7 @@ Everything stands under the main guard, because worker processes started by spaw
 from pathlib import Path
 
 import streamlit as st
+from streamlit import net_util
 
 STYLE = """<style>
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 2rem }
@@ -21,6 +22,8 @@ def main() -> None:
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.texts import escaped
 
+    # Where a foreign web page tries to connect, Streamlit would ask the internet for it, and answer nobody meanwhile.
+    net_util._external_ip = "127.0.0.1"
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
     st.html(STYLE)
     try:

@@ -1,34 +1,22 @@
 """A real server and a real browser for the tests in this directory.
 
-`serve` starts `streamlit run` and makes sure that nothing of its process tree is left; `page` fails a test that leaves
-an error in the browser's console or a request unanswered.
+`page` fails a test that leaves an error in the browser's console or a request unanswered.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import psutil
 import pytest
 
-from tests import ROOT
+from tests import ROOT, server
 
-START_LIMIT_S = 60
-STOP_LIMIT_S = 15
 _CHROMIUM_ARGS = [
     "--headless",
     "--no-sandbox",
@@ -138,67 +126,4 @@ def picture() -> Picture:
 @pytest.fixture(scope="session")
 def serve() -> Serve:
     """`with serve(script, env, query="", flags=()) as url:`; may be used from fixtures of any scope."""
-    return _serve
-
-
-@contextmanager
-def _serve(
-    script: Path, env: Mapping[str, str] | None = None, query: str = "", flags: Sequence[str] = ()
-) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {
-        "server.port": port,
-        "server.address": "127.0.0.1",
-        "server.headless": "true",
-        "server.fileWatcherType": "none",
-        "server.enableStaticServing": "true",
-        "browser.gatherUsageStats": "false",
-        "client.toolbarMode": "minimal",
-    }
-    command = [sys.executable, "-m", "streamlit", "run", str(script)]
-    command += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
-    url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(env or {})}
-    with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(
-            [*command, *flags], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-        try:
-            _await_health(server, f"{url}/_stcore/health", log)
-            yield f"{url}/{query and '?' + query.lstrip('?')}"
-        finally:
-            left = _stop(server)
-    assert not left, f"the server left processes behind: {left}"
-
-
-def _await_health(server: subprocess.Popen[bytes], url: str, log: IO[str]) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-            urllib.request.urlopen(url, timeout=2).close()
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(0.1)  # the pause between two attempts, and the end of a server that could not start
-            break
-    log.seek(0)
-    pytest.fail(f"no answer from {url} (exit status {server.poll()}):\n{log.read()[-4000:]}")
-
-
-def _stop(server: subprocess.Popen[bytes]) -> list[str]:
-    """End the server; what is then left of its process tree, killed."""
-    tree = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
-    server.terminate()
-    try:
-        server.wait(STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        tree.append(psutil.Process(server.pid))
-    _, alive = psutil.wait_procs(tree, timeout=STOP_LIMIT_S)
-    left = [f"{process.pid} {process.name()}" for process in alive]
-    for process in alive:
-        process.kill()
-    server.wait()
-    return left
+    return server.serve
