@@ -17,13 +17,11 @@ import numpy as np
 import psutil
 import pytest
 from hypothesis import settings
-from numpy.typing import NDArray
 
 from tests.command_line import Call
+from vitprof.analysis.arrays import Series
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
-
-Series = dict[str, NDArray[np.float64]]
 
 LEFT_GRACE_S = 5.0
 """How long a thread or process that is about to end may take; nobody waits where there is none."""

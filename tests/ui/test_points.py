@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vitprof import charts
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points
-from vitprof.store import Series
 from vitprof.ui.points import PointCache, window
 
 ORIGIN_S = 50.0

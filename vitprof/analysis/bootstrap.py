@@ -6,9 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from vitprof.analysis.arrays import Floats
 
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_RESAMPLES = 1000

@@ -12,10 +12,8 @@ from vitprof.charts.live import (
     MAX_GROUPS,
     OVERVIEW_GROUPS,
     Builder,
-    Floats,
     LiveChart,
     Points,
-    Series,
     live_figure,
 )
 from vitprof.charts.style import (
@@ -61,10 +59,8 @@ __all__ = [
     "OVERVIEW_GROUPS",
     "RUN_COLOURS",
     "Builder",
-    "Floats",
     "LiveChart",
     "Points",
-    "Series",
     "device_time",
     "idle_heat",
     "idle_over_time",

@@ -10,10 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, RUN_COLOURS, axis, plain
 
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.float64] | NDArray[np.float32]
+Numbers = Floats | NDArray[np.float32]
 
 AXIS_CHARS = 20
 DASHES = ("solid", "dash", "dot", "dashdot")

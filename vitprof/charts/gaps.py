@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from vitprof import formats
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.timeline import KINDS, LANES, Timeline
 from vitprof.charts.style import COMPUTE, DEVICE_TIME, GPU_UTIL, IDLE, LEGEND, LOADING, MARGIN, TRUE, axis
-
-Floats = NDArray[np.float64]
 
 MAX_SHAPES = 500
 """Shapes in a time line: with more a browser takes long, and none is wide enough to be seen."""

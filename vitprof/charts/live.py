@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitprof import formats
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing.downsample import min_max, slices
 from vitprof.charts.style import (
     COMPUTE,
@@ -26,9 +26,6 @@ from vitprof.charts.style import (
     OTHER,
     axis,
 )
-
-Floats = NDArray[np.float64]
-Series = dict[str, Floats]
 
 MAX_GROUPS = 650
 """Groups in a live chart, two points each at most; the gap chart has fewer. No trace passes 2,000 points."""

@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from vitprof.analysis.arrays import Series
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import figures
 from vitprof.export.timestamps import since_start
@@ -72,7 +70,7 @@ def strict(value: Any) -> Any:
     return value
 
 
-def _by_column(series: Mapping[str, NDArray[np.float64]]) -> dict[str, list[float | int | None]]:
+def _by_column(series: Series) -> dict[str, list[float | int | None]]:
     return {
         name: values.astype(int).tolist()
         if name in INTEGERS

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, summary_row
@@ -63,7 +63,7 @@ def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
     return _file(pa.table(arrays, schema=schema))
 
 
-def _array(values: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
+def _array(values: Floats, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     if pa.types.is_integer(kind):

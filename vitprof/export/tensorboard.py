@@ -19,15 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.csv import figures
 from vitprof.store import RunStore, StoredRun
-
-Floats = NDArray[np.float64]
 
 MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""

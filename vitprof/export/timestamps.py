@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-Series = dict[str, NDArray[np.float64]]
+from vitprof.analysis.arrays import Series
 
 TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""

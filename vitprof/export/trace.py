@@ -13,17 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitprof.analysis.timing.spans import Ints, nanoseconds
+from vitprof.analysis.arrays import Floats, Ints, Series
+from vitprof.analysis.timing.spans import nanoseconds
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.track_packing import pack_tracks
 from vitprof.records import SCHEMA_VERSION, TIMED_STAGES
-from vitprof.store import RunStore, Series, StoredRun
+from vitprof.store import RunStore, StoredRun
 
-Floats = NDArray[np.float64]
 Event = dict[str, Any]
 
 CHUNK = 2_000

@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 
-from vitprof.analysis.timing.spans import Ints
+from vitprof.analysis.arrays import Ints
 
 
 def pack_tracks(start: Ints, end: Ints) -> Ints:

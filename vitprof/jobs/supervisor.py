@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
@@ -20,7 +21,7 @@ from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import SPARK_BINS, RunStore, Series
+from vitprof.store import SPARK_BINS, RunStore
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5

@@ -4,7 +4,6 @@ from vitprof.store.database import database_url
 from vitprof.store.listing import SORTS, SPARK_BINS, RunQuery, RunRow
 from vitprof.store.run_store import MAX_NAME, MAX_NOTE, MAX_TAG, RunStore
 from vitprof.store.schema import MAX_ID, STORE_VERSION
-from vitprof.store.series import Series
 from vitprof.store.stored_run import StoredRun
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "RunQuery",
     "RunRow",
     "RunStore",
-    "Series",
     "StoredRun",
     "database_url",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from vitprof.analysis.arrays import Series
 from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
@@ -17,7 +18,7 @@ from vitprof.records import LIVE_STATUSES, summary_to_dict
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
-from vitprof.store.series import Series, SeriesStore
+from vitprof.store.series import SeriesStore
 from vitprof.store.stored_run import STORED, StoredRun, stored_run
 
 MAX_NAME, MAX_TAG, MAX_NOTE = 200, 40, 4000

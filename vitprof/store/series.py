@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Series
 from vitprof.store.database import Database
 from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
-
-Series = dict[str, NDArray[np.float64]]
-"""Columns by name, each (n,) float64; NaN where a value is not available."""
 
 
 class SeriesStore(Database):

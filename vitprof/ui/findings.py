@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import COLUMN, Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import Loading, loading_time
@@ -16,10 +17,9 @@ from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import Verdict, judge
-from vitprof.charts import Floats
 from vitprof.config.availability import can_run
 from vitprof.experiments import headroom as headroom_jobs
-from vitprof.store import Series, StoredRun
+from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine
 from vitprof.ui.resources import store

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points
-from vitprof.store import Series
 
 
 @dataclass

@@ -7,12 +7,10 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Series
 from vitprof.records import TELEMETRY_COLUMNS
-from vitprof.store import RunStore, Series
-
-Floats = NDArray[np.float64]
+from vitprof.store import RunStore
 
 STEP_NAMES = (
     "step",

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.records import RunSummary
-
-Floats = NDArray[np.float64]
 
 Relation = Literal["baseline", "faster", "slower", "tie", "unknown"]
 

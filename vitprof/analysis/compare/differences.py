@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.config import RunConfig
 from vitprof.records import RunSummary
 
-Floats = NDArray[np.float64]
 EMPTY: Floats = np.empty(0)
 Level = Literal["warning", "note"]
 

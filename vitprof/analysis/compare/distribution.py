@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from vitprof.analysis.arrays import Floats, known
 
 MAX_POINTS = 400
 """Points of a curve: finer than a chart's pixels are high, and 3 kB a run."""
@@ -36,8 +35,8 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
     Of more than `max_points` values half of the points are spread evenly over the ranks, so the curve between two is
     off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
     """
-    known = np.sort(values[np.isfinite(values)])
-    n = len(known)
+    ordered = np.sort(known(values))
+    n = len(ordered)
     if not n:
         none = np.empty(0)
         return Distribution(0, none, none, math.nan, math.nan, math.nan)
@@ -46,9 +45,9 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
         even = np.linspace(0, n - 1, max_points // 2)
         tail = n - np.geomspace(1, n, max_points // 2)
         ranks = np.unique(np.concatenate([even, tail]).round().astype(int))
-    kept = np.unique(known[ranks])
-    share = np.searchsorted(known, kept, side="right") / n
-    return Distribution(n, kept, share, _at(known, 0.5), _at(known, 0.95), float(known[-1]))
+    kept = np.unique(ordered[ranks])
+    share = np.searchsorted(ordered, kept, side="right") / n
+    return Distribution(n, kept, share, _at(ordered, 0.5), _at(ordered, 0.95), float(ordered[-1]))
 
 
 def _at(ordered: Floats, share: float) -> float:

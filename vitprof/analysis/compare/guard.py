@@ -8,15 +8,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.compare.differences import CHECKS, Caveat, RunFacts, device_name, which
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent, size
 from vitprof.records import RunSummary
-
-Series = Mapping[str, NDArray[np.float64]]
-Floats = NDArray[np.float64]
 
 CLOCK_FRAC = 0.05
 """A GPU's clock that is 5% lower makes compute-bound steps about 5% slower: as much as the first class of the verdict
@@ -65,9 +62,9 @@ def run_facts(
         summary=summary,
         loss_step=steps["step"][: 2 * FIRST_LOSSES],
         loss=steps["loss"][: 2 * FIRST_LOSSES],
-        sm_clock_mhz=_median(of["gpu_sm_clock_mhz"]),
-        other_gpu_bytes=_median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
-        others_cores=_median(of["cpu_pct"] * cores / 100 - of["job_cpu_pct"] / 100),
+        sm_clock_mhz=median(of["gpu_sm_clock_mhz"]),
+        other_gpu_bytes=median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
+        others_cores=median(of["cpu_pct"] * cores / 100 - of["job_cpu_pct"] / 100),
     )
 
 
@@ -215,8 +212,3 @@ def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, f
         float(loss_a[worst]),
         float(loss_b[worst]),
     )
-
-
-def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else math.nan

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Floats, Signature, Trace, mean, median
+from vitprof.analysis.arrays import Floats, Mask, mean, median
+from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace
 from vitprof.formats import seconds, size
 
 FASTER_EPOCH = 2.0
@@ -133,9 +134,7 @@ def memory_growth(trace: Trace) -> Signature | None:
     )
 
 
-def _only(
-    at: np.ndarray[tuple[int], np.dtype[np.intp]], like: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: Mask) -> Mask:
     mask = np.zeros_like(like)
     mask[at] = True
     return mask

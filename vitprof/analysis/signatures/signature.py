@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
-
-Series = Mapping[str, NDArray[np.float64]]
-Floats = NDArray[np.float64]
 
 MIN_STEPS = 20
 """Steady steps below which no rule speaks: as few as the verdict itself rests on (DESIGN.md section 5)."""
@@ -53,9 +49,9 @@ class Trace:
     config: RunConfig
     facts: Mapping[str, Any]
     """The run's facts and its environment in one mapping."""
-    steady: NDArray[np.bool_]
+    steady: Mask
     """(n,) as `analysis.summary.steady_state` has it."""
-    first: NDArray[np.bool_]
+    first: Mask
     """(n,) the first step of each epoch, the very first included."""
 
     @classmethod
@@ -88,18 +84,6 @@ class Trace:
             return np.empty(0), np.empty(0)
         inside = (t >= start[0]) & (t <= start[-1] + self.step_s) & np.isfinite(values)
         return t[inside], values[inside]
-
-
-def mean(values: Floats) -> float:
-    """Mean of what is known; NaN where nothing is."""
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def median(values: Floats) -> float:
-    """Median of what is known; NaN where nothing is."""
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else math.nan
 
 
 def spread(values: Floats) -> float:

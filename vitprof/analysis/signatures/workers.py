@@ -6,16 +6,8 @@ import math
 
 import numpy as np
 
-from vitprof.analysis.signatures.signature import (
-    MIN_COST_FRAC,
-    MIN_STEPS,
-    Floats,
-    Signature,
-    Trace,
-    mean,
-    median,
-    spread,
-)
+from vitprof.analysis.arrays import Floats, Mask, mean, median
+from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace, spread
 from vitprof.formats import seconds
 
 PERIODS = 6
@@ -124,7 +116,7 @@ def slow_worker(trace: Trace) -> Signature | None:
     )
 
 
-def _correlation(values: Floats, usable: np.ndarray[tuple[int], np.dtype[np.bool_]], epoch: Floats, lag: int) -> float:
+def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:
     """Pearson correlation of values with those `lag` steps later in the same epoch; 0 where it says nothing."""
     pairs = usable[:-lag] & usable[lag:] & (epoch[:-lag] == epoch[lag:])
     if pairs.sum() < MIN_STEPS / 2:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.analysis.timing.spans import Ints, Spans, from_seconds, nanoseconds, union
+from vitprof.analysis.arrays import Floats, Ints, Mask, Series
+from vitprof.analysis.timing.spans import Spans, from_seconds, nanoseconds, union
 from vitprof.analysis.timing.steady import first_of_epoch
 from vitprof.records import Phase
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Series = Mapping[str, Floats]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 COLUMNS = ("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s")

@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from vitprof.analysis.arrays import Floats, Ints, Series
 
 
 def group_size(n: int, max_groups: int) -> int:
@@ -69,7 +67,7 @@ class Slices:
     n_steps: Ints
 
 
-def slices(series: dict[str, Floats], origin_s: float, start: int, stop: int, k: int) -> Slices:
+def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Slices:
     """Steps `start` to `stop` in groups of `k`. Sums are exact: other + idle + busy of a group is its length."""
     edges = np.arange(start, stop, k)
     if not len(edges):

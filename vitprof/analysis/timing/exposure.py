@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Series, mean
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, find_gaps
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.records import Phase
-
-Series = Mapping[str, NDArray[np.float64]]
-Floats = NDArray[np.float64]
 
 MADE_OF: tuple[str, ...] = ("read", "decode", "transform", "collate")
 """What a loader measures of making a batch; the rest of making it is "rest"."""
@@ -98,7 +96,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         period -= float(gaps.by_step("evaluation").mean())
         handed = handed * min(1.0, _beyond_making(config, steps, rows, period) / float(handed.mean()))
     making = waited - handed
-    known = {name: float(np.nanmean(took)) if np.isfinite(took).any() else 0.0 for name, took in parts.items()}
+    known = {name: float(np.nan_to_num(mean(took))) for name, took in parts.items()}
     if not sum(known.values()) > 0:
         seconds = {"loading": (float(making.mean()), float(making.mean()))}
         known["loading"] = float(making.mean())
@@ -112,8 +110,11 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
             seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
     else:
         pace = max(1, config.workers or 1)
-        mean, most = float(making.mean()), float(waited.mean())  # with a faster part hand-over hides behind compute too
-        seconds = {name: (mean * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
+        typical, most = (
+            float(making.mean()),
+            float(waited.mean()),
+        )  # with a faster part hand-over hides behind compute too
+        seconds = {name: (typical * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
     seconds["hand_over"] = (float(handed.mean()),) * 2
     seconds["transfer"] = (float(copied.mean()),) * 2
     whole = float((waited + copied).mean())
@@ -137,8 +138,8 @@ def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], per
         made = np.sum([_column(steps, f"{name}_s", rows) for name in MADE_OF], axis=0)
     else:
         made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
-    known = made[np.isfinite(made)]
-    return max(0.0, period - float(known.mean()) / max(1, config.workers or 1)) if len(known) else math.inf
+    made_s = mean(made)
+    return max(0.0, period - made_s / max(1, config.workers or 1)) if math.isfinite(made_s) else math.inf
 
 
 def _parts(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:

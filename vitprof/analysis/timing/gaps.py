@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Ints, Mask, Series
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
-from vitprof.analysis.timing.chain import Mask, Series, evaluated, find_chain
-from vitprof.analysis.timing.spans import Ints, covered_before
+from vitprof.analysis.timing.chain import evaluated, find_chain
+from vitprof.analysis.timing.spans import covered_before
 from vitprof.records import Phase
-
-Floats = NDArray[np.float64]
 
 CAUSE_DOCS: dict[str, str] = {
     "data_wait": "the loop was blocked in next(loader) for this step's batch",

@@ -6,18 +6,13 @@ How much of it is fetching and how much preparing is measured by other runs: `vi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Mask, Series, known, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.records import TIMED_STAGES
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Series = Mapping[str, Floats]
 
 STAGE_WORDS: dict[str, str] = {
     "read": "reading",
@@ -89,22 +84,22 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
         StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
     )
     told = [p for p in parts if p.frac > 0]
-    depth = column["queue_depth"][np.isfinite(column["queue_depth"])]
+    depth = known(column["queue_depth"])
     making = worked if shared else made
     step_s = float(np.nansum(column["step_s"][np.isfinite(making)]))
     busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
-    known = np.isfinite(np.stack(list(per_batch.values()))).any(axis=0)
+    told_any = np.isfinite(np.stack(list(per_batch.values()))).any(axis=0)
     return Loading(
-        n=int(known.sum()),
+        n=int(told_any.sum()),
         parts=parts,
         made_ms=_mean_ms(made),
         busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
-        queue_depth=float(depth.mean()) if len(depth) else math.nan,
+        queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
         largest=max(told, key=lambda p: p.frac).words if told else "",
     )
 
 
 def _mean_ms(values_s: Floats) -> Interval:
-    known = values_s[np.isfinite(values_s)]
-    return ratio_intervals(known[None] * 1e3, np.ones(len(known)))[0] if len(known) else UNKNOWN
+    told = known(values_s)
+    return ratio_intervals(told[None] * 1e3, np.ones(len(told)))[0] if len(told) else UNKNOWN

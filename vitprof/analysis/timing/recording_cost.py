@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.timing.chain import Mask, Series
+from vitprof.analysis.arrays import Mask, Series
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig

@@ -7,10 +7,9 @@ them, wherever a function says "set". Everything is vectorised: a run may have a
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from vitprof.analysis.arrays import Floats, Ints
+
 Spans = Ints
 """(n, 2) int64, nanoseconds."""
 

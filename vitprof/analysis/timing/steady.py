@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from numpy.typing import NDArray
 
-Series = Mapping[str, NDArray[np.float64]]
+from vitprof.analysis.arrays import Mask, Series
 
 
-def first_of_epoch(steps: Series) -> NDArray[np.bool_]:
+def first_of_epoch(steps: Series) -> Mask:
     """Which steps begin an epoch, the very first included. (n,) bool."""
     epoch = steps["epoch"]
     return np.concatenate([np.ones(min(1, len(epoch)), dtype=bool), np.diff(epoch) > 0])
 
 
-def steady_state(steps: Series) -> NDArray[np.bool_]:
+def steady_state(steps: Series) -> Mask:
     """Which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
 
     Where every step is the first of its epoch (a batch as large as the set) only the warm-up is left out.

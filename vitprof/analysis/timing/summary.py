@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Mask, Series, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
@@ -19,8 +19,6 @@ from vitprof.records import Phase, RunSummary
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
-Series = Mapping[str, NDArray[np.float64]]
-Floats = NDArray[np.float64]
 
 
 def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
@@ -81,6 +79,7 @@ def summarise(
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
     cpu_samples = fact("cpu_samples")
+    job_memory = highest(telemetry["gpu_mem_job_bytes"])
     return RunSummary(
         n_steps=len(steps["step"]),
         n_steady_steps=len(steady["step"]),
@@ -98,8 +97,8 @@ def summarise(
         exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
         device_idle_frac=share("gap_s") if trained else math.nan,
         gpu_util_pct_mean=_utilisation(telemetry, steps, phases),
-        gpu_mem_peak_bytes=_max(telemetry["gpu_mem_job_bytes"], fact("gpu_mem_peak_bytes")),
-        rss_peak_bytes=_max(telemetry["job_rss_bytes"]),
+        gpu_mem_peak_bytes=job_memory if math.isfinite(job_memory) else fact("gpu_mem_peak_bytes"),
+        rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
             fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
         ),
@@ -126,24 +125,22 @@ def summarise(
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases).frac,
         loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
-        read_ms=_mean(steady["read_s"]) * 1e3,
-        decode_ms=_mean(steady["decode_s"]) * 1e3,
-        transform_ms=_mean(steady["transform_s"]) * 1e3,
-        collate_ms=_mean(steady["collate_s"]) * 1e3,
-        hand_over_ms=_mean(steady["hand_over_s"]) * 1e3,
-        queue_depth_mean=_mean(steady["queue_depth"]),
+        read_ms=mean(steady["read_s"]) * 1e3,
+        decode_ms=mean(steady["decode_s"]) * 1e3,
+        transform_ms=mean(steady["transform_s"]) * 1e3,
+        collate_ms=mean(steady["collate_s"]) * 1e3,
+        hand_over_ms=mean(steady["hand_over_s"]) * 1e3,
+        queue_depth_mean=mean(steady["queue_depth"]),
     )
 
 
 def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> float:
     """Mean of NVML's utilisation over the samples that look back on training only; NaN with too few of them."""
     seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=COUNTER_WINDOW_S)]
-    return _mean(seen) if np.isfinite(seen).sum() >= MIN_UTILISATION_SAMPLES else math.nan
+    return mean(seen) if len(known(seen)) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
-def _while_training(
-    t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0
-) -> NDArray[np.bool_]:
+def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0) -> Mask:
     """Which moments lie, with the time before that they look back on, between the first and the last step and in no
     evaluation. (n,) bool."""
     if not len(steps["step"]):
@@ -157,13 +154,3 @@ def _while_training(
 
 def _percentile(values: Floats, q: float) -> float:
     return float(np.percentile(values, q)) if len(values) else math.nan
-
-
-def _mean(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def _max(values: Floats, otherwise: float = math.nan) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.max()) if len(known) else otherwise

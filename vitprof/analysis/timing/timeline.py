@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitprof.analysis.timing.chain import Chain, Mask, Series, evaluated, find_chain
+from vitprof.analysis.arrays import Floats, Ints, Mask, Series
+from vitprof.analysis.timing.chain import Chain, evaluated, find_chain
 from vitprof.analysis.timing.gaps import CAUSES
-from vitprof.analysis.timing.spans import Ints, Spans, covered_before
+from vitprof.analysis.timing.spans import Spans, covered_before
 from vitprof.records import Phase
-
-Floats = NDArray[np.float64]
 
 LANES: tuple[str, ...] = ("host", "copy", "device")
 KINDS: tuple[str, ...] = ("compute", *CAUSES)

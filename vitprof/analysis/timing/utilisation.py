@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitprof.analysis.timing.chain import Series, evaluated, find_chain
-from vitprof.analysis.timing.spans import Ints, Spans, complement, covered_before, intersect, union
+from vitprof.analysis.arrays import Floats, Ints, Series
+from vitprof.analysis.timing.chain import evaluated, find_chain
+from vitprof.analysis.timing.spans import Spans, complement, covered_before, intersect, union
 from vitprof.records import Phase
-
-Floats = NDArray[np.float64]
 
 
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.tournament.entries import Floats
 
 
-def block_rates(steps: Mapping[str, Floats]) -> Floats:
+def block_rates(steps: Series) -> Floats:
     """samples/s of up to 20 blocks of neighbouring steady steps, in order. (n,) float64; empty without steady steps.
 
     `steps` are the (m,) columns of a run's steps. All blocks have the same number of samples, so that their harmonic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vitprof.analysis.tournament.entries import Floats
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament.spread import usable
 
 ALPHA = 0.01

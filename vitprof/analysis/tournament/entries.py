@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from vitprof.analysis.arrays import Floats
 from vitprof.config.strategies import STRATEGIES
 from vitprof.records import RunSummary
 
-Floats = NDArray[np.float64]
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
 """A trial with this status stays in the table with its reason, and is not ranked: nobody could use the setting."""

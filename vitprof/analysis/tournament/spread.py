@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
-from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, Floats
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 
 PRIOR_DF = 4
 """How many rounds' worth the other settings' spread counts at most: settings differ in how noisy they are."""

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitprof import formats
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.records import json_number
-
-Series = Mapping[str, NDArray[np.float64]]
 
 MEANING: dict[str, str] = {
     "A": "data on the device",
@@ -106,7 +104,7 @@ def anchor(role: str, runs: Sequence[Series]) -> Anchor:
     All steady steps are pooled. The interval is that of the block bootstrap over them, widened to hold what each repeat
     gave by itself: neighbouring steps share a moment of the machine, and only a repeat shows how much that matters.
     """
-    per_run: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    per_run: list[tuple[Floats, Floats]] = []
     for steps in runs:
         steady = steady_state(steps) & np.isfinite(steps["step_s"])
         if steps["samples"][steady].sum() > 0:

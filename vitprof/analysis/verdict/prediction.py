@@ -20,20 +20,18 @@ means is passed over: a queue between the two evens single steps out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Series, known, median
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 
-Floats = NDArray[np.float64]
-Series = Mapping[str, Floats]
 Bound = Literal["loading", "compute", "transfer", "loading and compute"]
 
 UNVERIFIED_ERROR = 0.1
@@ -162,14 +160,13 @@ def predict(
 
 
 def _steady(steps: Series) -> dict[str, Floats]:
-    known = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
-    return {name: values[known] for name, values in steps.items()}
+    keep = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
+    return {name: values[keep] for name, values in steps.items()}
 
 
 def _typical(seconds: Floats, samples: Floats) -> Floats:
     """(n,) seconds of the median step for each sample: a copy that the host was late to end is no longer copy."""
-    per_sample = seconds[np.isfinite(seconds)] / samples[np.isfinite(seconds)]
-    return samples * (float(np.median(per_sample)) if len(per_sample) else 0.0)
+    return samples * float(np.nan_to_num(median(seconds / samples)))
 
 
 def _in_the_loop(config: RunConfig) -> bool:
@@ -180,8 +177,7 @@ def _launch_s(profile: Series, transfer: str) -> float:
     """Seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others wait."""
     got = profile["t_start_s"] + profile["data_wait_s"]
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
-    launch = got + profile["host_s"] - begun
-    launch = launch[np.isfinite(launch)]
+    launch = known(got + profile["host_s"] - begun)
     return max(0.0, float(launch.min())) if len(launch) else 0.0
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.signatures import Signature, find_signatures
 from vitprof.analysis.signatures.machine import others_cores, saturated
-from vitprof.analysis.signatures.signature import Trace, mean
+from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure, synchronous
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
 from vitprof.analysis.verdict.advice_rules import Advice, Situation
@@ -22,7 +22,6 @@ from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.records import Phase, json_number
 
-Series = Mapping[str, NDArray[np.float64]]
 Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "inconclusive"]
 
 MODERATE, BOUND = 0.05, 0.20

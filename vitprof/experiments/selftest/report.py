@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from vitprof.analysis.arrays import median
 from vitprof.experiments.selftest.arithmetic import expected_ms, tolerance_idle_frac, tolerance_ms
 from vitprof.experiments.selftest.cases import Case
 from vitprof.experiments.selftest.observing import Observed
@@ -158,21 +159,21 @@ def _contention_ms(observed: Observed) -> float:
 def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
     """The result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
     names = Counter(r.cause for r in rounds)
-    expected = _median([r.expected_ms for r in rounds])
-    error = _median([r.reported_ms - r.expected_ms for r in rounds])
-    step = _median([r.step_ms for r in rounds])
-    idle_error = _median([r.idle_frac - r.true_idle_frac for r in rounds])
+    expected = median(np.array([r.expected_ms for r in rounds]))
+    error = median(np.array([r.reported_ms - r.expected_ms for r in rounds]))
+    step = median(np.array([r.step_ms for r in rounds]))
+    idle_error = median(np.array([r.idle_frac - r.true_idle_frac for r in rounds]))
     return Result(
         case=case.name,
         what=case.what,
         expected_ms=expected,
-        reported_ms=_median([r.reported_ms for r in rounds]),
+        reported_ms=median(np.array([r.reported_ms for r in rounds])),
         error_ms=error,
         tolerance_ms=tolerance_ms(expected),
         cause=names.most_common(1)[0][0] if names else "",
         right=case.right,
-        idle_frac=_median([r.idle_frac for r in rounds]),
-        true_idle_frac=_median([r.true_idle_frac for r in rounds]),
+        idle_frac=median(np.array([r.idle_frac for r in rounds])),
+        true_idle_frac=median(np.array([r.true_idle_frac for r in rounds])),
         idle_error_frac=idle_error,
         rounds=len(rounds),
         retries=retries,
@@ -181,8 +182,3 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         idle_ok=abs(idle_error) <= tolerance_idle_frac(step),
         failure=failure,
     )
-
-
-def _median(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return median(known) if known else math.nan

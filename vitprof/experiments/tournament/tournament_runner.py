@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitprof import formats
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament import EARLIEST, Entry, LeaderboardRow, cannot_win, setting_in_words
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.availability import Machine, availability, look_around
@@ -255,7 +255,7 @@ class TournamentRunner:
         return "paused" if self._pausing.is_set() else "running"
 
 
-def _cannot_win(how: str, blocks: NDArray[np.float64], best: LeaderboardRow) -> str:
+def _cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
     so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
     return (
         f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "
@@ -269,6 +269,6 @@ def _since_prepared(run: StoredRun) -> float:
     return time.perf_counter() - ready[-1] if ready else -math.inf
 
 
-def _blocks(entry: Entry) -> NDArray[np.float64]:
+def _blocks(entry: Entry) -> Floats:
     """samples/s of all blocks that a trial's finished runs gave."""
     return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])

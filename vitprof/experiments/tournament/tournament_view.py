@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
@@ -30,7 +30,7 @@ BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
 """What blocks of steps are made of."""
 BY_A_PERSON = "stopped by a person"
 """Why a trial has no more runs where the tournament has no other reason."""
-EMPTY: NDArray[np.float64] = np.empty(0)
+EMPTY: Floats = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TournamentView:
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store, self._id = store, tournament_id
         self._lock = threading.RLock()
-        self._given: dict[int, tuple[RunSummary | None, NDArray[np.float64]]] = {}
+        self._given: dict[int, tuple[RunSummary | None, Floats]] = {}
         self._planned: tuple[PlannedTrial, ...] | None = None
         self._board: tuple[object, Leaderboard] | None = None
 
@@ -173,7 +173,7 @@ class TournamentView:
         return Outcome(run.round, run.id, "stopped", EMPTY, summary)
 
 
-def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, NDArray[np.float64]]:
+def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
     """The summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be read."""
     try:
         return store.run(run_id).summary, blocks_of(store, run_id)
@@ -181,7 +181,7 @@ def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, NDArray[np.f
         return None, EMPTY
 
 
-def blocks_of(store: RunStore, run_id: int) -> NDArray[np.float64]:
+def blocks_of(store: RunStore, run_id: int) -> Floats:
     """samples/s of blocks of neighbouring steady steps of a run so far. (n,) float64."""
     return block_rates(store.steps(run_id, names=BLOCK_COLUMNS))
 

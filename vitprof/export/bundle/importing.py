@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import VitprofError, one_line
@@ -19,7 +20,7 @@ from vitprof.export.bundle.series import steps_of, telemetry_of
 from vitprof.formats import size
 from vitprof.jobs.supervisor import spark
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
-from vitprof.store import RunStore, Series
+from vitprof.store import RunStore
 from vitprof.store.run_store import MADE_FOR_A_RUN
 from vitprof.store.schema import runs
 

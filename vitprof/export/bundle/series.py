@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.export.bundle.archive import BundleError
 from vitprof.export.bundle.run_values import MAX_TIME_S, BundledRun
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
-from vitprof.store import Series
 
-Floats = NDArray[np.float64]
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
 MAX_WHOLE = 2.0**31
 """Steps, epochs, samples of a batch."""

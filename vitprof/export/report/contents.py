@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import charts, formats
+from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_time
@@ -23,7 +24,7 @@ from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.store import Series, StoredRun
+from vitprof.store import StoredRun
 
 GROUPS = 325
 """Groups of neighbouring steps in a chart, two points each."""
@@ -148,11 +149,10 @@ def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
     columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
     rows = []
     for name, column in columns.items():
-        values = steps[column][steady]
-        known = values[np.isfinite(values)]
-        if len(known):
-            quantiles = (formats.seconds(float(q)) for q in np.quantile(known, (0.05, 0.5, 0.95, 1.0)))
-            rows.append((name, formats.seconds(float(known.mean())), *quantiles))
+        values = known(steps[column][steady])
+        if len(values):
+            quantiles = (formats.seconds(float(q)) for q in np.quantile(values, (0.05, 0.5, 0.95, 1.0)))
+            rows.append((name, formats.seconds(mean(values)), *quantiles))
     header = ("of a step", "mean", "5%", "median", "95%", "longest")
     table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
     if not charted:

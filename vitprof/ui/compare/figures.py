@@ -13,6 +13,7 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.compare.comparison import StepTime, step_time
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.compare.distribution import Distribution, distribution
@@ -21,7 +22,6 @@ from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.charts import Floats
 from vitprof.ui.resources import store
 
 KEPT = 200

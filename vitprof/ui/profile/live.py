@@ -11,11 +11,12 @@ import numpy as np
 import streamlit as st
 
 from vitprof import charts, formats
+from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import LiveChart
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.planning import read_role
-from vitprof.store import Series, StoredRun
+from vitprof.store import StoredRun
 from vitprof.store.run_store import MADE_FOR_A_RUN
 from vitprof.store.tournaments import GROUP
 from vitprof.telemetry import NO_GPU_MESSAGE
@@ -161,7 +162,7 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     totals, telemetry = series.totals, series.telemetry()
     trained = not run.config.loader_only
     simulated = "simulated" if is_simulated_run(run) else None
-    peaks = ((label, _peak(telemetry, name)) for label, name in MEMORY_TILES)
+    peaks = ((label, highest(telemetry[name])) for label, name in MEMORY_TILES)
     memory = next((p for p in peaks if math.isfinite(p[1])), (MEMORY_TILES[-1][0], math.nan))
     utilisation = _utilisation(run, telemetry)
     tiles = (
@@ -202,13 +203,7 @@ def _utilisation(run: StoredRun, telemetry: Series) -> float:
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean
     since = telemetry["t_s"] >= (run.training_since_s or math.inf)
-    known = telemetry["gpu_util_pct"][since & np.isfinite(telemetry["gpu_util_pct"])]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def _peak(telemetry: Series, name: str) -> float:
-    known = telemetry[name][np.isfinite(telemetry[name])]
-    return float(known.max()) if len(known) else math.nan
+    return mean(telemetry["gpu_util_pct"][since])
 
 
 def draw_chart(chart: LiveChart, run: StoredRun, series: Series) -> None:

@@ -1,0 +1,41 @@
+"""The types of arrays and columns, and means that pass over what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+"""Measured values; NaN where one is not known."""
+Ints = NDArray[np.int64]
+"""Positions, numbers of steps, whole nanoseconds."""
+Mask = NDArray[np.bool_]
+"""One bool for each row of a series."""
+Series = Mapping[str, Floats]
+"""Columns by name, each (n,): the steps or the telemetry of a run. Nobody changes a series that was handed out."""
+
+
+def known(values: Floats) -> Floats:
+    """Returns the finite values, in their order."""
+    return values[np.isfinite(values)]
+
+
+def mean(values: Floats) -> float:
+    """Returns the mean of what is known; NaN where nothing is."""
+    finite = known(values)
+    return float(finite.mean()) if len(finite) else math.nan
+
+
+def median(values: Floats) -> float:
+    """Returns the median of what is known; NaN where nothing is."""
+    finite = known(values)
+    return float(np.median(finite)) if len(finite) else math.nan
+
+
+def highest(values: Floats) -> float:
+    """Returns the largest value that is known; NaN where none is."""
+    finite = known(values)
+    return float(finite.max()) if len(finite) else math.nan
