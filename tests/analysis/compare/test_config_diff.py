@@ -59,3 +59,11 @@ def test_a_strategy_that_this_version_does_not_know_has_no_defaults() -> None:
     gone = dataclasses.replace(config(), strategy="of-another-version")
     (found,) = config_differences([config(), gone])
     assert [c.default for c in found.cells] == [True, False]
+
+
+def test_a_storage_that_this_version_does_not_know_leaves_the_other_settings_to_see() -> None:
+    gone = dataclasses.replace(config(strategy="memory", batch_size=32), storage="of-another-version")
+    assert gone.workers is None
+    found = {d.field: d.cells for d in config_differences([config(strategy="workers", batch_size=64), gone])}
+    assert [c.value for c in found["batch_size"]] == [64, 32]
+    assert found["storage"][1].value == "of-another-version"

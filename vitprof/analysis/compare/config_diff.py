@@ -10,7 +10,7 @@ from typing import Any
 from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig
 from vitprof.config.parts import Combination
 from vitprof.config.resolve import resolve
-from vitprof.errors import VitprofError
+from vitprof.errors import ConfigError, VitprofError
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
 GROUPED: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names if name != "name")
@@ -68,7 +68,7 @@ def _takes(config: RunConfig, name: str) -> bool:
         return True
     try:
         knobs = Combination(**{kind: getattr(config, kind) for kind in PARTS}).knobs()
-    except KeyError:  # a part that this version does not know
+    except ConfigError:  # a part that this version does not know
         return False
     return name in knobs and knobs[name] is None
 
