@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
-from vitprof.ui.series import Growing, RunSeries
+from vitprof.ui.series import STEP_NAMES, Growing, RunSeries
 
 
 def rows(first: int, n: int, epoch_length: int = 7) -> list[list[float]]:
@@ -69,6 +74,54 @@ def test_totals_follow_the_summarys_steady_state(store: RunStore) -> None:
     assert totals.share(totals.data_wait_s) == pytest.approx(
         steps["data_wait_s"][steady].sum() / steps["step_s"][steady].sum()
     )
+
+
+class OneRun:
+    """A store that holds the steps of one run, in memory."""
+
+    def __init__(self, epoch: list[int], warmup: list[bool]) -> None:
+        n = len(epoch)
+        self.columns = {name: np.arange(n) + 10.0 * i for i, name in enumerate(STEP_NAMES)}
+        self.columns |= {"step": np.arange(n, dtype=float), "epoch": np.array(epoch, dtype=float)}
+        self.columns["warmup"] = np.array(warmup, dtype=float)
+        self.written = 0
+
+    def steps(self, run_id: int, *, after: int, names: tuple[str, ...]) -> Series:
+        return {name: self.columns[name][after + 1 : self.written] for name in names}
+
+    def telemetry(self, run_id: int, *, after: int) -> Series:
+        return {name: np.empty(0) for name in ("seq", *TELEMETRY_COLUMNS)}
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from([0, 0, 1]), st.booleans()), max_size=30),
+    every_step_begins_an_epoch=st.booleans(),
+    cuts=st.lists(st.integers(1, 9), max_size=12),
+)
+def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
+    steps: list[tuple[int, bool]], every_step_begins_an_epoch: bool, cuts: list[int]
+) -> None:
+    epochs = list(range(len(steps))) if every_step_begins_an_epoch else list(accumulate(step for step, _ in steps))
+    run = OneRun(epochs, [warmup for _, warmup in steps])
+    series = RunSeries(cast(RunStore, run), 1)
+    for cut in [*cuts, len(steps)]:
+        run.written = min(run.written + cut, len(steps))
+        series.refresh()
+        steady = steady_state(series.steps())
+        totals = series.totals
+        assert totals.steps == steady.sum()
+        for name in ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
+            assert getattr(totals, name) == pytest.approx(series.steps()[name][steady].sum())
+
+
+def test_where_every_step_begins_an_epoch_the_tiles_count_what_the_summary_counts(store: RunStore) -> None:
+    """A batch as large as the set: eight steps, three more of warm-up."""
+    run_id = store.create_run(RunConfig())
+    store.append_steps(run_id, rows(0, 11, epoch_length=1))
+    series = RunSeries(store, run_id)
+    series.refresh()
+    assert series.totals.steps == 8
+    assert series.totals.samples_per_s > 0
 
 
 def test_a_view_handed_out_does_not_change_later() -> None:

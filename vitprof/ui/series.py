@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.timing.steady import past_warmup
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
@@ -68,9 +70,18 @@ class Totals:
         """`seconds` as a share of the steady time; NaN before there is any."""
         return seconds / self.step_s if self.step_s > 0 else math.nan
 
+    def plus(self, new: Series, counted: Mask) -> Totals:
+        """Returns these sums with the rows of `new` in `counted` added."""
+        sums = {f.name: getattr(self, f.name) + float(new[f.name][counted].sum()) for f in SUMMED}
+        return Totals(steps=self.steps + int(counted.sum()), **sums)
+
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.step_s if self.step_s > 0 else math.nan
+
+
+SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
+"""Fields of `Totals` that are sums of the column of the same name."""
 
 
 class RunSeries:
@@ -84,8 +95,10 @@ class RunSeries:
         self._telemetry = Growing(TELEMETRY_COLUMNS)
         self._last_step = -1
         self._last_sample = -1
-        self._last_epoch = -1.0
-        self.totals = Totals()
+        self._last_epoch = -math.inf
+        self._inside = Totals()
+        self._begins = Totals()
+        """Sums over the steps past the warm-up that lie inside an epoch, and over those that begin one."""
 
     def refresh(self) -> None:
         """Read what the store has gained."""
@@ -100,25 +113,15 @@ class RunSeries:
                 self._last_sample = int(samples["seq"][-1])
                 self._telemetry.append(samples)
 
+    @property
+    def totals(self) -> Totals:
+        """Sums over the steady steps so far, those that `steady_state` chooses."""
+        return self._inside if self._inside.steps else self._begins
+
     def _add_to_totals(self, new: Series) -> None:
-        # the same rule as vitprof.analysis.timing.summary.steady_state, row by row
-        begins_epoch = np.diff(new["epoch"], prepend=self._last_epoch) > 0
+        inside, begins = past_warmup(new, epoch_before=self._last_epoch)
         self._last_epoch = float(new["epoch"][-1])
-        steady = (new["warmup"] == 0) & ~begins_epoch
-        old = self.totals
-
-        def plus(name: str, before: float) -> float:
-            return before + float(new[name][steady].sum())
-
-        self.totals = Totals(
-            steps=old.steps + int(steady.sum()),
-            samples=plus("samples", old.samples),
-            step_s=plus("step_s", old.step_s),
-            data_wait_s=plus("data_wait_s", old.data_wait_s),
-            exposed_wait_s=plus("exposed_wait_s", old.exposed_wait_s),
-            gap_s=plus("gap_s", old.gap_s),
-            compute_s=plus("compute_s", old.compute_s),
-        )
+        self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
 
     def steps(self) -> Series:
         """Columns `STEP_NAMES`, each (n,) float64."""

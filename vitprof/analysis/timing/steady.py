@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
 
 
-def first_of_epoch(steps: Series) -> Mask:
-    """Which steps begin an epoch, the very first included. (n,) bool."""
-    epoch = steps["epoch"]
-    return np.concatenate([np.ones(min(1, len(epoch)), dtype=bool), np.diff(epoch) > 0])
+def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
+    """Returns which steps begin an epoch, the very first of the run included. (n,) bool.
+
+    `epoch_before` is the epoch of the step before these, where they are not the first of the run.
+    """
+    return np.asarray(np.diff(steps["epoch"], prepend=epoch_before) > 0)
+
+
+def past_warmup(steps: Series, *, epoch_before: float = -math.inf) -> tuple[Mask, Mask]:
+    """Returns which steps after the warm-up lie inside an epoch, and which of them begin one. (n,) bool each."""
+    warm = steps["warmup"] == 0
+    first = first_of_epoch(steps, epoch_before=epoch_before)
+    return np.asarray(warm & ~first), np.asarray(warm & first)
 
 
 def steady_state(steps: Series) -> Mask:
-    """Which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
+    """Returns which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
 
-    Where every step is the first of its epoch (a batch as large as the set) only the warm-up is left out.
+    Where every step past the warm-up is the first of its epoch (a batch as large as the set) only the warm-up is left
+    out. `vitprof.ui.series.RunSeries` adds both masks of `past_warmup` up as steps arrive, and chooses as this does.
     """
-    past_warmup = steps["warmup"] == 0
-    steady = past_warmup & ~first_of_epoch(steps)
-    return np.asarray(steady if steady.any() else past_warmup)
+    inside, begins = past_warmup(steps)
+    return inside if inside.any() else begins
