@@ -11,20 +11,11 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.compare.differences import CHECKS, Caveat, RunFacts, device_name, which
+from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent, size
 from vitprof.records import RunSummary
 
-CLOCK_FRAC = 0.05
-"""A GPU's clock that is 5% lower makes compute-bound steps about 5% slower: as much as the first class of the verdict
-(DESIGN.md section 5)."""
-CACHED_FRAC = 0.1
-"""Share of the files in the page cache. A cold read takes 4.5 to 14 times as long as a warm one (DESIGN.md section 6),
-so a tenth of the files read cold already makes reading 1.4 to 2.3 times as slow."""
-OTHER_MEMORY_BYTES = 256 * 2**20
-"""A CUDA context of another process takes some 250 to 500 MiB; a desktop's changes stay below."""
-OTHERS_CORES = 0.25
-"""Cores taken by other programs (as in `signatures.machine`)."""
 FIRST_LOSSES = 10
 """Steps whose losses are compared. Later ones drift apart even where everything is the same: rounding grows with every
 step of an optimizer (non-deterministic kernels, other orders of summing)."""

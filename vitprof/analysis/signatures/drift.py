@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, mean, median
-from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace
+from vitprof.analysis.signatures.signature import Signature, Trace
+from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds, size
 
 FASTER_EPOCH = 2.0

@@ -7,17 +7,11 @@ import math
 import numpy as np
 
 from vitprof.analysis.signatures.signature import Signature, Trace
+from vitprof.analysis.thresholds import BUSY_PCT, OTHERS_CORES, OTHERS_CORES_FRAC
 from vitprof.formats import number, percent
 
 MIN_SAMPLES = 10
 """Two seconds of telemetry at the usual 5 a second."""
-OTHERS_CORES = 0.25
-"""Cores. An idle system with a dashboard open takes a few percent of one."""
-OTHERS_FRAC = 0.1
-"""Share of all cores. With less taken, a loader could gain at most about a tenth from having them back."""
-BUSY_PCT = 90.0
-"""Use of all cores from which programs have to wait for each other: schedulers' queues grow without bound towards 100%
-(M/M/1: 10 times the service time at 90%)."""
 LOW_PERCENTILE = 25
 """Others must take this much in three quarters of the samples: a short burst is not a neighbour."""
 
@@ -38,14 +32,14 @@ def saturated(trace: Trace) -> bool:
     """Whether other programs take CPU that the job would use: a good part of it, and all cores are busy."""
     _, low, busy_pct = others_cores(trace)
     cores = float(trace.facts.get("cpu_count") or math.nan)
-    return low >= max(OTHERS_CORES, OTHERS_FRAC * cores) and busy_pct >= BUSY_PCT
+    return low >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores) and busy_pct >= BUSY_PCT
 
 
 def other_programs(trace: Trace) -> Signature | None:
     """CPU taken by other programs: the whole machine's use minus the job's."""
     taken, low, busy_pct = others_cores(trace)
     cores = float(trace.facts.get("cpu_count") or math.nan)
-    if not low >= max(OTHERS_CORES, OTHERS_FRAC * cores):
+    if not low >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores):
         return None
     full = busy_pct >= BUSY_PCT
     effect = (

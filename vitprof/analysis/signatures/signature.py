@@ -12,11 +12,6 @@ from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 
-MIN_STEPS = 20
-"""Steady steps below which no rule speaks: as few as the verdict itself rests on (DESIGN.md section 5)."""
-MIN_COST_FRAC = 0.01
-"""Share of the time below which a pattern is not worth a sentence: half of the 2% by which vitprof itself may disturb
-what it measures (DESIGN.md section 1)."""
 MADN = 1.4826
 """Median absolute deviation of a normal distribution to its standard deviation (Iglewicz and Hoaglin 1993)."""
 

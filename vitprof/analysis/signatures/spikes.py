@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from vitprof.analysis.arrays import mean, median
-from vitprof.analysis.signatures.signature import MIN_COST_FRAC, MIN_STEPS, Signature, Trace, spread
+from vitprof.analysis.signatures.signature import Signature, Trace, spread
+from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import number, percent, seconds
 
 SPIKE_Z = 8.0

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
 from vitprof.analysis.verdict.headroom import ROUNDING
 from vitprof.records import RunSummary
 
-MIN_STEPS = 20
-"""Steady steps of all rounds together: with fewer no interval is given and no tie or difference claimed (DESIGN 5)."""
 Standing = Literal["", "fastest", "tie", "slower", "not known"]
 
 

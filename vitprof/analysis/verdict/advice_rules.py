@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.analysis.signatures import Signature
+from vitprof.analysis.thresholds import MOSTLY_CACHED_FRAC
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint, pixel_bytes
 from vitprof.config.parts import DECODERS, STORAGES, Combination
 from vitprof.formats import percent, size
-
-MOSTLY_CACHED = 0.9
-"""Share of the files in the page cache from which a RAM disk or another cache has nothing to add: 1.04 times was
-measured over a warm cache (DESIGN.md section 6)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Situation:
     def warm(self) -> bool:
         """Whether the files were in the page cache when training began, or it is not known."""
         cached = self.facts.get("page_cached_frac")
-        return cached is None or not float(cached) < MOSTLY_CACHED
+        return cached is None or not float(cached) < MOSTLY_CACHED_FRAC
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:

@@ -14,6 +14,14 @@ from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.signatures import Signature, find_signatures
 from vitprof.analysis.signatures.machine import others_cores, saturated
 from vitprof.analysis.signatures.signature import Trace
+from vitprof.analysis.thresholds import (
+    HOST_BOUND_FRAC,
+    INPUT_BOUND_FRAC,
+    MIN_STEPS,
+    MODERATE_FRAC,
+    QUEUED_FRAC,
+    WORTH_ADVICE_FRAC,
+)
 from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure, synchronous
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
 from vitprof.analysis.verdict.advice_rules import Advice, Situation
@@ -24,18 +32,6 @@ from vitprof.records import Phase, json_number
 
 Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "inconclusive"]
 
-MODERATE, BOUND = 0.05, 0.20
-"""Share of wall time from which a run is moderately input-bound and input-bound (DESIGN.md section 5)."""
-MIN_STEPS = 20
-"""Steady steps below which there is no verdict (DESIGN.md section 5)."""
-WORTH_IT = 0.20
-"""Share of the idle time from which a part of loading is advised about where the cause has no remedy left: without all
-of a smaller one four fifths of the idle time remain."""
-HOST_BOUND = 0.20
-"""Idle time for Python and launches is named from the same share on as idle time for data."""
-QUEUED_FRAC = 0.3
-"""Share of the largest part of loading from which waiting for a core is the cause rather than the work itself. One
-other program on each core takes half of the time (CFS and EEVDF share a core evenly)."""
 CPU_WORK = ("decode", "transform", "collate", "rest", "loading", "hand_over")
 """Parts of loading that are work for the CPU; a read mostly waits."""
 UNKNOWN_CAUSE = ""
@@ -130,9 +126,9 @@ def judge(
     speed. `possible` says whether a config can run on this machine; without it, what needs extra packages is not
     advised.
 
-    The lower end of the 95% interval of the share of time that the device idled for data decides: under 5% not
-    input-bound, 5 to 20% moderately, over 20% input-bound. Inconclusive: fewer than 20 steady steps, no device work,
-    or an interval that reaches from "not" to "input-bound".
+    The lower end of the 95% interval of the share of time that the device idled for data decides
+    (`analysis.thresholds`). Inconclusive: too few steady steps, no device work, or an interval that reaches from "not"
+    to "input-bound".
     """
     trace = Trace.of(steps, telemetry, config, facts)
     signatures = find_signatures(steps, telemetry, config, facts)
@@ -151,14 +147,14 @@ def judge(
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
-    if low < MODERATE and high > BOUND:
+    if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
         reason = (
             f"{device.words} idles {percent(exposure.idle.value)} of the time {waiting(exposure)}, but over {n} steps "
             f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return _inconclusive(reason, device, n, signatures, exposure)
     kind = _kind(low)
-    sure = kind != "not input-bound" or high < MODERATE
+    sure = kind != "not input-bound" or high < MODERATE_FRAC
     cause, cause_frac, cause_ms = _cause(config, trace, exposure, kind)
     speed_up = _speed_up(exposure, headroom)
     situation = Situation(
@@ -172,7 +168,7 @@ def judge(
         free_cores=_free_cores(trace),
         samples_per_s=(float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady]))),
         signatures=signatures,
-        causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_IT),
+        causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_ADVICE_FRAC),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
     return Verdict(
@@ -198,9 +194,9 @@ def judge(
 
 
 def _kind(low: float) -> Kind:
-    if low < MODERATE:
+    if low < MODERATE_FRAC:
         return "not input-bound"
-    return "moderately input-bound" if low < BOUND else "input-bound"
+    return "moderately input-bound" if low < INPUT_BOUND_FRAC else "input-bound"
 
 
 def _inconclusive(
@@ -231,7 +227,7 @@ def _inconclusive(
 
 def _cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: Kind) -> tuple[str, float, float]:
     """The cause's machine word, its share of the idle time and the milliseconds a batch that it costs."""
-    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND:
+    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND_FRAC:
         return "host", 1.0, exposure.host.value * trace.step_s * 1e3
     if not exposure.shares:
         return UNKNOWN_CAUSE, math.nan, math.nan

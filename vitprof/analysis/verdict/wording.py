@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.analysis.verdict.advice_rules import Advice
 from vitprof.config import RunConfig
@@ -43,11 +44,6 @@ class SpeedUp:
     measured: bool
 
 
-COPY_SHARE = 0.10
-"""Share of the idle time from which copies are named beside the waits: what is less does not change a percentage that
-is told with two digits and an interval."""
-
-
 def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
     """Why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
     if not n_all:
@@ -75,9 +71,14 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 def waiting(exposure: Exposure) -> str:
     """What the device idles for: "waiting for data", and that this is copies too where these are a part to speak of."""
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
-    return "waiting for data (waits and copies)" if copies >= COPY_SHARE else "waiting for data"
+    return "waiting for data (waits and copies)" if copies >= COPIES_TOLD_FRAC else "waiting for data"
 
 
+CLASSES = (
+    f"under {MODERATE_FRAC * 100:g}% of the time idle for data is not input-bound, {MODERATE_FRAC * 100:g} to "
+    f"{INPUT_BOUND_FRAC * 100:g}% moderately, over {INPUT_BOUND_FRAC * 100:g}% input-bound"
+)
+"""The classes of the verdict, for help texts."""
 TRAIN_LONGER = "train for longer to know"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",

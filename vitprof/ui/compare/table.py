@@ -12,6 +12,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.compare.comparison import Compared, against
+from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
@@ -103,8 +104,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Verdict",
-        "Whether loading held the device up: under 5% of the time idle for data is not input-bound, 5 to 20% "
-        "moderately, over 20% input-bound; the lower end of the 95% interval decides.",
+        f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
         lambda r: verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
         always=True,
     ),

@@ -12,6 +12,7 @@ import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
+from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import LiveChart
 from vitprof.config.accelerators import is_simulated
@@ -153,7 +154,7 @@ def draw_headline(run: StoredRun, totals: Totals) -> None:
         text = f"The loader alone delivers **{formats.number(totals.samples_per_s, 'samples/s')}**."
     else:
         text = f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data."
-    few = "" if totals.steps >= 20 else " Fewer than 20 steady steps: too few to conclude from."
+    few = "" if totals.steps >= MIN_STEPS else f" Fewer than {MIN_STEPS} steady steps: too few to conclude from."
     st.markdown(f"{text} Data wait of the loop: {wait}, over {totals.steps:,} steady steps.{few}")
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.advice_rules import Advice
+from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.charts import COMPUTE, DATA_WAIT, IDLE, OTHER
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
@@ -22,7 +23,7 @@ LOOKS: dict[str, tuple[str, str]] = {
 USED = "settings taken over"
 HELP = (
     "From marks of the device and the training loop, never from GPU-util. The lower end of the 95% interval decides: "
-    "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound."
+    f"{CLASSES}."
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.config import CHOICES
 from vitprof.config.accelerators import PRESETS, SIMULATED
 from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS
@@ -197,7 +198,7 @@ def draw_runs() -> None:
             step=kind(1),
             format="%d" if bounds.whole else "%g",
             key=shown(budget, chosen[budget]),
-            help=f"{help_of(budget)} For each run. An interval needs at least 20 steps after the first "
+            help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
             f"{settings()['warmup_steps']}, which are warm-up.",
         )
     with third:
