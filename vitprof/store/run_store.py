@@ -20,9 +20,8 @@ from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
 from vitprof.store.series import SeriesStore
 from vitprof.store.stored_run import STORED, StoredRun, stored_run
+from vitprof.store.words import checked_name, checked_note, checked_tags
 
-MAX_NAME, MAX_TAG, MAX_NOTE = 200, 40, 4000
-"""Characters; the name's limit is `RunConfig`'s."""
 ROWS_AT_ONCE = 10_000
 """Rows of a series on their way into the database at the same time: 100,000 of them as Python objects take 100 MB."""
 MADE_FOR_A_RUN = ("headroom", "prediction")
@@ -136,14 +135,10 @@ class RunStore(Listing, SeriesStore):
         """Set what is given: all of it, or nothing. Raises `StoreError`, see `rename`, `annotate` and `tag`."""
         values: dict[str, str] = {}
         if name is not None:
-            values["name"] = _text("name", name, MAX_NAME)
-            if not values["name"]:
-                raise StoreError("name: a run needs one; give 1 to 200 characters")
+            values["name"] = checked_name(name)
         if note is not None:
-            values["note"] = _text("note", note, MAX_NOTE)
-        kept = None if tags is None else {_text("tag", t, MAX_TAG) for t in tags}
-        if kept is not None and any(not t or "," in t for t in kept):
-            raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
+            values["note"] = checked_note(note)
+        kept = None if tags is None else checked_tags(tags)
         with self.transaction() as db:
             if db.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
                 raise StoreError(f"there is no run {run_id} any more")
@@ -240,13 +235,3 @@ def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
     rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
     if rows:
         db.execute(sa.insert(run_tags), rows)
-
-
-def _text(what: str, text: str, most: int) -> str:
-    """`text` without white space around it. Raises `StoreError` if it is too long or no text for people."""
-    text = text.strip()
-    if len(text) > most:
-        raise StoreError(f"{what}: {len(text)} characters are too many; give at most {most}")
-    if any(not c.isprintable() and c != "\n" for c in text):
-        raise StoreError(f"{what}: it has characters that cannot be shown; give plain text")
-    return text

@@ -274,7 +274,7 @@ def test_what_is_too_much_for_a_file_is_said_before_it_is_written(
 
 def test_a_large_file_waits_for_a_job_to_end(store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = bundle_bytes(other, [add_run(other, n=6)])
-    monkeypatch.setattr(bundle.importing, "MOST_BESIDE_A_JOB", 5)
+    monkeypatch.setattr(bundle.importing, "MAX_ROWS_BESIDE_A_JOB", 5)
     live = add_run(store, n=1, status="running")
     with pytest.raises(BundleError, match=f"run {live} could not be recorded meanwhile"):
         import_bundle(store, io.BytesIO(sent))

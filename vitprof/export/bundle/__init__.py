@@ -12,9 +12,10 @@ Whoever sends a bundle is not trusted: everything is checked before anything is 
 one transaction, or nothing. The verdict is worked out anew from the steps, for this machine.
 """
 
-from vitprof.export.bundle.archive import MAX_FILE_BYTES, SUFFIX, BundleError
+from vitprof.export.bundle.archive import MAX_FILE_BYTES, SUFFIX
 from vitprof.export.bundle.exporting import bundle_bytes, write_bundle
 from vitprof.export.bundle.importing import Imported, ImportedRun, import_bundle
+from vitprof.export.bundle.values import BundleError
 
 __all__ = [
     "MAX_FILE_BYTES",

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitprof.export import write_bytes
-from vitprof.export.bundle.archive import MAX_JSON_BYTES, MAX_UNPACKED_BYTES, BundleError, pack, to_json
+from vitprof.export.bundle.archive import MAX_JSON_BYTES, MAX_UNPACKED_BYTES, member_names, pack
 from vitprof.export.bundle.run_values import to_values
 from vitprof.export.bundle.series import to_bytes
+from vitprof.export.bundle.values import BundleError, to_json
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.groups import RunGroup
@@ -49,11 +50,8 @@ def _members(store: RunStore, run: StoredRun, number: int) -> dict[str, bytes]:
     described = to_json(to_values(run, store.tags(run.id), series))
     if len(described) > MAX_JSON_BYTES:
         raise BundleError(f"run {run.id} has more notes, notices and phases than a file may hold; leave it out")
-    return {
-        f"run-{number}.json": described,
-        f"steps-{number}.f64": to_bytes(steps, STEP_COLUMNS),
-        f"telemetry-{number}.f64": to_bytes(telemetry, TELEMETRY_COLUMNS),
-    }
+    contents = (described, to_bytes(steps, STEP_COLUMNS), to_bytes(telemetry, TELEMETRY_COLUMNS))
+    return dict(zip(member_names(number), contents, strict=True))
 
 
 def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:

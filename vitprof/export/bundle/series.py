@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.export.bundle.archive import BundleError
 from vitprof.export.bundle.run_values import MAX_TIME_S, BundledRun
+from vitprof.export.bundle.values import BundleError
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
 
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
@@ -56,7 +58,7 @@ def _goes_on(times: Floats) -> bool:
     return bool(np.all(np.isfinite(times)) and np.all(np.diff(times) >= 0))
 
 
-def _columns(names: tuple[str, ...], n: int, data: bytes, known: tuple[str, ...], what: str) -> Series:
+def _columns(names: Sequence[str], n: int, data: bytes, known: tuple[str, ...], what: str) -> Series:
     """Every known column; those that are not in the file are "not available"."""
     if len(set(names)) < len(names) or not set(names) <= set(known):
         raise BundleError(f"{what}: it has columns that this vitprof does not know")

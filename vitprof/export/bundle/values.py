@@ -1,21 +1,21 @@
-"""Plain values that go into a bundle, and checks of those that come out of one."""
+"""Plain values that go into a bundle, and those that come out of one."""
 
 from __future__ import annotations
 
+import json
 import re
-import sys
-from typing import Any
+import types
+from typing import Any, get_args, get_origin
 
+from vitprof.errors import VitprofError
 from vitprof.records import json_number
 
-MAX_TEXT = 10_000
-MAX_KEY = 100
+MAX_TEXT, MAX_KEY = 10_000, 100
+"""Characters."""
 MAX_DEPTH = 12
 """A verdict has its deepest values at depth 5."""
-MAX_WHOLE = 2**53
+MAX_EXACT = 2**53
 """Whole numbers up to here are exact as float64, and every database holds them."""
-MAX_REAL = sys.float_info.max
-"""JSON's 1e999 is read as infinity."""
 UNSHOWN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
@@ -25,43 +25,49 @@ Not `str.isprintable`: a newer Python knows characters that an older one calls u
 """
 
 
-def sendable(value: Any) -> Any:
-    """`value` as a bundle carries it: None for NaN, texts cut at their limit and without what cannot be shown."""
+class BundleError(VitprofError):
+    """A bundle that cannot be written, or one that is refused; nothing of it was stored."""
+
+
+def sendable(value: Any, depth: int = 0) -> Any:
+    """Returns `value` as a bundle carries it: texts cut and without what cannot be shown, None for NaN and the like."""
     if isinstance(value, str):
         return UNSHOWN.sub("\ufffd", value[:MAX_TEXT])
-    if isinstance(value, dict):
-        return {sendable(str(key))[:MAX_KEY]: sendable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [sendable(item) for item in value]
-    if isinstance(value, (bool, int, float)) or value is None:
-        return json_number(value)
-    return sendable(str(value))
+    if isinstance(value, dict) and depth <= MAX_DEPTH:
+        return {sendable(str(key))[:MAX_KEY]: sendable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and depth <= MAX_DEPTH:
+        return [sendable(item, depth + 1) for item in value]
+    if isinstance(value, int) and abs(value) > MAX_EXACT:
+        return None
+    return json_number(value) if value is None or isinstance(value, (int, float)) else sendable(str(value))
 
 
-def check_texts(value: Any, depth: int = 0) -> str:
-    """What is wrong with a value read from JSON, wherever in it; "" if nothing is."""
-    if depth > MAX_DEPTH:
-        return "it is nested too deeply"
-    if isinstance(value, str):
-        if len(value) > MAX_TEXT:
-            return f"a text in it has more than {MAX_TEXT:,} characters"
-        if UNSHOWN.search(value):
-            return "a text in it has characters that cannot be shown"
-    elif isinstance(value, dict):
-        if any(len(key) > MAX_KEY or UNSHOWN.search(key) for key in value):
-            return "a name in it is too long, or has characters that cannot be shown"
-        return next(filter(None, (check_texts(item, depth + 1) for item in value.values())), "")
-    elif isinstance(value, list):
-        return next(filter(None, (check_texts(item, depth + 1) for item in value)), "")
-    elif isinstance(value, (int, float)) and not abs(value) <= (MAX_WHOLE if isinstance(value, int) else MAX_REAL):
-        return "a number in it is too large"
-    return ""
+def to_json(value: object) -> bytes:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
-def is_whole(value: object) -> bool:
-    """Whether `value` is a whole number, at least 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def from_json(data: bytes, what: str) -> dict[str, Any]:
+    """Returns a JSON object in which `sendable` finds nothing to change. Raises `BundleError`."""
+    try:
+        value = json.loads(data.decode("utf-8"))
+        sound = isinstance(value, dict) and sendable(value) == value
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{what} is not JSON in UTF-8 as vitprof writes it") from error
+    if not sound:
+        raise BundleError(f"{what} is no JSON object, or has numbers or texts in it that are too large or not for JSON")
+    found: dict[str, Any] = value
+    return found
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def fits(value: object, kind: Any) -> bool:
+    """Tells if a value read from JSON is of a field's type. Whole numbers are at least 0, and true is no number."""
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin is types.UnionType:
+        return any(fits(value, part) for part in parts)
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, parts[0]) for item in value)
+    if origin is tuple:
+        return isinstance(value, list) and len(value) == len(parts) and all(map(fits, value, parts))
+    if origin is float:
+        return type(value) in (int, float)
+    return type(value) is origin and (not isinstance(value, int) or value >= 0)
