@@ -104,21 +104,21 @@ def measure(n: int, rounds: int) -> list[str]:
         pages = -(-n // 25)
         steps: dict[str, Callable[[], object]] = {
             "first": at.run,
-            "last": lambda: at.number_input(key="history-page").set_value(pages).run(),
-            "search": lambda: at.text_input(key="history-q").set_value("memory number 7").run(),
-            "nothing": lambda: at.text_input(key="history-q").set_value("zzz").run(),
+            "last": lambda: (at.session_state.__setitem__("page", pages), at.run()),
+            "search": lambda: at.text_input(key="q").set_value("memory number 7").run(),
+            "nothing": lambda: at.text_input(key="q").set_value("zzz").run(),
             "filter": lambda: (
-                at.text_input(key="history-q").set_value(""),
-                at.selectbox(key="history-sort").set_value("idlest"),
-                at.multiselect(key="history-verdicts").set_value(["input-bound"]).run(),
+                at.text_input(key="q").set_value(""),
+                at.selectbox(key="sort").set_value("Most idle first"),
+                at.multiselect(key="verdicts").set_value(["input-bound"]).run(),
             ),
         }
         taken: dict[str, list[float]] = {name: [] for name in (*steps, "database")}
         for _ in range(rounds):
             for name, step in steps.items():
                 taken[name].append(cpu_ms(step))
-            at.multiselect(key="history-verdicts").set_value([])
-            at.selectbox(key="history-sort").set_value("newest").run()
+            at.multiselect(key="verdicts").set_value([])
+            at.selectbox(key="sort").set_value("Newest first").run()
             taken["database"].append(
                 cpu_ms(lambda: (store.count_runs(RunQuery()), store.list_runs(RunQuery(), limit=25)))
             )

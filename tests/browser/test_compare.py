@@ -40,8 +40,8 @@ def open_compare(page: Any, dashboard: str, query: str) -> None:
 
 
 def show(page: Any, control: str, words: str) -> None:
-    page.locator(f".st-key-compare-{control}").get_by_role("radio", name=words).or_(
-        page.locator(f".st-key-compare-{control}").get_by_role("button", name=words)
+    page.locator(f".st-key-{control}").get_by_role("radio", name=words).or_(
+        page.locator(f".st-key-{control}").get_by_role("button", name=words)
     ).first.click()
 
 
@@ -63,7 +63,7 @@ def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     plot = page.locator(".st-key-compare-steps .js-plotly-plot")
     plot.wait_for()
     show(page, "metric", "Step time")
-    page.wait_for_url(re.compile("metric=step"))
+    page.wait_for_url(re.compile(r"metric=Step(\+|%20)time"))
     page.wait_for_function("document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3")
     page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
     page.get_by_role("option", name=re.compile("^2: ")).click()

@@ -48,7 +48,7 @@ def lists_only(page: Any, name: str) -> None:
 
 
 def search(page: Any, words: str, found: str) -> None:
-    page.locator(".st-key-history-q input").fill(words)
+    page.locator(".st-key-q input").fill(words)
     page.keyboard.press("Enter")
     page.get_by_text(found).wait_for()
 
@@ -77,7 +77,7 @@ def press_until(page: Any, name: str, words: str) -> None:
 def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_path: Path) -> None:
     open_history(page, dashboard)
     page.get_by_text("1 to 25 of 30 runs").wait_for()
-    press(page, "next")
+    page.get_by_role("button", name="Next page").click()
     page.get_by_text("26 to 30 of 30 runs").wait_for()
     assert "page=2" in page.url
 
@@ -126,3 +126,37 @@ def test_two_runs_go_to_compare(dashboard: str, page: Any) -> None:
     press(page, "compare")
     page.get_by_text("Compare runs").wait_for()
     assert re.search(r"runs=\d+(%2C|,)\d+", page.url)
+
+
+def test_a_link_a_reload_the_way_back_and_another_tab_show_the_same_list(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}history?strategies=memory&strategies=workers&size=50&sort=nonsense&page=9")
+    page.get_by_text("1 to 15 of 15 runs").wait_for()
+    page.wait_for_function("!/sort|page/.test(location.search)")
+    page.locator(".st-key-sort input").click()
+    page.get_by_role("option", name="Oldest first").click()
+    page.wait_for_url(re.compile(r"sort=Oldest(\+|%20)first"))
+    first = page.locator("[class*=st-key-history-table] table td[aria-colindex='2']").first
+    page.wait_for_function(
+        """() => document.querySelector("[class*=st-key-history-table] table td[aria-colindex='2']")
+            ?.textContent === 'number 2'"""
+    )
+    page.reload()
+    first.filter(has_text="number 2").wait_for(state="attached")
+
+    other = page.context.new_page()
+    page.watch(other)
+    other.goto(f"{dashboard}history?q=per-sample")
+    other.get_by_text("1 to 15 of 15 runs").wait_for()
+    other.close()
+
+    page.get_by_role("link", name="Strategies").click()
+    page.get_by_test_id("stDataFrame").wait_for()
+    page.wait_for_function("!location.search.includes('sort=')")
+    page.go_back()
+    first.filter(has_text="number 2").wait_for(state="attached")
+    assert {"strategies=memory", "size=50"} <= set(page.url.partition("?")[2].split("&"))
+    page.get_by_role("link", name="Profile").click()
+    page.locator(".st-key-run-button").wait_for()
+    page.get_by_role("link", name="History").click()
+    first.filter(has_text="number 2").wait_for(state="attached")
+    page.wait_for_url(re.compile("strategies=memory"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
@@ -67,16 +69,27 @@ def add_run(
     return run_id
 
 
-def app(page: str = "", **query: str) -> AppTest:
+def app(_page: str = "", /, **query: str | list[str]) -> AppTest:
     """The dashboard on one of its pages, with this query in its address. Fails on a traceback."""
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     for name, value in query.items():
         at.query_params[name] = value
     at.run()
-    if page:
-        at.switch_page(f"pages/{page}.py").run()
+    if _page:
+        at.switch_page(f"pages/{_page}.py").run()
     assert not at.exception
     return at
+
+
+def kept_in_url(at: AppTest) -> dict[str, Any]:
+    """The values of the widgets that Streamlit keeps in the URL, by their names there.
+
+    The browser's part of Streamlit writes them into the URL, which a test without a browser cannot see.
+    """
+    kinds = ("selectbox", "multiselect", "number_input", "text_input", "toggle", "checkbox", "button_group")
+    widgets = [widget for kind in kinds for widget in at.get(kind)] + list(at.get("pagination"))
+    names = [widget.proto.query_param_key for widget in widgets if widget.proto.query_param_key]
+    return {name: at.session_state[name] for name in names}
 
 
 def metrics(at: AppTest) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, kept_in_url, said
 from vitprof.experiments.headroom import GROUP as HEADROOM
 from vitprof.experiments.prediction import GROUP as PREDICTION
 from vitprof.records import RunSummary
@@ -161,6 +161,9 @@ def test_only_runs_without_steps(store: RunStore) -> None:
 def test_an_address_of_any_kind(store: RunStore, wrong: str) -> None:
     run_id = add_run(store)
     at = app("compare", runs=wrong, show="nothing", metric="<b>", baseline="none", align="?", unit="", warmup="2")
+    assert kept_in_url(at)["show"] == "device"
+    empty = app("compare", runs=wrong, show="", warmup="")
+    assert drawn(empty, "compare-shares")
     assert at.multiselect[0].value == [run_id]
     assert drawn(at, "compare-shares")
 
@@ -169,33 +172,28 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     a, b = add_run(store), add_run(store, strategy="memory")
     at = compare(a, b)
     assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at, n)} == set()
-    control(at, "compare-show").set_value("steps").run()
-    control(at, "compare-metric").set_value("h2d").run()
-    control(at, "compare-align").set_value("time").run()
-    at.toggle(key="compare-warmup").set_value(True).run()
-    wanted = {"runs": f"{a},{b}", "show": "steps", "metric": "h2d", "align": "time", "warmup": "1"}
-    assert {name: address(at, name) for name in wanted} == wanted
-    again = app("compare", **wanted)
-    assert control(again, "compare-metric").value == "h2d"
+    at.segmented_control(key="show").set_value("steps").run()
+    at.segmented_control(key="metric").set_value("h2d").run()
+    at.segmented_control(key="align").set_value("time").run()
+    at.toggle(key="warmup").set_value(True).run()
+    assert address(at, "runs") == f"{a},{b}"
+    wanted = {"show": "steps", "metric": "h2d", "align": "time", "warmup": True}
+    assert kept_in_url(at) == wanted
+    again = compare(a, b, show="Every step", metric="H2D", align="Time", warmup="true")
+    assert kept_in_url(again) == wanted
     assert drawn(again, "compare-steps")
-    control(at, "compare-show").set_value(None).run()  # a click on what is chosen
-    assert control(at, "compare-show").value == "steps"
 
 
 def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     add_run(store)
-    at = compare(a, b, show="waits", baseline=str(b))
+    at = compare(a, b, show="Data waits", baseline=str(b))
     at.switch_page("pages/profile.py").run()
     at.query_params.clear()
     at.switch_page("pages/compare.py").run()
     assert at.multiselect[0].value == [a, b]
     assert drawn(at, "compare-waits")
     assert at.selectbox(key="compare-baseline").value == b
-
-
-def control(at: AppTest, key: str) -> Any:
-    return at.segmented_control(key=key) if hasattr(at, "segmented_control") else at.button_group(key=key)
 
 
 # warnings
@@ -230,7 +228,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
     monkeypatch.setattr("vitprof.ui.compare.charts.device_time_of", never)
     monkeypatch.setattr("vitprof.ui.compare.charts.line_of", never)
     monkeypatch.setattr("vitprof.ui.compare.charts.headroom_of", never)
-    at = compare(a, b, show="waits")
+    at = compare(a, b, show="Data waits")
     assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
     assert set(SECTIONS) == {"device", "steps", "waits", "headroom", "settings"}
 
@@ -244,33 +242,33 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert not drawn(compare(loaded), "compare-idle")
     short = add_run(store, n=1)
     assert f"tell when the device computed: run {short}." in said(compare(trained, short))
-    control(at, "compare-unit").set_value("share").run()
-    assert address(at, "unit") == "share"
+    at.segmented_control(key="unit").set_value("share").run()
+    assert kept_in_url(at)["unit"] == "share"
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_figure_of_a_step_aligned_by_time(store: RunStore, metric: str) -> None:
-    at = compare(add_run(store), add_run(store), show="steps", metric=metric, align="time")
+    at = compare(add_run(store), add_run(store), show="Every step", metric=METRICS[metric].words, align="Time")
     assert drawn(at, "compare-loss" if metric == "loss" else "compare-steps")
     assert ("Left out: 5 warm-up steps" in said(at)) == (metric != "loss")
 
 
 def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
     real, simulated = add_run(store), add_run(store, device="simulated:5,0")
-    at = compare(real, simulated, show="steps", metric="loss")
+    at = compare(real, simulated, show="Every step", metric="Loss")
     assert drawn(at, "compare-loss")
     assert f"Without a loss: run {simulated}." in said(at)
-    at = compare(simulated, show="steps", metric="loss")
+    at = compare(simulated, show="Every step", metric="Loss")
     assert not drawn(at, "compare-loss")
     assert "A simulated device computes no loss" in said(at)
 
 
 def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
-    at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="waits")
+    at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
     assert frame["Median (ms)"].tolist() == [5, 0.2]
     assert frame["Steps"].tolist() == [35, 35]
-    assert "None of these runs has a steady step" in said(compare(add_run(store, n=3), show="waits"))
+    assert "None of these runs has a steady step" in said(compare(add_run(store, n=3), show="Data waits"))
 
 
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
@@ -278,16 +276,16 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     for role in "ABC":
         add_run(store, group_key=f"{HEADROOM}{with_it}", role=role, wait_s=0.001 * "ABC".index(role))
     add_run(store, group_key=f"{PREDICTION}{without}", role="check")
-    at = compare(with_it, without, show="headroom")
+    at = compare(with_it, without, show="Headroom")
     assert drawn(at, f"compare-waterfall-{with_it}")
     assert not drawn(at, f"compare-waterfall-{without}")
     assert f"Headroom is not measured for run {without}. Open it in Profile" in said(at)
-    assert "Open them in Profile" in said(compare(without, add_run(store), show="headroom"))
+    assert "Open them in Profile" in said(compare(without, add_run(store), show="Headroom"))
 
 
 def test_settings_that_differ(store: RunStore) -> None:
     a, b = add_run(store, batch_size=64), add_run(store, batch_size=96, strategy="memory")
-    at = compare(a, b, show="settings", baseline=str(b))
+    at = compare(a, b, show="Settings that differ", baseline=str(b))
     frame = at.dataframe[1].value
     rows = dict(zip(frame["Setting"], frame.iloc[:, 1:3].to_numpy().tolist(), strict=True))
     assert rows["Batch size"] == ["64", "96"]
@@ -295,8 +293,8 @@ def test_settings_that_differ(store: RunStore) -> None:
     assert "Order" not in rows, "per-sample has no such setting"
     assert "Seed" not in rows
     assert list(frame)[2].endswith("(baseline)")
-    assert "all the same" in said(compare(a, add_run(store, batch_size=64), show="settings"))
-    assert "Choose a second run" in said(compare(a, show="settings"))
+    assert "all the same" in said(compare(a, add_run(store, batch_size=64), show="Settings that differ"))
+    assert "Choose a second run" in said(compare(a, show="Settings that differ"))
 
 
 # what the charts are made of

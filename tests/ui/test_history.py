@@ -11,13 +11,12 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.schema import runs as runs_table
 from vitprof.ui.history import page as history
 from vitprof.ui.history import table as history_table
-from vitprof.ui.history.state import KEPT
 from vitprof.ui.profile.verdict import LOOKS
 
 Tick = Callable[..., None]
@@ -43,17 +42,6 @@ def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
 
 def listed(at: AppTest) -> list[int]:
     return list(at.dataframe[0].value["run"]) if at.dataframe else []
-
-
-def open_history(**query: str) -> AppTest:
-    """As `app("history", ...)`, for an address with a "page" in it."""
-    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
-    at.switch_page("pages/history.py").run()
-    assert not at.exception
-    return at
 
 
 def dialog(name: str, ids: list[int]) -> AppTest:
@@ -130,7 +118,8 @@ def test_every_widget_has_help(store: RunStore) -> None:
     add_run(store)
     at = app("history")
     widgets = [*at.button, *at.get("download_button"), *at.selectbox, *at.multiselect, *at.text_input, *at.number_input]
-    mine = [w for w in [*widgets, *at.toggle, *at.get("file_uploader")] if "history" in w.proto.id]
+    widgets += [*at.toggle, *at.get("file_uploader")]
+    mine = [w for w in widgets if "history" in w.proto.id or getattr(w.proto, "query_param_key", "")]
     assert len(mine) > 15
     assert [w.proto.label for w in mine if not w.proto.help] == []
 
@@ -142,22 +131,24 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     at = app("history")
     assert listed(at) == [other, fast, slow]
     assert address(at) == {}
-    at.selectbox(key="history-sort").set_value("slowest").run()
-    at.multiselect(key="history-strategies").set_value(["memory"]).run()
+    at.selectbox(key="sort").set_value("Slowest first").run()
+    at.multiselect(key="strategies").set_value(["memory"]).run()
     assert listed(at) == [slow, fast]
-    assert address(at) == {"sort": "slowest", "strategies": "memory"}
-    at.text_input(key="history-q").set_value(f"#{fast}").run()
+    kept = kept_in_url(at)
+    assert (kept["sort"], kept["strategies"]) == ("Slowest first", ["memory"])
+    at.text_input(key="q").set_value(f"#{fast}").run()
     assert listed(at) == [fast]
     assert "runs" not in address(app("history", runs="1,2")), "left behind by the browser's Back from Compare"
-    again = app("history", sort="slowest", strategies="memory", q=f"#{fast}")
+    again = app("history", sort="Slowest first", strategies="memory", q=f"#{fast}")
     assert listed(again) == [fast]
-    assert again.selectbox(key="history-sort").value == "slowest"
-    at.text_input(key="history-q").set_value("nothing like it").run()
+    assert again.selectbox(key="sort").value == "Slowest first"
+    at.text_input(key="q").set_value("nothing like it").run()
     assert "No run matches the search for nothing like it" in said(at).replace("*", "")
     at.button(key="history-clear").click().run()
     assert listed(at) == [slow, other, fast]
-    assert address(at) == {"sort": "slowest"}
-    at.multiselect(key="history-devices").set_value(["simulated:66,70"]).run()  # a comma is no separator
+    kept = kept_in_url(at)
+    assert (kept["sort"], kept["strategies"], kept["q"]) == ("Slowest first", [], "")
+    at.multiselect(key="devices").set_value(["simulated:66,70"]).run()  # a comma is no separator
     assert listed(at) == [other]
 
 
@@ -168,7 +159,7 @@ def test_the_page_is_as_it_was_left(store: RunStore) -> None:
     at.switch_page("pages/strategies.py").run()
     at.switch_page("pages/history.py").run()
     assert listed(at) == [wanted]
-    assert at.session_state[KEPT] == {"strategies": ["memory"]}
+    assert address(at) == {"strategies": "memory"}
 
 
 def test_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
@@ -176,9 +167,9 @@ def test_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
     helper = add_run(store, group_key=f"headroom:{own}", role="A")
     at = app("history")
     assert listed(at) == [own]
-    at.toggle(key="history-helpers").set_value(True).run()
+    at.toggle(key="helpers").set_value(True).run()
     assert listed(at) == [helper, own]
-    assert address(at) == {"helpers": "1"}
+    assert kept_in_url(at)["helpers"] is True
 
 
 def add_many(store: RunStore, n: int) -> None:
@@ -191,21 +182,26 @@ def add_many(store: RunStore, n: int) -> None:
 
 def test_pages(store: RunStore) -> None:
     add_many(store, 60)
-    at = open_history(page="2")
+    at = app("history", page="2")
     assert listed(at) == list(range(35, 10, -1))
     assert "26 to 50 of 60 runs" in said(at)
-    at.button(key="history-next").click().run()
+    at.session_state["page"] = 3
+    at.run()
     assert listed(at) == list(range(10, 0, -1))
-    assert address(at) == {"page": "3"}
-    assert at.button(key="history-next").disabled
-    at.selectbox(key="history-size").set_value(100).run()
+    assert "51 to 60 of 60 runs" in said(at)
+    assert kept_in_url(at)["page"] == 3
+    at.selectbox(key="size").set_value(100).run()
     assert len(listed(at)) == 60
-    assert address(at) == {"size": "100"}
-    at.selectbox(key="history-size").set_value(25).run()
-    at.number_input(key="history-page").set_value(2).run()
-    at.text_input(key="history-q").set_value("#7").run()
+    kept = kept_in_url(at)
+    assert (kept["size"], kept["page"]) == (100, 1)
+    at.selectbox(key="size").set_value(25).run()
+    at.session_state["page"] = 2
+    at.run()
+    at.text_input(key="q").set_value("#7").run()
     assert listed(at) == [7]
-    assert address(at) == {"q": "#7"}
+    assert kept_in_url(at)["page"] == 1
+    at.text_input(key="q").set_value("").run()
+    assert listed(at) == list(range(60, 35, -1)), "and not the second page again"
 
 
 @pytest.mark.parametrize(
@@ -219,12 +215,16 @@ def test_pages(store: RunStore) -> None:
         {"size": "7"},
         {"sort": "drop table"},
         {"helpers": "maybe"},
+        {"helpers": "1"},
+        {"sort": "newest"},
+        {"q": ""},
+        {"size": "", "page": "", "sort": "", "helpers": "", "tags": ""},
     ],
     ids=str,
 )
 def test_an_address_with_nonsense_shows_the_list(store: RunStore, query: dict[str, str]) -> None:
     run_id = add_run(store)
-    at = open_history(**query)
+    at = app("history", **query)
     assert listed(at) == [run_id]
     assert address(at) == {}
 
@@ -234,7 +234,7 @@ def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
     at = app("history", tags="x" * 5000, statuses="<script>")
     assert not at.exception
     assert "No run matches" in said(at)
-    assert at.multiselect(key="history-statuses").value == ["<script>"]
+    assert at.multiselect(key="statuses").value == ["<script>"]
 
 
 def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick) -> None:

@@ -6,14 +6,17 @@ is kept here and put back.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import streamlit as st
 
 from vitprof.config import BUDGETS
 from vitprof.ui.widgets import BUDGET_DEFAULTS, FIELDS, settings
 
-RUN = "run"
+IN_URL: Literal["query-params"] = "query-params"
+"""What a widget is given as `bind`: its key is then its name in the URL, and its value is kept there."""
+RUN, RUNS = "run", "runs"
 LAST_RUN = "run shown last"
 
 
@@ -64,3 +67,21 @@ def say_settings() -> None:
     wanted = {name: value for name, value in before.items() if name not in FIELDS} | said
     if wanted != before:
         st.query_params.from_dict(wanted)
+
+
+def choose(
+    name: str, words: str, options: Mapping[str, str], *, default: str, help: str, show_label: bool = True
+) -> str:
+    """Draws a control to choose one of `options` (value -> words on the page); kept in the URL as `name`."""
+    chosen = st.segmented_control(
+        words,
+        list(options),
+        format_func=options.__getitem__,
+        default=default,
+        required=True,
+        key=name,
+        bind=IN_URL,
+        help=help,
+        label_visibility="visible" if show_label else "collapsed",
+    )
+    return chosen or default  # an empty value in the URL leaves it without a choice

@@ -17,8 +17,8 @@ from vitprof.charts.distribution import ecdf
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
+from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
-from vitprof.ui.compare.state import choose, switch
 from vitprof.ui.compare.table import NOT_AVAILABLE
 from vitprof.ui.findings import headroom_of
 from vitprof.ui.profile.live import is_simulated_run
@@ -59,7 +59,7 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "sample": ("Per sample", "mean time of a sample (µs)", " µs"),
     "share": ("Share", "share of the device's time (%)", "%"),
 }
-"""Word in the address -> words, axis title, unit of the hover texts."""
+"""What times are for -> words, axis title, unit of the hover texts."""
 
 
 def names_of(runs: Sequence[StoredRun]) -> list[str]:
@@ -150,9 +150,10 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
             default="step",
             help="The number of the step, or the time since the first request for a batch.",
         )
-        warmup = switch(
-            "warmup",
+        warmup = st.toggle(
             "Warm-up steps too",
+            key="warmup",
+            bind=IN_URL,
             help="The first steps carry the start of workers and caches. Drawn, they often leave no room for the rest.",
         )
     metric = METRICS[chosen]

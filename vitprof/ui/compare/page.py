@@ -9,11 +9,11 @@ import streamlit as st
 from vitprof.analysis.compare.differences import Caveat
 from vitprof.analysis.compare.guard import comparability
 from vitprof.store import StoredRun
+from vitprof.ui.address import choose
 from vitprof.ui.compare.charts import draw_device_time, draw_headroom, draw_steps, draw_waits
 from vitprof.ui.compare.figures import facts_of
 from vitprof.ui.compare.picker import pick_runs
 from vitprof.ui.compare.settings import draw_settings
-from vitprof.ui.compare.state import choose
 from vitprof.ui.compare.table import draw_table
 from vitprof.ui.downloads import draw_downloads_many
 from vitprof.ui.texts import escaped, guarded
@@ -46,7 +46,7 @@ def draw_comparison() -> None:
         SECTIONS,
         default="device",
         help="Only the section shown is worked out.",
-        label_visibility=False,
+        show_label=False,
     )
     drawn: dict[str, Callable[[], None]] = {
         "device": lambda: draw_device_time(runs),

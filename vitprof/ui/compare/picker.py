@@ -1,5 +1,9 @@
 """Which runs the Compare page shows, and which of them is the baseline. Light however many runs there are: the
-database searches, and the browser gets one page of names."""
+database searches, and the browser gets one page of names.
+
+Both are kept in the URL by hand, as run numbers. Streamlit would keep the words on the page there, "3: a name", and
+drop what is not among the runs that happen to be offered.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,14 @@ from vitprof.errors import StoreError
 from vitprof.records import ENDED_STATUSES
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import resources
-from vitprof.ui.compare.state import ids, is_news, keep, kept
+from vitprof.ui.address import RUNS
 from vitprof.ui.texts import escaped
 
 OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
-RUNS, KEY = "runs", "compare-runs"
+MAX_RUNS_IN_URL = 400
+"""Run numbers that are read from a URL; 2,000 characters of it hold about as many."""
+KEY = "compare-runs"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
 AUTOMATIC = 0
 """In place of a run's number: the slowest of those chosen."""
@@ -79,6 +85,36 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     runs = [known[run_id] if run_id in known else store.run(run_id) for run_id in chosen]
     with right:
         return runs, pick_baseline(runs)
+
+
+def keep(name: str, value: str) -> None:
+    """Remembers `value` and puts it into the URL; "" takes it out of there."""
+    st.session_state[_memory(name)] = value
+    if value:
+        st.query_params[name] = value
+    else:
+        st.query_params.pop(name, None)
+
+
+def kept(name: str) -> str | None:
+    """Returns what the URL says, else what the session remembers; None where neither knows."""
+    remembered: str | None = st.session_state.get(_memory(name))
+    return st.query_params.get(name, remembered)
+
+
+def is_news(name: str) -> bool:
+    """Returns true where the URL says what this page did not write: a link, a reload, the browser's Back."""
+    return name in st.query_params and st.query_params[name] != st.session_state.get(_memory(name))
+
+
+def _memory(name: str) -> str:
+    return f"compare-kept-{name}"
+
+
+def ids(text: str | None) -> list[int]:
+    """Returns the run numbers of "3,7,12", each once, in order; passes over what is no number."""
+    parts = (text or "").split(",")[:MAX_RUNS_IN_URL]
+    return list(dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11))
 
 
 def _no_runs_yet() -> None:
