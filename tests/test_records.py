@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from typing import get_args
 
 import pytest
 
+from vitprof.analysis.timing.loading import STAGE_WORDS
+from vitprof.analysis.verdict.cause import CPU_WORK
+from vitprof.analysis.verdict.wording import cause_words
+from vitprof.charts.style import LOADING
+from vitprof.config import RunConfig
+from vitprof.engine.batch import BatchTimes
 from vitprof.records import (
+    DELAYED_STAGES,
     STEP_COLUMNS,
     SUMMARY_COLUMNS,
     TELEMETRY_COLUMNS,
+    TIMED_STAGES,
     RunSummary,
+    Stage,
     StepRecord,
     TelemetrySample,
     columns,
@@ -70,3 +80,16 @@ def test_a_summary_survives_json_and_tells_not_available_from_zero() -> None:
     assert math.isnan(back.loss_last)
     assert math.isnan(back.step_ms_p95)
     assert isinstance(back.n_steps, int)
+
+
+def test_wherever_stages_of_loading_are_spelled_they_are_those_of_the_records() -> None:
+    stages = get_args(Stage)
+    assert stages == (*TIMED_STAGES, "hand_over", "transfer")
+    assert set(DELAYED_STAGES) < set(stages)
+    for stage in (*TIMED_STAGES, "hand_over"):
+        assert f"{stage}_s" in STEP_COLUMNS
+        assert f"{stage}_ms" in SUMMARY_COLUMNS
+    assert BatchTimes._fields[: len(TIMED_STAGES)] == tuple(f"{stage}_s" for stage in TIMED_STAGES)
+    assert tuple(STAGE_WORDS) == tuple(LOADING) == (*TIMED_STAGES, "rest", "hand_over")
+    assert set(CPU_WORK) <= {*stages, "rest", "loading"}
+    assert all(cause_words(RunConfig(), cause) for cause in (*stages, "rest", "loading"))

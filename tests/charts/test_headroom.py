@@ -8,7 +8,7 @@ import pytest
 
 from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.charts.headroom import waterfall
-from vitprof.charts.style import OTHER
+from vitprof.charts.style import NEUTRAL
 
 
 def made(role: str, ms: float, spread: float = 0.01) -> Anchor:
@@ -34,7 +34,7 @@ def test_each_bar_stands_on_the_one_before() -> None:
 
 def test_what_cannot_be_told_from_nothing_is_grey_and_says_so() -> None:
     bar, words = waterfall(headroom(FOUR), 10).data
-    assert [colour == OTHER for colour in bar.marker.color] == [False, True, False, False, False]
+    assert [colour == NEUTRAL for colour in bar.marker.color] == [False, True, False, False, False]
     assert "not distinguishable" in words.text[1]
 
 

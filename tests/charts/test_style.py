@@ -15,7 +15,7 @@ from vitprof import charts
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.charts import LiveChart, plain
-from vitprof.charts.style import DEVICE_TIME, LOADING, TRUE
+from vitprof.charts.style import DEVICE_TIME, LOADING, REFERENCE
 
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
@@ -47,7 +47,7 @@ def lab(colour: str, vision: str) -> np.ndarray:
         [colour for _, colour in DEVICE_TIME.values()],
         list(LOADING.values()),
         [charts.IDLE, charts.GPU_UTIL],
-        [TRUE, charts.GPU_UTIL],
+        [REFERENCE, charts.GPU_UTIL],
     ],
     ids=["device", "loading", "idle", "true"],
 )
@@ -73,7 +73,7 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
         else:
             assert not colours & set(parts.values())
     assert seen == set(parts)
-    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.OTHER, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
+    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.NEUTRAL, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
     assert len(set(named)) == len(named)
     assert len(set(charts.RUN_COLOURS)) == len(charts.RUN_COLOURS)
 

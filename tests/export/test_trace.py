@@ -53,9 +53,9 @@ def checked(text: str) -> list[Event]:
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     tracks = by_track(events)
     assert set(tracks) == named, "every track has a name, and no name is without a track"
-    for track, stretches in tracks.items():
+    for track, spans in tracks.items():
         open_until: list[int] = []
-        for start, end, name in stretches:  # as a viewer nests them: by start, the longer one outside
+        for start, end, name in spans:  # as a viewer nests them: by start, the longer one outside
             while open_until and open_until[-1] <= start:
                 open_until.pop()
             assert not open_until or end <= open_until[-1], f"{name} overlaps another event of {track} in part"
@@ -79,7 +79,7 @@ def by_track(events: Sequence[Event]) -> dict[tuple[int, int], list[tuple[int, i
 
 
 def names(events: Sequence[Event]) -> dict[str, list[Event]]:
-    """Name of a track -> its stretches."""
+    """Name of a track -> its spans."""
     title = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     found = defaultdict(list)
     for e in events:

@@ -30,7 +30,7 @@ from vitprof.charts.style import (
     LOSS,
     MARGIN,
     MEMORY,
-    OTHER,
+    NEUTRAL,
     RUN_COLOURS,
     plain,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "MARGIN",
     "MAX_GROUPS",
     "MEMORY",
-    "OTHER",
+    "NEUTRAL",
     "OVERVIEW_GROUPS",
     "RUN_COLOURS",
     "Builder",

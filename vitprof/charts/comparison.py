@@ -11,14 +11,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats
-from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, RUN_COLOURS, axis, plain
+from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, PALE_IDLE, RUN_COLOURS, axis, plain
 
 Numbers = Floats | NDArray[np.float32]
 
 AXIS_CHARS = 20
 DASHES = ("solid", "dash", "dot", "dashdot")
-PALE = "#F4F1E6"
-"""Idle, as in `charts.gaps.idle_heat`."""
 
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
         zmin=0,
         zmax=100,
         ygap=3,
-        colorscale=[[0.0, COMPUTE], [1.0, PALE]],
+        colorscale=[[0.0, COMPUTE], [1.0, PALE_IDLE]],
         showscale=False,
         hoverongaps=False,
         hovertemplate="%{y}<br>at %{x:.4~g} s: device idle %{z:.0f}%<extra></extra>",

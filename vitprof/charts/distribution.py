@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.compare.distribution import Distribution
 from vitprof.charts.comparison import run_line
-from vitprof.charts.style import LEGEND, MARGIN, OTHER, axis, plain
+from vitprof.charts.style import LEGEND, MARGIN, NEUTRAL, axis, plain
 
 FLOOR_MS = 1e-3
 """A logarithmic axis has no place for 0: waits below a microsecond are drawn at one. The clock of Python reads in 50 to
@@ -63,7 +63,7 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
                 y=[None],
                 name=words,
                 mode="markers",
-                marker={"color": OTHER, "size": 10, "symbol": symbol},
+                marker={"color": NEUTRAL, "size": 10, "symbol": symbol},
                 hoverinfo="skip",
             )
     decades = _decades(lowest, highest)

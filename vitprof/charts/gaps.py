@@ -14,20 +14,31 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.timeline import KINDS, LANES, Timeline
-from vitprof.charts.style import COMPUTE, DEVICE_TIME, GPU_UTIL, IDLE, LEGEND, LOADING, MARGIN, TRUE, axis
+from vitprof.charts.style import (
+    COMPUTE,
+    DEVICE_TIME,
+    GPU_UTIL,
+    IDLE,
+    LEGEND,
+    LOADING,
+    MARGIN,
+    PALE_IDLE,
+    REFERENCE,
+    axis,
+)
 
 MAX_SHAPES = 500
 """Shapes in a time line: with more a browser takes long, and none is wide enough to be seen."""
 NARROW_FRAC = 0.05
-"""A part of a bar below this share has no text in it; its share stands in the legend all the same."""
+"""A piece of a bar below this share has no text in it; its share stands in the legend all the same."""
 LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device"}
 
 
 def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
     """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause.
 
-    One trace for each kind of stretch, so the cost does not depend on their number; whole steps from the first one on,
-    at most `MAX_SHAPES` stretches. `origin_s` is where the x axis begins, on the monotonic clock.
+    One trace for each kind of span, so the cost does not depend on their number; whole steps from the first one on,
+    at most `MAX_SHAPES` spans. `origin_s` is where the x axis begins, on the monotonic clock.
     """
     steps, counts = np.unique(line.step, return_counts=True)
     fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
@@ -75,28 +86,28 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
     `intervals` (`analysis.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
     shares = gaps.shares()
-    parts = []
+    pieces = []
     for name, share in zip(("compute", *IDLE_CAUSES), shares.values(), strict=True):
         words, colour = DEVICE_TIME[name]
         known = (intervals or {}).get(name)
         spread = f" ({_range(known, 100, '%')})" if known is not None and np.isfinite(known.low) else ""
         text = f"{words if name == 'compute' else f'idle, cause: {words}'}<br>{formats.percent(share)}{spread}"
-        parts.append((words, colour, share * 100, formats.percent(share), f"{text} of {formats.seconds(gaps.span_s)}"))
+        pieces.append((words, colour, share * 100, formats.percent(share), f"{text} of {formats.seconds(gaps.span_s)}"))
     apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
-    return _one_bar("device", parts, f"share of the device's time (%){apart}")
+    return _one_bar("device", pieces, f"share of the device's time (%){apart}")
 
 
 def loading_bar(loading: Loading) -> go.Figure:
-    """Where the time of loading a batch goes, in milliseconds, as one bar; parts that are not known are not in it."""
-    parts = []
-    for part in loading.parts:
-        if not part.frac >= 0:
+    """Where the time of loading a batch goes, in milliseconds, as one bar; stages that are not known are not in it."""
+    pieces = []
+    for stage in loading.stages:
+        if not stage.frac >= 0:
             continue
-        ms = formats.seconds(part.ms.value / 1e3)
-        spread = f" ({_range(part.ms, 1, ' ms')})" if np.isfinite(part.ms.low) else ""
-        text = f"{part.words}<br>{ms} a batch{spread}, {formats.percent(part.frac)}"
-        parts.append((part.words, LOADING[part.name], part.ms.value, formats.percent(part.frac), text))
-    return _one_bar("batch", parts, f"mean time to load a batch (ms), n = {loading.n:,}")
+        ms = formats.seconds(stage.ms.value / 1e3)
+        spread = f" ({_range(stage.ms, 1, ' ms')})" if np.isfinite(stage.ms.low) else ""
+        text = f"{stage.words}<br>{ms} a batch{spread}, {formats.percent(stage.frac)}"
+        pieces.append((stage.words, LOADING[stage.name], stage.ms.value, formats.percent(stage.frac), text))
+    return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
 def idle_heat(edges_s: Floats, share: Floats, *, origin_s: float) -> go.Figure:
@@ -109,7 +120,7 @@ def idle_heat(edges_s: Floats, share: Floats, *, origin_s: float) -> go.Figure:
         z=share[None] * 100,
         zmin=0,
         zmax=100,
-        colorscale=[[0.0, COMPUTE], [1.0, "#F4F1E6"]],
+        colorscale=[[0.0, COMPUTE], [1.0, PALE_IDLE]],
         showscale=False,
         hovertemplate="at %{x:.4~g} s<br>device idle %{z:.0f}%<extra></extra>",
     )
@@ -129,11 +140,11 @@ def idle_over_time(
 ) -> go.Figure:
     """The device's idle share over time, each line (seconds since the run began, share 0 to 1).
 
-    `reported` is what vitprof found, each value at the end of the stretch that it describes; `true` is what it must be
+    `reported` is what vitprof found, each value at the end of the span that it describes; `true` is what it must be
     by arithmetic; `sampled` is what a counter like NVML's leaves at its sampling times, a mean of the time before.
     """
     lines: list[tuple[str, tuple[Floats, Floats] | None, dict[str, Any]]] = [
-        ("true, by arithmetic", true, {"color": TRUE, "width": 7}),
+        ("true, by arithmetic", true, {"color": REFERENCE, "width": 7}),
         (sampled_name, sampled, {"color": GPU_UTIL, "width": 1.5, "shape": "vh"}),
         ("reported by vitprof", reported, {"color": IDLE, "width": 2, "shape": "vh"}),
     ]
@@ -161,9 +172,9 @@ def idle_over_time(
     )
 
 
-def _one_bar(name: str, parts: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
+def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
     """One stacked bar of (name, colour, length, share in words, hover text); none of length 0."""
-    whole = sum(length for _, _, length, _, _ in parts if length > 0)
+    whole = sum(length for _, _, length, _, _ in pieces if length > 0)
     figure = go.Figure(
         [
             go.Bar(
@@ -180,7 +191,7 @@ def _one_bar(name: str, parts: Sequence[tuple[str, str, float, str, str]], x_tit
                 hovertext=[text],
                 hovertemplate="%{hovertext}<extra></extra>",
             )
-            for words, colour, length, share, text in parts
+            for words, colour, length, share, text in pieces
             if length > 0
         ]
     )

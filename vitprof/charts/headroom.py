@@ -7,18 +7,18 @@ import math
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import MEANING, Anchor, Headroom, StageCost
-from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, OTHER, RUN_COLOURS, axis
+from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Anchor, Headroom, StageCost
+from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, NEUTRAL, RUN_COLOURS, axis
 
-STORAGE = RUN_COLOURS[1]
-COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE}
-FREE, ALL = "data free (A)", "the job"
+STORAGE_COLOUR = RUN_COLOURS[1]
+STAGE_COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE_COLOUR}
+FREE_LABEL, JOB_LABEL = "data free (A)", "the job"
 
 
 def waterfall(found: Headroom, batch_size: int) -> go.Figure:
     """Bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest anchor.
 
-    Error bars are 95% intervals. A part that cannot be told from nothing is grey and says so.
+    Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
     """
     known = [a for a in found.anchors if a.n_runs]
     scale = batch_size * 1e3
@@ -41,19 +41,19 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
 
     if known:
         add(
-            FREE if known[0].role == "A" else f"anchor {known[0].role}",
+            FREE_LABEL if known[0].role == "A" else f"anchor {known[0].role}",
             0.0,
             known[0],
             COMPUTE,
             *_of(known[0], batch_size),
         )
-        for part, before in zip(found.parts, known, strict=False):
-            colour = COLOURS.get(part.name.rpartition(" and ")[2], OTHER) if part.distinguishable else OTHER
-            add(part.name, before.s_per_sample, part, colour, *_of_part(part, batch_size))
+        for stage, before in zip(found.stages, known, strict=False):
+            colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2], NEUTRAL) if stage.distinguishable else NEUTRAL
+            add(stage.name, before.s_per_sample, stage, colour, *_of_stage(stage, batch_size))
         if len(known) > 1:
             slowest = known[-1]
-            jobs = {"C": f"{ALL} (C)", "D": f"{ALL}, cold (D)"}
-            label = jobs.get(slowest.role, f"{MEANING[slowest.role]} ({slowest.role})")
+            jobs = {"C": f"{JOB_LABEL} (C)", "D": f"{JOB_LABEL}, cold (D)"}
+            label = jobs.get(slowest.role, f"{ANCHOR_WORDS[slowest.role]} ({slowest.role})")
             add(label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size))
     bar = go.Bar(
         x=labels,
@@ -67,7 +67,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
             "symmetric": False,
             "array": [up for up, _ in errors],
             "arrayminus": [down for _, down in errors],
-            "color": OTHER,
+            "color": NEUTRAL,
         },
     )
     # Above the error bars, where a bar's own text would be crossed by them.
@@ -92,12 +92,12 @@ def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
     return step, f"anchor {anchor.role}: {step} a step ({low} to {high})<br>{speed}<br>{runs}"
 
 
-def _of_part(part: StageCost, batch: int) -> tuple[str, str]:
-    low, high = (formats.seconds(v * batch) for v in (part.low, part.high))
-    cost = formats.seconds(part.s_per_sample * batch)
-    if not part.distinguishable:
+def _of_stage(stage: StageCost, batch: int) -> tuple[str, str]:
+    low, high = (formats.seconds(v * batch) for v in (stage.low, stage.high))
+    cost = formats.seconds(stage.s_per_sample * batch)
+    if not stage.distinguishable:
         return (
             "not distinguishable",
-            f"{part.name}: not distinguishable from nothing<br>{cost} a step ({low} to {high})",
+            f"{stage.name}: not distinguishable from nothing<br>{cost} a step ({low} to {high})",
         )
-    return f"+{cost}", f"{part.name}: {cost} a step ({low} to {high})<br>{formats.percent(part.share)} of the slowest"
+    return f"+{cost}", f"{stage.name}: {cost} a step ({low} to {high})<br>{formats.percent(stage.share)} of the slowest"

@@ -1,4 +1,4 @@
-"""Charts of a run that goes on: a layout, and which points to draw for a stretch of the run, group by group, so that a
+"""Charts of a run that goes on: a layout, and which points to draw for a span of the run, group by group, so that a
 refresh can send just the groups that are new.
 """
 
@@ -23,7 +23,7 @@ from vitprof.charts.style import (
     LOSS,
     MARGIN,
     MEMORY,
-    OTHER,
+    NEUTRAL,
     axis,
 )
 
@@ -232,7 +232,7 @@ GPU = LiveChart(
         _line("GPU-util (trailing)", GPU_UTIL, "%", line={"shape": "vh"}),
         _line("GPU memory of the job", MEMORY, "GiB", yaxis="y2"),
         _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
-        _line("memory of the job", OTHER, "GiB", yaxis="y2", visible="legendonly"),
+        _line("memory of the job", NEUTRAL, "GiB", yaxis="y2", visible="legendonly"),
     ),
     layout=_beside_memory(axis("GPU-util (%)", range=[0, 105])),
     build=_telemetry_points(

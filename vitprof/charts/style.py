@@ -13,14 +13,18 @@ COMPUTE = "#009E73"
 HOST = "#785EF0"
 EPOCH_BOUNDARY = "#8C510A"
 LOGGING = "#F0E442"
-OTHER = "#5F6368"
+NEUTRAL = "#5F6368"
+"""What has no colour of its own: other causes, error bars, what nothing can be said about."""
 EVALUATION = "#C7CDD3"
 GPU_UTIL = "#0072B2"
 MEMORY = "#D55E00"
 LOSS = "#CC79A7"
 IDLE = "#DC267F"
-TRUE = "#999999"
-RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, OTHER)
+REFERENCE = "#999999"
+"""What others are held against: the truth by arithmetic, the settings beside the fastest."""
+PALE_IDLE = "#F4F1E6"
+"""Idle in a heat map, where busy is `COMPUTE`."""
+RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, NEUTRAL)
 
 DEVICE_TIME: dict[str, tuple[str, str]] = {
     "compute": ("compute", COMPUTE),
@@ -30,7 +34,7 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "epoch_boundary": ("epoch boundary", EPOCH_BOUNDARY),
     "evaluation": ("evaluation", EVALUATION),
     "logging": ("recording", LOGGING),
-    "other": ("other", OTHER),
+    "other": ("other", NEUTRAL),
 }
 """What the device does, or idles for (`analysis.gaps.CAUSES`) -> its name and colour."""
 
@@ -39,7 +43,7 @@ LOADING: dict[str, str] = {
     "decode": "#CC4C02",
     "transform": "#FE9929",
     "collate": "#FEE391",
-    "rest": OTHER,
+    "rest": NEUTRAL,
     "hand_over": "#B7A8E8",
 }
 """Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait that they end in."""

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import MEANING, Headroom, headroom_sentence, to_dict
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
@@ -84,16 +84,15 @@ def _show(found: Headroom | None, run: StoredRun) -> None:
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if found.simulated else "")
     table = Table("", "a step takes", "95%", "samples/s", "adds", "", title=title, title_justify="left")
-    added = {p.name.rpartition(" and ")[2]: p for p in found.parts}
-    names = {"B": "transfer", "C": "preparation", "D": "storage"}
+    added = {p.name.rpartition(" and ")[2]: p for p in found.stages}
     for a in found.anchors:
-        part = added.get(names.get(a.role, ""))
+        stage = added.get(ADDED_STAGE.get(a.role, ""))
         told = ""
-        if part is not None and part.distinguishable:
-            told = f"{part.name} {formats.seconds(part.s_per_sample * batch)}"
-        elif part is not None:
-            most = f" (at most {formats.seconds(part.high * batch)})" if part.high > 0 else ""
-            told = f"{part.name}: not distinguishable from nothing{most}"
+        if stage is not None and stage.distinguishable:
+            told = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+        elif stage is not None:
+            most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
+            told = f"{stage.name}: not distinguishable from nothing{most}"
         low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
         table.add_row(
             a.role,
@@ -101,7 +100,7 @@ def _show(found: Headroom | None, run: StoredRun) -> None:
             f"{low} to {high}, n = {a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}",
             formats.number(1 / a.s_per_sample if a.n_runs else None),
             told,
-            MEANING[a.role],
+            ANCHOR_WORDS[a.role],
         )
     terminal.out.print(table)
     terminal.out.print(headroom_sentence(found, batch), soft_wrap=True)

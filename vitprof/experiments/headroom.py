@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vitprof.analysis.verdict.headroom import ROLES, Anchor, Headroom, anchor, headroom
+from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
 from vitprof.config import RunConfig, injection
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import dataset_info
@@ -164,14 +164,14 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     where the anchor has no other run.
     """
     group = group_of(run)
-    runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ROLES]
+    runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ANCHOR_ROLES]
     ended = [r for r in runs if not r.live]
     if not ended:
         return None
     config = runs[0].config
     anchors: list[Anchor] = []
     notes: list[str] = []
-    for role in ROLES:
+    for role in ANCHOR_ROLES:
         mine = [r for r in ended if r.role == role]
         mine = [r for r in mine if r.status != "stopped"] or mine
         found = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])

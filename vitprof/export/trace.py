@@ -1,7 +1,7 @@
 """A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event Format (Google).
 
 Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies and whoever
-made the batches. Stretches are complete events ("X") whose times are microseconds since the run began, to the
+made the batches. Spans are complete events ("X") whose times are microseconds since the run began, to the
 nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters ("C").
 """
 
@@ -26,9 +26,9 @@ from vitprof.store import RunStore, StoredRun
 Event = dict[str, Any]
 
 CHUNK = 2_000
-"""Steps whose stretches are worked out at once: each is compared with the evaluations near the chunk."""
+"""Steps whose spans are worked out at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
-"""Steps up to which a batch tells the parts of its making; without them 100,000 steps are
+"""Steps up to which a batch tells the stages of its making; without them 100,000 steps are
 100 MB, 10 MB compressed."""
 PHASES, HOST, DEVICE, COPY, LOADER = 1, 100, 200, 300, 1_000
 """Number of the first track of a kind; it is also what tracks are sorted by."""
@@ -83,7 +83,7 @@ def _events(store: RunStore, runs: Sequence[StoredRun]) -> Iterator[Event]:
         simulated = " (simulated device)" if is_simulated(run.config.device) else ""
         yield _meta("process_name", run.id, 0, name=f"run {run.id}: {run.name}{simulated}")
         yield from _phases(run, origin)
-        yield from _stretches(run, steps, origin)
+        yield from _spans(run, steps, origin)
         yield from _making(run, steps, origin)
         yield from _counters(run, steps, telemetry, origin)
 
@@ -106,7 +106,7 @@ def _track(pid: int, tid: int, name: str) -> Iterator[Event]:
     yield _meta("thread_sort_index", pid, tid, sort_index=tid)
 
 
-def _stretch(name: str, pid: int, tid: int, start: int, end: int, origin: int, **args: Any) -> Event:
+def _span(name: str, pid: int, tid: int, start: int, end: int, origin: int, **args: Any) -> Event:
     """A complete event; times in ns, written in microseconds. The args are left out where there are none."""
     event = {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": (start - origin) / 1e3, "dur": (end - start) / 1e3}
     return event | ({"args": args} if args else {})
@@ -119,10 +119,10 @@ def _phases(run: StoredRun, origin: int) -> Iterator[Event]:
     for number in range(int(lane.max()) + 1 if len(lane) else 0):
         yield from _track(run.id, PHASES + number, f"phases ({number + 1})" if number else "phases")
     for i in np.lexsort((start, lane)).tolist():
-        yield _stretch(run.phases[i].name, run.id, PHASES + int(lane[i]), int(start[i]), int(end[i]), origin)
+        yield _span(run.phases[i].name, run.id, PHASES + int(lane[i]), int(start[i]), int(end[i]), origin)
 
 
-def _stretches(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
+def _spans(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
     """The loop, the copies and the device, each gap of the device with its cause."""
     n = len(steps["step"])
     pieces = [timeline(steps, run.phases, first, min(first + CHUNK, n)) for first in range(0, n, CHUNK)]
@@ -145,7 +145,7 @@ def _stretches(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
         names = idle if number == device else words
         rows = zip(*(x.tolist() for x in (kind[at], step[at], start[at], end[at], own)), strict=True)
         for k, step_number, a, b, track in rows:
-            yield _stretch(names[k], run.id, first + track, a, b, origin, step=step_number)
+            yield _span(names[k], run.id, first + track, a, b, origin, step=step_number)
 
 
 def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
@@ -164,16 +164,14 @@ def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
         for extra in range(int(own.max()) + 1):
             yield from _track(run.id, first + extra, f"{title} ({extra + 1})" if extra else title)
         for i, begin, stop, track in zip(at.tolist(), a.tolist(), b.tolist(), own.tolist(), strict=True):
-            parts = {}
+            took = {}
             if detailed:
-                parts = {
-                    p[:-2] + "_ms": round(1e3 * float(steps[p][i]), 6)
-                    for p in STAGE_COLUMNS
-                    if np.isfinite(steps[p][i])
+                took = {
+                    f"{stage}_ms": round(1e3 * float(steps[f"{stage}_s"][i]), 6)
+                    for stage in TIMED_STAGES
+                    if np.isfinite(steps[f"{stage}_s"][i])
                 }
-            yield _stretch(
-                "make batch", run.id, first + track, begin, stop, origin, step=int(steps["step"][i]), **parts
-            )
+            yield _span("make batch", run.id, first + track, begin, stop, origin, step=int(steps["step"][i]), **took)
 
 
 def _counters(run: StoredRun, steps: Series, telemetry: Series, origin: int) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Stretches of time on as few tracks as they need: a track of a trace holds one thing at a time."""
+"""Spans of time on as few tracks as they need: a track of a trace holds one thing at a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vitprof.analysis.arrays import Ints
 
 
 def pack_tracks(start: Ints, end: Ints) -> Ints:
-    """A lane for each stretch, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
+    """A lane for each span, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
 
-    Stretches may come in any order; end >= start.
+    Spans may come in any order; end >= start.
     """
     found = np.zeros(len(start), dtype=np.int64)
     order = np.lexsort((end, start))

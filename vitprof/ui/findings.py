@@ -10,7 +10,7 @@ import streamlit as st
 
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.timing.gaps import COLUMN, Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import CAUSE_COLUMN, Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import Loading, loading_time
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
@@ -58,7 +58,7 @@ def idle_of(run_id: int) -> Idle | None:
     if not gaps.span_ns:
         return None
     edges, share = idle_bins(steps, phases)
-    idle_ns = gaps.end_ns - gaps.start_ns - gaps.causes_ns[:, COLUMN["evaluation"]]
+    idle_ns = gaps.end_ns - gaps.start_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
     worst = int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
     return Idle(gaps, idle_interval(gaps), edges, share, worst)
 

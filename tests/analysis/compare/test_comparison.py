@@ -23,25 +23,25 @@ def test_ratios_are_to_the_baseline_in_the_order_given() -> None:
     assert (fast.low, fast.high) == (pytest.approx(290 / 105), pytest.approx(310 / 95))
     assert slow.speed_up == pytest.approx(0.5)
     assert (base.speed_up, base.low, base.high) == (1, 1, 1)
-    assert [c.standing for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
+    assert [c.relation for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
 
 
 @pytest.mark.parametrize("speed", [104.0, 96.0, 100.0])
 def test_overlapping_intervals_are_a_tie_on_either_side_of_the_baseline(speed: float) -> None:
     base, other = against([summary(100, 5), summary(speed, 5)], 0)
-    assert other.standing == "tie"
+    assert other.relation == "tie"
     assert other.tie
     assert not base.tie
 
 
 def test_unknown_speeds_and_intervals() -> None:
     found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)
-    assert [c.standing for c in found] == ["unknown", "baseline", "unknown", "unknown"]
+    assert [c.relation for c in found] == ["unknown", "baseline", "unknown", "unknown"]
     assert found[2].speed_up == 2
     assert [math.isnan(c.speed_up) for c in found] == [True, False, False, True]
     assert math.isnan(found[2].low)
-    assert {c.standing for c in against([summary(5, 1), None], 1)} == {"unknown"}
-    assert {c.standing for c in against([summary(5, 1)], None)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1), None], 1)} == {"unknown"}
+    assert {c.relation for c in against([summary(5, 1)], None)} == {"unknown"}
 
 
 def test_the_slowest_is_the_first_of_those_whose_speed_is_known() -> None:

@@ -1,4 +1,4 @@
-"""Where a batch's loading time goes, on traces whose parts are known."""
+"""Where a batch's loading time goes, on traces whose stages are known."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def steps(make_steps: Any) -> dict[str, np.ndarray]:
 
 def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
     loading = loading_time(steps, makers=2)
-    assert [p.name for p in loading.parts] == list(STAGE_WORDS)
-    ms = {p.name: p.ms.value for p in loading.parts}
+    assert [p.name for p in loading.stages] == list(STAGE_WORDS)
+    ms = {p.name: p.ms.value for p in loading.stages}
     expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
     assert ms == pytest.approx(expected)
-    assert {p.name: p.frac for p in loading.parts} == pytest.approx({k: v / 13 for k, v in expected.items()})
-    assert loading.part("decode").ms == pytest.approx((5, 5, 5))
-    assert loading.part("read").words == "reading"
+    assert {p.name: p.frac for p in loading.stages} == pytest.approx({k: v / 13 for k, v in expected.items()})
+    assert loading.stage("decode").ms == pytest.approx((5, 5, 5))
+    assert loading.stage("read").words == "reading"
     assert loading.made_ms.value == pytest.approx(10)
     assert loading.busy_frac == pytest.approx(10 / (2 * 20))
     assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, 0.25)
@@ -55,22 +55,22 @@ def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
     steps["read_s"][:10] = 9.0
     loading = loading_time(steps, keep=keep)
     assert loading.n == 30
-    assert loading.part("read").ms.value == pytest.approx(2)
+    assert loading.stage("read").ms.value == pytest.approx(2)
     noisy = steps | {"decode_s": np.random.default_rng(0).exponential(0.005, 40)}
-    decode = loading_time(noisy, keep=keep).part("decode").ms
+    decode = loading_time(noisy, keep=keep).stage("decode").ms
     assert decode.low < decode.value < decode.high
 
 
 def test_what_the_loader_cannot_tell_is_not_available_and_never_zero(make_steps: Any, steps: Any) -> None:
     nothing = loading_time(make_steps([0.1] * 5, [0.1] * 5))
     assert (nothing.n, nothing.largest) == (0, "")
-    assert all(math.isnan(p.ms.value) and math.isnan(p.frac) for p in nothing.parts)
+    assert all(math.isnan(p.ms.value) and math.isnan(p.frac) for p in nothing.stages)
     assert all(math.isnan(v) for v in (nothing.busy_frac, nothing.queue_depth, nothing.queue_empty_frac))
     steps["read_s"][:] = NAN  # read and decode in one go
     partly = loading_time(steps)
-    assert math.isnan(partly.part("read").frac)
-    assert partly.part("rest").ms.value == pytest.approx(3.5)
-    assert sum(p.frac for p in partly.parts if p.frac >= 0) == pytest.approx(1)
+    assert math.isnan(partly.stage("read").frac)
+    assert partly.stage("rest").ms.value == pytest.approx(3.5)
+    assert sum(p.frac for p in partly.stages if p.frac >= 0) == pytest.approx(1)
     assert loading_time({name: values[:0] for name, values in steps.items()}).n == 0
 
 
@@ -78,8 +78,8 @@ def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
     """Four threads decode for 30 ms altogether while the batch is made in 10 ms."""
     steps["decode_s"] = np.full(40, 0.030)
     alone = loading_time(steps)
-    assert alone.part("rest").ms.value == 0
+    assert alone.stage("rest").ms.value == 0
     assert alone.busy_frac == pytest.approx(0.5)
     shared = loading_time(steps, makers=4, shared=True)
-    assert math.isnan(shared.part("rest").ms.value)
+    assert math.isnan(shared.stage("rest").ms.value)
     assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament import EARLIEST, block_rates, cannot_win
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, block_rates, cannot_win
 
 
 def looks(rates: np.ndarray, best_low: float) -> bool:
@@ -59,7 +59,7 @@ def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drif
     seconds = 1e-2 * np.exp(np.array(walk) + drift * np.linspace(1, -1, n))
     steps = {"step_s": seconds, "samples": np.full(n, 64.0), "epoch": np.zeros(n), "warmup": np.zeros(n)}
     best = 64 * n / seconds.sum()
-    looks_at = range(int(EARLIEST * n), n, 25)
+    looks_at = range(int(EARLIEST_STOP_FRAC * n), n, 25)
     return any(cannot_win(block_rates({k: v[:m] for k, v in steps.items()}), best) for m in looks_at)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from vitprof.analysis.signatures import Signature
 from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
-from vitprof.analysis.verdict.advice_rules import Advice, Situation, advice_of_rules
+from vitprof.analysis.verdict.advice_rules import advice_of_rules
+from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import legal_combinations

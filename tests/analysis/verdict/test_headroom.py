@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.verdict.headroom import ADDED, Anchor, anchor, headroom, headroom_sentence, to_dict
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, Anchor, anchor, headroom, headroom_sentence, to_dict
 
 MakeSteps = Any
 
@@ -46,7 +46,7 @@ class TestAnchor:
         found = anchor("A", [make_steps([0.1] * 4, [0.1] * 4, warmup=1)])
         assert found.s_per_sample == pytest.approx(0.02)
         assert math.isnan(found.low)
-        assert not headroom([found, made("B", 30)]).parts[0].distinguishable
+        assert not headroom([found, made("B", 30)]).stages[0].distinguishable
 
     @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
     def test_the_interval_holds_every_repeat(self, make_steps: MakeSteps, seed: int, n_runs: int) -> None:
@@ -62,14 +62,14 @@ class TestAnchor:
 class TestHeadroom:
     def test_by_hand(self) -> None:
         found = headroom(FOUR)
-        assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.parts] == [
+        assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.stages] == [
             ("transfer", 0.001),
             ("preparation", 0.005),
             ("storage", 0.006),
         ]
-        assert [p.share for p in found.parts] == pytest.approx([1 / 16, 5 / 16, 6 / 16])
-        assert all(p.distinguishable for p in found.parts)
-        assert found.parts[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
+        assert [p.share for p in found.stages] == pytest.approx([1 / 16, 5 / 16, 6 / 16])
+        assert all(p.distinguishable for p in found.stages)
+        assert found.stages[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
         assert (found.speed_up, found.baseline_role) == (pytest.approx(2.5), "C")
         assert headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
 
@@ -77,24 +77,24 @@ class TestHeadroom:
     def test_parts_add_up_and_intervals_hold(self, values: list[tuple[float, float]]) -> None:
         anchors = [Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)]
         found = headroom(anchors)
-        total = math.fsum(p.s_per_sample for p in found.parts)
+        total = math.fsum(p.s_per_sample for p in found.stages)
         assert total == pytest.approx(anchors[3].s_per_sample - anchors[0].s_per_sample, abs=1e-9)
-        for part in found.parts:
-            assert part.low <= part.s_per_sample <= part.high
-            assert part.low > 0 or not part.distinguishable
-            assert part.distinguishable or part.low <= 1e-6 * max(a.s_per_sample for a in anchors)
+        for stage in found.stages:
+            assert stage.low <= stage.s_per_sample <= stage.high
+            assert stage.low > 0 or not stage.distinguishable
+            assert stage.distinguishable or stage.low <= 1e-6 * max(a.s_per_sample for a in anchors)
         assert found.speed_up_low <= found.speed_up * (1 + 1e-12)
         assert found.speed_up <= found.speed_up_high * (1 + 1e-12)
-        for note, part in zip(found.notes, [p for p in found.parts if p.high < 0], strict=True):
-            assert note.startswith(part.name)  # less than nothing is never shown without a word
+        for note, stage in zip(found.notes, [p for p in found.stages if p.high < 0], strict=True):
+            assert note.startswith(stage.name)  # less than nothing is never shown without a word
         json.dumps(to_dict(found), allow_nan=False)
         assert "\n" not in headroom_sentence(found, 32)
 
     def test_an_anchor_that_is_missing(self) -> None:
         lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
         found = headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
-        assert [p.name for p in found.parts] == ["transfer and preparation"]
-        assert found.parts[0].s_per_sample == pytest.approx(0.006)
+        assert [p.name for p in found.stages] == ["transfer and preparation"]
+        assert found.stages[0].s_per_sample == pytest.approx(0.006)
         assert found.speed_up == pytest.approx(2.5)
         assert found.notes == ("anchor B: 2 of 2 runs failed",)
         assert [a.role for a in found.anchors] == ["A", "B", "C"]
@@ -109,11 +109,11 @@ class TestHeadroom:
     def test_the_cold_one_stands_in_for_the_warm_one(self) -> None:
         found = headroom([FOUR[0], FOUR[3]])
         assert (found.baseline_role, found.speed_up) == ("D", pytest.approx(4))
-        assert [p.name for p in found.parts] == [" and ".join(ADDED.values())]
+        assert [p.name for p in found.stages] == [" and ".join(ADDED_STAGE.values())]
 
     def test_nothing_measured(self) -> None:
         found = headroom([])
-        assert (found.parts, found.baseline_role) == ((), "")
+        assert (found.stages, found.baseline_role) == ((), "")
 
 
 class TestInWords:

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, metrics, said
 from vitprof.analysis.verdict.advice import Alternative
-from vitprof.analysis.verdict.headroom import ROLES
+from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.errors import JobError
 from vitprof.experiments.headroom import GROUP as HEADROOM
@@ -145,7 +145,7 @@ def test_recording_cost_is_stated(store: RunStore) -> None:
 
 
 def add_anchors(store: RunStore, run_id: int) -> None:
-    for role, wait_s in zip(ROLES[:3], (0.0001, 0.0002, 0.005), strict=True):
+    for role, wait_s in zip(ANCHOR_ROLES[:3], (0.0001, 0.0002, 0.005), strict=True):
         add_run(store, wait_s=wait_s, group_key=f"{HEADROOM}{run_id}", role=role)
 
 
@@ -198,7 +198,7 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
 
 def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> None:
     shown, profiled = add_run(store), add_run(store, name="profiled")
-    for role in ROLES[:3]:
+    for role in ANCHOR_ROLES[:3]:
         add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{profiled}", role=role)
     at = app(run=str(shown))
     assert f"Headroom of run {profiled}: profiled (3 to go)" in said(at)

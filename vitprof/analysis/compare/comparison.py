@@ -26,13 +26,13 @@ class Compared:
     """Smallest ratio that the two runs' 95% intervals allow; NaN without intervals."""
     high: float
     """Largest ratio that the two runs' 95% intervals allow."""
-    standing: Relation
+    relation: Relation
     """faster or slower: the intervals lie apart. tie: they overlap, so the difference may be noise. unknown: a speed
     or an interval is missing."""
 
     @property
     def tie(self) -> bool:
-        return self.standing == "tie"
+        return self.relation == "tie"
 
 
 UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
@@ -62,10 +62,10 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
         return UNKNOWN
     low = s.samples_per_s_low / base.samples_per_s_high
     high = s.samples_per_s_high / base.samples_per_s_low
-    standing: Relation = "unknown"
+    relation: Relation = "unknown"
     if math.isfinite(low) and math.isfinite(high):
-        standing = "faster" if low > 1 else "slower" if high < 1 else "tie"
-    return Compared(s.samples_per_s / base.samples_per_s, low, high, standing)
+        relation = "faster" if low > 1 else "slower" if high < 1 else "tie"
+    return Compared(s.samples_per_s / base.samples_per_s, low, high, relation)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
-    """Idle shares of several runs over the same stretches of time: edges (bins + 1,), shares (runs, bins).
+    """Idle shares of several runs over the same spans of time: edges (bins + 1,), shares (runs, bins).
 
     Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.utilisation.idle_bins`. Means over what is
     known of a new bin; NaN before a run's first step, after its last, and where nothing is known.

@@ -13,7 +13,7 @@ from vitprof.analysis.arrays import Floats
 from vitprof.config import RunConfig
 from vitprof.records import RunSummary
 
-EMPTY: Floats = np.empty(0)
+NO_VALUES: Floats = np.empty(0)
 Level = Literal["warning", "note"]
 
 
@@ -28,9 +28,9 @@ class RunFacts:
     environment: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     summary: RunSummary | None = None
-    loss_step: Floats = field(default_factory=lambda: EMPTY)
+    loss_step: Floats = field(default_factory=lambda: NO_VALUES)
     """(n,) numbers of the first steps."""
-    loss: Floats = field(default_factory=lambda: EMPTY)
+    loss: Floats = field(default_factory=lambda: NO_VALUES)
     """(n,) their training losses."""
     sm_clock_mhz: float = math.nan
     """Median clock of the GPU while training."""

@@ -43,7 +43,7 @@ def run_facts(
     start, t = steps["t_start_s"], telemetry["t_s"]
     inside = (t >= start[0]) & (t <= start[-1]) if len(start) else np.zeros(len(t), dtype=bool)
     cores = float(environment.get("cpu_count") or math.nan)
-    of = {column: telemetry[column][inside] for column in TELEMETRY}
+    of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
         id=run_id,
         name=name,
@@ -59,7 +59,7 @@ def run_facts(
     )
 
 
-TELEMETRY: tuple[str, ...] = (
+GUARDED_TELEMETRY: tuple[str, ...] = (
     "gpu_sm_clock_mhz",
     "gpu_mem_used_bytes",
     "gpu_mem_job_bytes",

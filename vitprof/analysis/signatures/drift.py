@@ -16,13 +16,13 @@ FASTER_EPOCH = 2.0
 """Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times (DESIGN.md section 6). The
 1.5 asked of wall time on a noisy machine (same section) is passed by chance where times wander slowly (2 of 1,200 made
 traces)."""
-TREND = -0.5
+FALLING_TREND = -0.5
 """Rank correlation of read time with time within one pass; at 40 steps of noise its standard error is 0.16."""
 MIN_TREND_STEPS = 40
-IN_MEMORY = ("memory", "memory-float", "pt-whole", "idx")
-MAPPED = ("memmap", "pt-single", "hdf5", "lmdb", "lmdb-encoded")
+READ_INTO_MEMORY = ("memory", "memory-float", "pt-whole", "idx")
+READ_BY_MAPPING = ("memmap", "pt-single", "hdf5", "lmdb", "lmdb-encoded")
 """Storages that are read through a mapping: their pages count as the job's memory once touched."""
-MIN_SAMPLES = 40
+MIN_MEMORY_SAMPLES = 40
 MIN_SPAN_S = 60.0
 """Growth is told for a minute, so a minute has to be seen; workers that start and queues that fill take seconds."""
 MIN_GROWTH_BYTES = 64 * 2**20
@@ -38,7 +38,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
 
     The first pass reads the drive, later ones the system's page cache.
     """
-    if trace.n_steady < MIN_STEPS or trace.config.storage in IN_MEMORY or trace.config.location == "ram-disk":
+    if trace.n_steady < MIN_STEPS or trace.config.storage in READ_INTO_MEMORY or trace.config.location == "ram-disk":
         return None
     read = trace.column("read_s")
     told = bool(np.isfinite(read[trace.steady]).any())
@@ -49,7 +49,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     within = later.sum() < MIN_STEPS / 2
     if within:
         at = np.flatnonzero(first)
-        if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < TREND:
+        if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < FALLING_TREND:
             return None
         fifth = len(at) // 5
         first, later = _only(at[:fifth], usable), _only(at[-fifth:], usable)
@@ -89,13 +89,13 @@ def memory_growth(trace: Trace) -> Signature | None:
     issue 13246); anything that keeps tensors alive looks the same.
     """
     t, rss = trace.while_training("job_rss_bytes")
-    if trace.config.storage in MAPPED:  # pages of the file count until all of it has been touched
+    if trace.config.storage in READ_BY_MAPPING:  # pages of the file count until all of it has been touched
         whole = np.flatnonzero(trace.first)
         if len(whole) < 2:
             return None
         past = t >= trace.steps["t_start_s"][whole[1]]
         t, rss = t[past], rss[past]
-    if len(t) < MIN_SAMPLES or t[-1] - t[0] < MIN_SPAN_S:
+    if len(t) < MIN_MEMORY_SAMPLES or t[-1] - t[0] < MIN_SPAN_S:
         return None
     slope, low, high = _slope(t, rss)
     half = len(t) // 2

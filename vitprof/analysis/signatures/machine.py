@@ -10,7 +10,7 @@ from vitprof.analysis.signatures.signature import Signature, Trace
 from vitprof.analysis.thresholds import BUSY_PCT, OTHERS_CORES, OTHERS_CORES_FRAC
 from vitprof.formats import number, percent
 
-MIN_SAMPLES = 10
+MIN_CPU_SAMPLES = 10
 """Two seconds of telemetry at the usual 5 a second."""
 LOW_PERCENTILE = 25
 """Others must take this much in three quarters of the samples: a short burst is not a neighbour."""
@@ -22,10 +22,16 @@ def others_cores(trace: Trace) -> tuple[float, float, float]:
     t_job, job = trace.while_training("job_cpu_pct")
     cores = trace.facts.get("cpu_count")
     both = np.isin(t, t_job)
-    if not cores or both.sum() < MIN_SAMPLES:
+    if not cores or both.sum() < MIN_CPU_SAMPLES:
         return math.nan, math.nan, math.nan
     others = cpu[both] * float(cores) / 100 - job[np.isin(t_job, t)] / 100
     return float(np.median(others)), float(np.percentile(others, LOW_PERCENTILE)), float(np.median(cpu[both]))
+
+
+def free_cores(trace: Trace) -> float:
+    """Returns how many cores nobody uses while the job trains; NaN if not known."""
+    *_, busy_pct = others_cores(trace)
+    return float(trace.facts.get("cpu_count") or math.nan) * (1 - busy_pct / 100)
 
 
 def saturated(trace: Trace) -> bool:

@@ -12,7 +12,7 @@ from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 
-MADN = 1.4826
+STD_OF_MAD = 1.4826
 """Median absolute deviation of a normal distribution to its standard deviation (Iglewicz and Hoaglin 1993)."""
 
 
@@ -83,4 +83,4 @@ class Trace:
 
 def spread(values: Floats) -> float:
     """Robust standard deviation: the median absolute deviation, scaled for normal noise. NaN where nothing is known."""
-    return MADN * median(np.abs(values - median(values)))
+    return STD_OF_MAD * median(np.abs(values - median(values)))

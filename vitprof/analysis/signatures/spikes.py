@@ -19,7 +19,7 @@ FIRST_BATCH_TIMES = 10.0
 """And one that takes less than 10 steps is soon made up for."""
 FEW_EPOCHS = 3
 MIN_SPIKES = 6
-REGULAR = 0.2
+MAX_SPACING_VARIATION = 0.2
 """Coefficient of variation of the steps between spikes. Spikes at random have 1 (exponential waiting times); a counter
 that triggers at a threshold, as CPython's collector does, has nearly 0."""
 SPIKE_STEP_FRAC = 0.2
@@ -109,7 +109,7 @@ def garbage_collection(trace: Trace) -> Signature | None:
         return None
     alone = np.diff(at)
     period = mean(alone.astype(float))
-    if alone.min() < 2 or float(alone.std()) > REGULAR * period:
+    if alone.min() < 2 or float(alone.std()) > MAX_SPACING_VARIATION * period:
         return None
     wait = trace.steps["data_wait_s"]
     waits = wait[spikes] - median(wait[known])

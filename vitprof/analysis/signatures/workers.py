@@ -11,9 +11,9 @@ from vitprof.analysis.signatures.signature import Signature, Trace, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds
 
-PERIODS = 6
+MIN_PERIODS = 6
 """Rounds of all workers that an autocorrelation at that lag needs to stand on."""
-CORRELATION = 0.4
+MIN_CORRELATION = 0.4
 """Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett 1946): 0.22 at 20
 steps; 4 of those are asked for where that is more."""
 RATE_MARGIN = 0.15
@@ -34,17 +34,17 @@ def worker_period(trace: Trace) -> Signature | None:
     other and then waits for the next round (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
     """
     workers = trace.config.workers or 0
-    if workers < 2 or trace.n_steady < max(MIN_STEPS, PERIODS * workers):
+    if workers < 2 or trace.n_steady < max(MIN_STEPS, MIN_PERIODS * workers):
         return None
     wait = trace.wait_s
     usable = trace.steady & np.isfinite(wait)
-    if usable.sum() < max(MIN_STEPS, PERIODS * workers):
+    if usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
         return None
     clipped = np.minimum(wait, np.percentile(wait[usable], 95))  # one long stall must not decide
     epoch = trace.steps["epoch"]
     at = {lag: _correlation(clipped, usable, epoch, lag) for lag in range(1, 2 * workers)}
     others = max((r for lag, r in at.items() if lag % workers), default=-1.0)
-    needed = max(CORRELATION, 4 / math.sqrt(usable.sum()))
+    needed = max(MIN_CORRELATION, 4 / math.sqrt(usable.sum()))
     if not (at[workers] > needed and at[workers] > others + RATE_MARGIN):
         return None
     place = (np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))) % workers

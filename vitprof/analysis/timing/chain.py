@@ -16,7 +16,7 @@ from vitprof.records import Phase
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-COLUMNS = ("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s")
+CHAIN_COLUMNS = ("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s")
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 
@@ -29,7 +29,7 @@ something that is no step. Less is rounding: float64 seconds of a clock that run
 class Chain:
     """What led to each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is known.
 
-    asked <= got <= launched, and launched_before <= asked. A time that is not known lies where its stretch is empty.
+    asked <= got <= launched, and launched_before <= asked. A time that is not known lies where its span is empty.
     """
 
     index: Ints
@@ -61,7 +61,7 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
     """The chain of each step in `keep` (all if None) whose device time is known."""
     known = np.isfinite(steps["compute_start_s"]) & np.isfinite(steps["compute_s"])
     index = np.flatnonzero(known)
-    column = {name: np.asarray(steps[name], dtype=float)[index] for name in COLUMNS}
+    column = {name: np.asarray(steps[name], dtype=float)[index] for name in CHAIN_COLUMNS}
     compute_start_s, h2d_s = column["compute_start_s"], column["h2d_s"]
     start, end = nanoseconds(compute_start_s), nanoseconds(compute_start_s + column["compute_s"])
     before = _shifted(np.maximum.accumulate(np.maximum(start, end)), LONG_AGO)
@@ -70,7 +70,7 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
     neighbour = np.concatenate([np.zeros(min(1, len(index)), dtype=bool), np.diff(index) == 1])
     begin = _begin(compute_start_s - column["gap_s"], index, neighbour, before, start, resumes=keep is not None)
 
-    # The host's line. Unknown stretches are empty; a batch in hand whose launch is not known (runs of older versions)
+    # The host's line. Unknown spans are empty; a batch in hand whose launch is not known (runs of older versions)
     # kept the device waiting until its compute began.
     got_s = column["t_start_s"] + column["data_wait_s"]
     waited = np.isfinite(got_s)

@@ -14,28 +14,26 @@ from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, find_gaps
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
-from vitprof.records import Phase
+from vitprof.records import TIMED_STAGES, Phase
 
-MADE_OF: tuple[str, ...] = ("read", "decode", "transform", "collate")
-"""What a loader measures of making a batch; the rest of making it is "rest"."""
 ROUNDING_S = 1e-9
-"""A part of less than that for each batch is what differences of clock readings leave."""
+"""A stage of less than that for each batch is what differences of clock readings leave."""
 SYNCHRONOUS = ("batches", "generator")
 """Loaders that make a batch while the loop waits for it; a DataLoader without workers is one too."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one part of loading has of the device's idle time."""
+    """What one stage of loading, or the rest of it, has of the device's idle time."""
 
     name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, or loading where the parts are not known."""
+    """read, decode, transform, collate, rest, hand_over, transfer, or loading where the stages are not known."""
     frac: float
-    """Its share of the time that the device idled for data; those of all parts add up to 1."""
+    """Its share of the time that the device idled for data; those of all stages add up to 1."""
     exposed_ms: float
-    """Milliseconds for each batch by which the idle time would fall if this part took none."""
+    """Milliseconds for each batch by which the idle time would fall if this stage took none."""
     own_ms: float
-    """Milliseconds that the part itself takes for each batch, hidden or not, whoever works on it."""
+    """Milliseconds that the stage itself takes for each batch, hidden or not, whoever works on it."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,12 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> 
     """The idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
 
     Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
-    what came after the batch was made (hand_over). Apportioned: the rest of the wait among the parts of making a
-    batch. Batches made in the loop are split each by its own parts; where workers or threads make them it is the mean
-    parts of all, since a wait there is not for the work on one batch but for their pace. Hand-over counts there only
+    what came after the batch was made (hand_over). Apportioned: the rest of the wait among the stages of making a
+    batch. Batches made in the loop are split each by its own stages; where workers or threads make them it is the mean
+    stages of all, since a wait there is not for the work on one batch but for their pace. Hand-over counts there only
     as far as batches come slower than they are made. `Share.frac` divides the idle time in proportion.
-    `Share.exposed_ms` is what the idle time would fall by without the part: all of the part up to the idle time
-    (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where part of
+    `Share.exposed_ms` is what the idle time would fall by without the stage: all of the stage up to the idle time
+    (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where some of
     the loading is hidden behind the device's work.
     """
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
@@ -89,22 +87,22 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> 
 
 def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
     rows = np.searchsorted(steps["step"], gaps.step)
-    parts = _parts(config, steps, rows)
+    stages = _stages(config, steps, rows)
     handed = np.minimum(np.nan_to_num(_column(steps, "hand_over_s", rows)), waited)
     if not synchronous(config) and handed.any():
         period = float((gaps.causes_ns.sum(axis=1) + gaps.compute_ns).mean()) / 1e9
         period -= float(gaps.by_step("evaluation").mean())
         handed = handed * min(1.0, _beyond_making(config, steps, rows, period) / float(handed.mean()))
     making = waited - handed
-    known = {name: float(np.nan_to_num(mean(took))) for name, took in parts.items()}
+    known = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
     if not sum(known.values()) > 0:
         seconds = {"loading": (float(making.mean()), float(making.mean()))}
         known["loading"] = float(making.mean())
     elif synchronous(config):
-        total = np.sum([np.nan_to_num(took) for took in parts.values()], axis=0)
+        total = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
         seconds = {}
-        for name, took in parts.items():
-            # a batch whose parts are not known is taken to be like the others
+        for name, took in stages.items():
+            # a batch whose stages are not known is taken to be like the others
             own = np.where(total > 0, np.nan_to_num(took), known[name])
             share = own / np.where(total > 0, total, sum(known.values()))
             seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
@@ -113,7 +111,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         typical, most = (
             float(making.mean()),
             float(waited.mean()),
-        )  # with a faster part hand-over hides behind compute too
+        )  # with a faster stage hand-over hides behind compute too
         seconds = {name: (typical * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
     seconds["hand_over"] = (float(handed.mean()),) * 2
     seconds["transfer"] = (float(copied.mean()),) * 2
@@ -135,21 +133,21 @@ def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], per
     pace that the loop waits for, however long the way from them is.
     """
     if config.loader == "threads":  # all work on each batch: its time from start to end overlaps with other batches'
-        made = np.sum([_column(steps, f"{name}_s", rows) for name in MADE_OF], axis=0)
+        made = np.sum([_column(steps, f"{name}_s", rows) for name in TIMED_STAGES], axis=0)
     else:
         made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
     made_s = mean(made)
     return max(0.0, period - made_s / max(1, config.workers or 1)) if math.isfinite(made_s) else math.inf
 
 
-def _parts(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Seconds of each part of making a batch, (n,) each; NaN where the loader cannot tell."""
-    parts = {name: _column(steps, f"{name}_s", rows) for name in MADE_OF}
+def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
+    """Seconds of each stage of making a batch, (n,) each; NaN where the loader cannot tell."""
+    stages: dict[str, Floats] = {name: _column(steps, f"{name}_s", rows) for name in TIMED_STAGES}
     made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
-    if config.loader != "threads":  # there the parts are seconds of several threads, more than the time it took
-        told = np.sum([np.nan_to_num(took) for took in parts.values()], axis=0)
-        parts["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
-    return parts
+    if config.loader != "threads":  # there the stages are seconds of several threads, more than the time it took
+        told = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
+        stages["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
+    return stages
 
 
 def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:

@@ -31,7 +31,7 @@ CAUSE_DOCS: dict[str, str] = {
 }
 CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
 IDLE_CAUSES: tuple[str, ...] = tuple(c for c in CAUSES if c != "evaluation")
-COLUMN: dict[str, int] = {cause: i for i, cause in enumerate(CAUSES)}
+CAUSE_COLUMN: dict[str, int] = {cause: i for i, cause in enumerate(CAUSES)}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Gaps:
     @property
     def evaluation_ns(self) -> int:
         """Time of the gaps in which the device evaluated."""
-        return int(self.causes_ns[:, COLUMN["evaluation"]].sum())
+        return int(self.causes_ns[:, CAUSE_COLUMN["evaluation"]].sum())
 
     @property
     def idle_ns(self) -> int:
@@ -104,15 +104,15 @@ class Gaps:
 
     def by_step(self, cause: str) -> Floats:
         """Seconds of each step's gap that are due to `cause`, (n,)."""
-        return np.asarray(self.causes_ns[:, COLUMN[cause]] / 1e9)
+        return np.asarray(self.causes_ns[:, CAUSE_COLUMN[cause]] / 1e9)
 
     def seconds(self, cause: str) -> float:
         """Seconds of all gaps that are due to `cause`."""
-        return int(self.causes_ns[:, COLUMN[cause]].sum()) / 1e9
+        return int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum()) / 1e9
 
     def shares(self) -> dict[str, float]:
         """Share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
-        idle = {cause: self._share(int(self.causes_ns[:, COLUMN[cause]].sum())) for cause in IDLE_CAUSES}
+        idle = {cause: self._share(int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum())) for cause in IDLE_CAUSES}
         return {"busy": self.busy_frac} | idle
 
     def _share(self, ns: int) -> float:
@@ -145,8 +145,8 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     )
     copy, wait = (copy_start, copy_end), (asked, got)
 
-    def without_copy(*stretch: tuple[Ints, Ints]) -> Ints:
-        return _meet(idle, *stretch) - _meet(idle, copy, *stretch)
+    def without_copy(*span: tuple[Ints, Ints]) -> Ints:
+        return _meet(idle, *span) - _meet(idle, copy, *span)
 
     waited = _meet(idle, wait)
     copied = _meet(idle, copy) - _meet(idle, copy, wait)
@@ -156,13 +156,13 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     logged = without_copy((launched_before, asked))
     between_epochs = np.where(chain.opens_epoch, waited + logged, 0)
     causes = np.empty((len(length), len(CAUSES)), dtype=np.int64)
-    causes[:, COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
-    causes[:, COLUMN["h2d"]] = copied
-    causes[:, COLUMN["host"]] = hosted
-    causes[:, COLUMN["epoch_boundary"]] = between_epochs
-    causes[:, COLUMN["evaluation"]] = length - (idle[1] - idle[0])
-    causes[:, COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
-    causes[:, COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
+    causes[:, CAUSE_COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
+    causes[:, CAUSE_COLUMN["h2d"]] = copied
+    causes[:, CAUSE_COLUMN["host"]] = hosted
+    causes[:, CAUSE_COLUMN["epoch_boundary"]] = between_epochs
+    causes[:, CAUSE_COLUMN["evaluation"]] = length - (idle[1] - idle[0])
+    causes[:, CAUSE_COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
+    causes[:, CAUSE_COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
     return Gaps(
         step=np.asarray(steps["step"][chain.index], dtype=np.int64),
         start_ns=gap[0],
@@ -178,16 +178,16 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:
     """ "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over steps)."""
-    causes = gaps.causes_ns[:, [COLUMN[cause] for cause in IDLE_CAUSES]].T
+    causes = gaps.causes_ns[:, [CAUSE_COLUMN[cause] for cause in IDLE_CAUSES]].T
     idle = causes.sum(axis=0)
     parts = np.concatenate([idle[None], causes]).astype(float)
     found = ratio_intervals(parts, (idle + gaps.compute_ns).astype(float))
     return dict(zip(("idle", *IDLE_CAUSES), found, strict=True))
 
 
-def _meet(*stretches: tuple[Ints, Ints]) -> Ints:
-    """Length of what each row's stretches have in common, (n,) ns."""
-    start, end = stretches[0]
-    for a, b in stretches[1:]:
+def _meet(*spans: tuple[Ints, Ints]) -> Ints:
+    """Length of what each row's spans have in common, (n,) ns."""
+    start, end = spans[0]
+    for a, b in spans[1:]:
         start, end = np.maximum(start, a), np.minimum(end, b)
     return np.asarray(np.maximum(end - start, 0))

@@ -41,11 +41,11 @@ class StageTime:
 
 @dataclass(frozen=True)
 class Loading:
-    """Where the loading time of a batch goes: making it (its parts and the rest), then handing it over."""
+    """Where the loading time of a batch goes: making it (its stages and the rest), then handing it over."""
 
     n: int
     """Batches these figures rest on: steps whose loader could tell anything."""
-    parts: tuple[StageTime, ...]
+    stages: tuple[StageTime, ...]
     """One for each of `STAGE_WORDS`, in that order."""
     made_ms: Interval
     """Mean time from the first read of a batch to its end, milliseconds."""
@@ -56,18 +56,18 @@ class Loading:
     queue_empty_frac: float
     """How often none was ready when the loop asked; NaN where there is no queue."""
     largest: str
-    """The largest part in words ("reading", "decoding", ...); empty where no part is known."""
+    """The largest stage in words ("reading", "decoding", ...); empty where no stage is known."""
 
-    def part(self, name: str) -> StageTime:
-        """The part of that name. Raises `KeyError` where there is none."""
-        return dict(zip(STAGE_WORDS, self.parts, strict=True))[name]
+    def stage(self, name: str) -> StageTime:
+        """The stage of that name. Raises `KeyError` where there is none."""
+        return dict(zip(STAGE_WORDS, self.stages, strict=True))[name]
 
 
 def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, shared: bool = False) -> Loading:
-    """The parts of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
+    """The stages of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
 
     `makers` is the number of worker processes or threads (1: the loop itself, or one thread ahead). With `shared` they
-    fill each batch together: the measured parts are thread-seconds then, may add up to more than the time from start
+    fill each batch together: the measured stages are thread-seconds then, may add up to more than the time from start
     to end of a batch, and what they leave of it cannot be told (NaN).
     """
     names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in TIMED_STAGES))
@@ -76,14 +76,14 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
     measured: dict[str, Floats] = {name: column[f"{name}_s"] for name in TIMED_STAGES}
     per_batch = measured | {"hand_over": column["hand_over_s"]}
     worked = np.sum([np.where(np.isfinite(v), v, 0.0) for v in measured.values()], axis=0)
-    # Clocks are read one after the other: the parts may pass the whole by a microsecond.
+    # Clocks are read one after the other: the stages may pass the whole by a microsecond.
     per_batch["rest"] = np.full_like(made, np.nan) if shared else np.maximum(made - worked, 0.0)
     ms = {name: _mean_ms(per_batch[name]) for name in STAGE_WORDS}
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
-    parts = tuple(
+    stages = tuple(
         StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
     )
-    told = [p for p in parts if p.frac > 0]
+    told = [s for s in stages if s.frac > 0]
     depth = known(column["queue_depth"])
     making = worked if shared else made
     step_s = float(np.nansum(column["step_s"][np.isfinite(making)]))
@@ -91,12 +91,12 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
     told_any = np.isfinite(np.stack(list(per_batch.values()))).any(axis=0)
     return Loading(
         n=int(told_any.sum()),
-        parts=parts,
+        stages=stages,
         made_ms=_mean_ms(made),
         busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
         queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
-        largest=max(told, key=lambda p: p.frac).words if told else "",
+        largest=max(told, key=lambda s: s.frac).words if told else "",
     )
 
 

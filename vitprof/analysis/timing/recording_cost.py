@@ -26,9 +26,9 @@ class RecordingCost:
     """
 
     frac: float
-    """Share of the time of the steps, 0..1: sum of the stretches / sum of the step times."""
+    """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
     s_per_step: float
-    """Mean of the stretches, seconds."""
+    """Mean of the spans, seconds."""
     exposed_frac: float
     """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
     queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""

@@ -13,7 +13,7 @@ from vitprof.analysis.arrays import Floats, Ints
 Spans = Ints
 """(n, 2) int64, nanoseconds."""
 
-NS = 1e9
+NS_PER_S = 1e9
 
 
 def nanoseconds(seconds: Floats) -> Ints:
@@ -21,7 +21,7 @@ def nanoseconds(seconds: Floats) -> Ints:
 
     Exact to 1 ns up to 2**53 ns, 104 days of a monotonic clock.
     """
-    return np.asarray(np.rint(np.where(np.isfinite(seconds), seconds, 0.0) * NS), dtype=np.int64)
+    return np.asarray(np.rint(np.where(np.isfinite(seconds), seconds, 0.0) * NS_PER_S), dtype=np.int64)
 
 
 def from_seconds(start_s: Floats, end_s: Floats) -> Spans:

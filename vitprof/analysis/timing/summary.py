@@ -15,7 +15,7 @@ from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cos
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import COUNTER_WINDOW_S
-from vitprof.records import Phase, RunSummary
+from vitprof.records import TIMED_STAGES, Phase, RunSummary
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
@@ -125,12 +125,8 @@ def summarise(
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases).frac,
         loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
-        read_ms=mean(steady["read_s"]) * 1e3,
-        decode_ms=mean(steady["decode_s"]) * 1e3,
-        transform_ms=mean(steady["transform_s"]) * 1e3,
-        collate_ms=mean(steady["collate_s"]) * 1e3,
-        hand_over_ms=mean(steady["hand_over_s"]) * 1e3,
         queue_depth_mean=mean(steady["queue_depth"]),
+        **{f"{stage}_ms": mean(steady[f"{stage}_s"]) * 1e3 for stage in (*TIMED_STAGES, "hand_over")},
     )
 
 

@@ -1,4 +1,4 @@
-"""A few steps as stretches of time: the host's line, the copy and the device's line, for a chart."""
+"""A few steps as spans of time: the host's line, the copy and the device's line, for a chart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KINDS: tuple[str, ...] = ("compute", *CAUSES)
 
 @dataclass(frozen=True)
 class Timeline:
-    """Stretches of time on the monotonic clock, (m,) each, none of length 0.
+    """Spans of time on the monotonic clock, (m,) each, none of length 0.
 
     The host waits for data, works and records; the copy lane copies; the device computes or idles, for a cause.
-    Stretches of one lane do not overlap, but on the copy lane where two copies do.
+    Spans of one lane do not overlap, but on the copy lane where two copies do.
     """
 
     lane: Ints
@@ -36,7 +36,7 @@ class Timeline:
 
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
-    """The stretches of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
+    """The spans of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
 
     Gaps are those of `find_gaps` over the whole series, moment by moment.
     """
@@ -104,7 +104,7 @@ def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Int
 
 
 def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:
-    """The evaluations that may meet any of these stretches."""
+    """The evaluations that may meet any of these spans."""
     if not len(start):
         return evaluations[:0]
     return np.asarray(evaluations[(evaluations[:, 1] > start.min()) & (evaluations[:, 0] < end.max())])

@@ -3,7 +3,7 @@
 from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, ArticleTable, article_table
 from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
-from vitprof.analysis.tournament.early import EARLIEST, cannot_win
+from vitprof.analysis.tournament.early import EARLIEST_STOP_FRAC, cannot_win
 from vitprof.analysis.tournament.entries import (
     OUT_OF_THE_RACE,
     THROTTLED,
@@ -20,7 +20,7 @@ from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, recommend
 
 __all__ = [
-    "EARLIEST",
+    "EARLIEST_STOP_FRAC",
     "OUT_OF_THE_RACE",
     "THROTTLED",
     "ArticleCell",

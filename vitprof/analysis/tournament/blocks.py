@@ -1,4 +1,4 @@
-"""From steps to blocks: throughput over stretches of neighbouring steps, which are what a bootstrap may draw."""
+"""From steps to blocks: throughput over spans of neighbouring steps, which are what a bootstrap may draw."""
 
 from __future__ import annotations
 

@@ -7,24 +7,26 @@ import math
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament.spread import usable
 
-ALPHA = 0.01
+WRONG_STOP_CHANCE = 0.01
 """Chance of cutting short a trial that is as good as the best's lower bound, were its blocks independent and alike."""
-MIN_BLOCKS = 20
+MIN_BLOCKS_TO_STOP = 20
 """The bound is asymptotic: with fewer blocks its spread is not known well enough."""
-MARGIN = 0.05
+WORTH_FULL_TIME_FRAC = 0.05
 """Runs of one setting differ by some percent from one moment of the machine to another, which a single run cannot show;
 and what is within 5% of the best is worth its full time."""
-EARLIEST = 0.5
+EARLIEST_STOP_FRAC = 0.5
 """Share of a trial's budget that it always gets: what warms up is slower at first than it is."""
-MIN_FOURS = 2
+MIN_GROUPS_OF_FOUR = 2
 """Groups of four that a variance needs."""
 
 
-def cannot_win(entry_blocks: Floats, best_low: float, *, n_min: int = MIN_BLOCKS, margin: float = MARGIN) -> bool:
+def cannot_win(
+    entry_blocks: Floats, best_low: float, *, n_min: int = MIN_BLOCKS_TO_STOP, margin: float = WORTH_FULL_TIME_FRAC
+) -> bool:
     """Whether the upper 99% bound of a trial's throughput so far, and a `margin` more, lies below `best_low`.
 
     And that of the later half of its blocks too: a trial that gets faster is judged by what it has become. Ask only
-    from `EARLIEST` of its budget on.
+    from `EARLIEST_STOP_FRAC` of its budget on.
 
     `entry_blocks` are samples/s of its blocks so far (`block_rates`), (n,) in order; `best_low` is the lower end of the
     best setting's interval (`Row.within_low`), samples/s; NaN where there is none yet. False with fewer than `n_min`
@@ -34,21 +36,21 @@ def cannot_win(entry_blocks: Floats, best_low: float, *, n_min: int = MIN_BLOCKS
     later. This one is the one-sided asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
     (Annals of Statistics 2024), tightest at `n_min` blocks. It holds at all times together for independent blocks that
     are alike. Blocks of a run are neither quite: against neighbours that are alike the spread is the largest of those
-    of single blocks, pairs and fours; against a drift there are the later half, `EARLIEST` and `margin`. A noise that
-    stays for a large part of the run can still have a good trial cut.
+    of single blocks, pairs and fours; against a drift there are the later half, `EARLIEST_STOP_FRAC` and `margin`. A
+    noise that stays for a large part of the run can still have a good trial cut.
     """
     blocks = usable(entry_blocks)
-    if len(blocks) < max(n_min, MIN_FOURS * 4) or not math.isfinite(best_low):
+    if len(blocks) < max(n_min, MIN_GROUPS_OF_FOUR * 4) or not math.isfinite(best_low):
         return False
     seconds = 1 / blocks
     deviation = math.sqrt(max(_variance_of_one(seconds, group) for group in (1, 2, 4)))
-    log_alpha = -2 * math.log(2 * ALPHA)
+    log_alpha = -2 * math.log(2 * WRONG_STOP_CHANCE)
     rho2 = (log_alpha + math.log(log_alpha + 1)) / n_min
-    for part in (seconds, seconds[len(seconds) // 2 :]):
-        n = len(part)
+    for judged in (seconds, seconds[len(seconds) // 2 :]):
+        n = len(judged)
         scale = n * rho2 + 1
-        bound = math.sqrt(2 * scale / (n * n * rho2) * math.log(1 + math.sqrt(scale) / (2 * ALPHA)))
-        if best_low <= 0 or part.mean() - deviation * bound <= (1 + margin) / best_low:
+        bound = math.sqrt(2 * scale / (n * n * rho2) * math.log(1 + math.sqrt(scale) / (2 * WRONG_STOP_CHANCE)))
+        if best_low <= 0 or judged.mean() - deviation * bound <= (1 + margin) / best_low:
             return False
     return True
 

@@ -11,7 +11,7 @@ from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
-from vitprof.analysis.verdict.headroom import ROUNDING
+from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.records import RunSummary
 
 Standing = Literal["", "fastest", "tie", "slower", "not known"]
@@ -166,7 +166,7 @@ def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
 
 def _tie(gain: Interval) -> bool:
     """Whether no difference can be told: without an interval it cannot."""
-    return math.isfinite(gain.low) and not (gain.low > 1 + ROUNDING or gain.high < 1 - ROUNDING)
+    return math.isfinite(gain.low) and not (gain.low > 1 + ROUNDING_FRAC or gain.high < 1 - ROUNDING_FRAC)
 
 
 def _without_interval(known: Interval) -> Interval:

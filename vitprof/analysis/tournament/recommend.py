@@ -10,10 +10,10 @@ from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
-CLEARLY = 0.10
+CLEARLY_MORE_FRAC = 0.10
 """A cost that is higher by less than this share is no reason to choose: a setting's memory varies by some percent."""
-FULL = "full"
-ORDERS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
+FULL_SHUFFLE = "full"
+ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Of an epoch's samples, by `RunConfig.shuffle`, in words."""
 MOST_NAMED = 3
 """Settings that a sentence can list."""
@@ -79,7 +79,7 @@ def recommend(board: Leaderboard) -> Recommendation | None:
     level = [row for row in ranked if row is best or row.ties_with_best]
     faster = [row for row in ranked if row.speed_up_low > 1 and not row.tie and row.key != board.baseline]
     fit = [row for row in level if not faster or row.key != board.baseline] or faster
-    orderly = [row for row in fit if row.entry.shuffle == FULL] or fit
+    orderly = [row for row in fit if row.entry.shuffle == FULL_SHUFFLE] or fit
     chosen, reasons = _cheapest(orderly, board.baseline)
     ties = tuple(row.key for row in level if row is not chosen)
     said = [
@@ -131,17 +131,17 @@ def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Seq
     if passed:
         do = "does" if len(passed) == 1 else "do"
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
-    if chosen.entry.shuffle == FULL:
+    if chosen.entry.shuffle == FULL_SHUFFLE:
         return []
-    said = f"It {ORDERS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
-    full = next((row for row in ranked if row.entry.shuffle == FULL), None)
+    said = f"It {ORDER_WORDS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
+    full = next((row for row in ranked if row.entry.shuffle == FULL_SHUFFLE), None)
     if full is None:
         return [said]
     return [f"{said}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
 
 
 def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
-    return cost > max(least * (1 + CLEARLY), least + scale.grain)
+    return cost > max(least * (1 + CLEARLY_MORE_FRAC), least + scale.grain)
 
 
 def _too_few(row: LeaderboardRow) -> str:

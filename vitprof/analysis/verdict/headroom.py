@@ -22,17 +22,17 @@ from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.records import json_number
 
-MEANING: dict[str, str] = {
+ANCHOR_WORDS: dict[str, str] = {
     "A": "data on the device",
     "B": "data in host memory",
     "C": "the strategy, files in memory",
     "D": "the strategy, files not in memory",
 }
 """Anchor -> where its data lie, in the order of what they add."""
-ROLES: tuple[str, ...] = tuple(MEANING)
-ADDED: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
+ANCHOR_ROLES: tuple[str, ...] = tuple(ANCHOR_WORDS)
+ADDED_STAGE: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
 """What an anchor has that the one before it has not."""
-ROUNDING = 1e-6
+ROUNDING_FRAC = 1e-6
 """Of a step: on a simulated device steps are all alike, and what is left of a difference is rounding."""
 
 
@@ -81,7 +81,7 @@ class Headroom:
 
     anchors: tuple[Anchor, ...]
     """By role. One that could not be measured has no runs."""
-    parts: tuple[StageCost, ...]
+    stages: tuple[StageCost, ...]
     speed_up: float
     """Time of the anchor `baseline_role` / time of A; NaN without either."""
     speed_up_low: float
@@ -129,36 +129,36 @@ def headroom(
     simulated: bool = False,
     pending: Sequence[str] = (),
 ) -> Headroom:
-    """Parts and speed-up of `anchors`; `baseline` is the role of the job as it was asked for, where it was measured.
+    """Stages and speed-up of `anchors`; `baseline` is the role of the job as it was asked for, where it was measured.
     `pending` are the anchors that are still to come.
 
     Interval of a difference: from the two single intervals as in Zou and Donner (Statistics in Medicine 2008), which
     allows for asymmetry; of the ratio: the same on logarithms.
     """
-    ordered = sorted(anchors, key=lambda a: ROLES.index(a.role))
+    ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
     said = list(notes)
-    parts: list[StageCost] = []
+    stages: list[StageCost] = []
     for before, after in itertools.pairwise(known):
-        between = ROLES[ROLES.index(before.role) + 1 : ROLES.index(after.role) + 1]
-        part = _part(" and ".join(ADDED[role] for role in between), before, after, known[-1])
-        if part.high < 0:
+        between = ANCHOR_ROLES[ANCHOR_ROLES.index(before.role) + 1 : ANCHOR_ROLES.index(after.role) + 1]
+        stage = _cost(" and ".join(ADDED_STAGE[role] for role in between), before, after, known[-1])
+        if stage.high < 0:
             said.append(
-                f"{part.name}: the job took {formats.seconds(-part.s_per_sample)} a sample less with it than without; "
-                "the machine changed meanwhile, or what is measured before it costs more by itself"
+                f"{stage.name}: the job took {formats.seconds(-stage.s_per_sample)} a sample less with it than "
+                "without; the machine changed meanwhile, or what is measured before it costs more by itself"
             )
-        parts.append(part)
+        stages.append(stage)
     by_role = {a.role: a for a in known}
     role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
     gain = _ratio(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
-    return Headroom(tuple(ordered), tuple(parts), *gain, role, tuple(said), simulated, tuple(pending))
+    return Headroom(tuple(ordered), tuple(stages), *gain, role, tuple(said), simulated, tuple(pending))
 
 
-def _part(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCost:
+def _cost(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCost:
     difference = after.s_per_sample - before.s_per_sample
     low = difference - math.hypot(after.s_per_sample - after.low, before.high - before.s_per_sample)
     high = difference + math.hypot(after.high - after.s_per_sample, before.s_per_sample - before.low)
-    beyond_rounding = low > ROUNDING * after.s_per_sample
+    beyond_rounding = low > ROUNDING_FRAC * after.s_per_sample
     return StageCost(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
 
 
@@ -182,10 +182,10 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
         return f"Headroom is not known: {missing} could not be measured."
     where = " on this simulated device" if found.simulated else ""
     base = by_role[found.baseline_role]
-    lost = [part for part in found.parts if part.distinguishable]
-    lost.sort(key=lambda part: part.s_per_sample, reverse=True)
-    costs = ", ".join(f"{part.name} {_of_a_step(part, batch_size)}" for part in lost)
-    rest = [part.name for part in found.parts if not part.distinguishable]
+    lost = [stage for stage in found.stages if stage.distinguishable]
+    lost.sort(key=lambda stage: stage.s_per_sample, reverse=True)
+    costs = ", ".join(f"{stage.name} {_of_a_step(stage, batch_size)}" for stage in lost)
+    rest = [stage.name for stage in found.stages if not stage.distinguishable]
     unclear = f"{' and '.join(rest)} cannot be told from nothing" if rest else ""
     if math.isfinite(found.speed_up_low) and not found.speed_up_low > 1:
         times = f"With free data this job would run at most {found.speed_up_high:.2f} times as fast{where}"
@@ -199,9 +199,9 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
     return f"{times}{': ' + told if told else ''}."
 
 
-def _of_a_step(part: StageCost, batch_size: int) -> str:
-    low, high = (formats.seconds(v * batch_size) for v in (part.low, part.high))
-    return f"costs {formats.seconds(part.s_per_sample * batch_size)} ({low} to {high})"
+def _of_a_step(stage: StageCost, batch_size: int) -> str:
+    low, high = (formats.seconds(v * batch_size) for v in (stage.low, stage.high))
+    return f"costs {formats.seconds(stage.s_per_sample * batch_size)} ({low} to {high})"
 
 
 def to_dict(found: Headroom) -> dict[str, Any]:
@@ -214,4 +214,5 @@ def to_dict(found: Headroom) -> dict[str, Any]:
             return [plain(v) for v in value]
         return json_number(value) if isinstance(value, float) else value
 
-    return dict(plain(asdict(found)))
+    # programs have read the costs of the stages as "parts" since the first version (docs/formats.md)
+    return {"parts" if key == "stages" else key: value for key, value in plain(asdict(found)).items()}

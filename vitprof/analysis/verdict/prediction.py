@@ -28,6 +28,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series, known, median
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
+from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -41,8 +42,6 @@ WELL_VERIFIED = 10
 """Checked predictions from which on an error below `UNVERIFIED_ERROR` is believed."""
 HIGH_ERROR_PCT = 90
 """Percentile of the errors seen that widens an interval: half of all errors are larger than the median."""
-IN_THE_LOOP = ("batches", "generator")
-"""Loaders that work in the training loop; so does the DataLoader without workers."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def predict(
     blocking = config.transfer == "blocking"
     h2d_steps = _typical(loaded["h2d_s"], loaded["samples"])
     seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
-    launch_s = 0.0 if on_cpu or not _in_the_loop(config) else _launch_s(profile, profile_transfer)
+    launch_s = 0.0 if on_cpu or not synchronous(config) else _launch_s(profile, profile_transfer)
     computes = _draws(profiled["compute_s"][None], profiled["samples"])
     loads = _draws(np.stack([seconds, h2d_steps]), loaded["samples"])
     if computes is None or loads is None:
@@ -169,10 +168,6 @@ def _typical(seconds: Floats, samples: Floats) -> Floats:
     return samples * float(np.nan_to_num(median(seconds / samples)))
 
 
-def _in_the_loop(config: RunConfig) -> bool:
-    return config.loader in IN_THE_LOOP or (config.loader == "dataloader" and not config.workers)
-
-
 def _launch_s(profile: Series, transfer: str) -> float:
     """Seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others wait."""
     got = profile["t_start_s"] + profile["data_wait_s"]
@@ -209,7 +204,7 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
     """Seconds a sample where the CPU trains: the least and the most it may be."""
     both = fetch + compute
-    if _in_the_loop(config):
+    if synchronous(config):
         return both, both
     workers = (config.workers or 1) if config.loader != "ahead" else 1
     threads = config.threads or cores
@@ -221,7 +216,7 @@ def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tu
 
 
 def _bound(fetch: float, compute: float, h2d: float, config: RunConfig, *, on_cpu: bool) -> Bound:
-    if on_cpu and _in_the_loop(config):
+    if on_cpu and synchronous(config):
         return "loading" if fetch > 2 * compute else "compute" if compute > 2 * fetch else "loading and compute"
     if config.transfer == "stream" and h2d > max(fetch, compute):
         return "transfer"

@@ -1,4 +1,4 @@
-"""The verdict on a run: is the device starved by data loading, by which part, and what would help. In one sentence."""
+"""The verdict on a run: is the device starved by data loading, by which stage, and what would help. In one sentence."""
 
 from __future__ import annotations
 
@@ -10,31 +10,26 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from vitprof.analysis.arrays import Series, mean
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures import Signature, find_signatures
-from vitprof.analysis.signatures.machine import others_cores, saturated
+from vitprof.analysis.signatures.machine import free_cores
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
-    HOST_BOUND_FRAC,
     INPUT_BOUND_FRAC,
     MIN_STEPS,
     MODERATE_FRAC,
-    QUEUED_FRAC,
     WORTH_ADVICE_FRAC,
 )
-from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure, synchronous
+from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
-from vitprof.analysis.verdict.advice_rules import Advice, Situation
+from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause
+from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.records import Phase, json_number
 
 Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "inconclusive"]
-
-CPU_WORK = ("decode", "transform", "collate", "rest", "loading", "hand_over")
-"""Parts of loading that are work for the CPU; a read mostly waits."""
-UNKNOWN_CAUSE = ""
 
 
 class MeasuredHeadroom(Protocol):
@@ -64,14 +59,14 @@ class Verdict:
     host_frac: float
     """Share of the time that the device idled for the loop itself: Python, launches, recording."""
     cause: str
-    """read, decode, transform, collate, rest, hand_over, transfer, loading (parts not known), slow_drive,
+    """read, decode, transform, collate, rest, hand_over, transfer, loading (stages not known), slow_drive,
     cpu_contention; host where that is why the device idles; empty where it does not."""
     cause_frac: float
     """Share of the idle time for data (of `host_frac` for host) that the cause has; see `exposure.find_exposure`."""
     cause_ms_per_batch: float
     """Milliseconds for each batch by which the device's idle time would fall without the cause."""
     shares: tuple[Share, ...]
-    """All parts of the idle time for data, the largest first."""
+    """All shares of the idle time for data, the largest first."""
     speed_up_if_free: float
     """How many times as fast the job would be if data were free."""
     speed_up_low: float
@@ -155,7 +150,7 @@ def judge(
         return _inconclusive(reason, device, n, signatures, exposure)
     kind = _kind(low)
     sure = kind != "not input-bound" or high < MODERATE_FRAC
-    cause, cause_frac, cause_ms = _cause(config, trace, exposure, kind)
+    cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind)
     speed_up = _speed_up(exposure, headroom)
     situation = Situation(
         config=config,
@@ -165,7 +160,7 @@ def judge(
         simulated=device.simulated,
         on_cpu=device.on_cpu,
         facts=facts,
-        free_cores=_free_cores(trace),
+        free_cores=free_cores(trace),
         samples_per_s=(float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady]))),
         signatures=signatures,
         causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_ADVICE_FRAC),
@@ -223,37 +218,6 @@ def _inconclusive(
         n_steps=n,
         simulated=device.simulated,
     )
-
-
-def _cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: Kind) -> tuple[str, float, float]:
-    """The cause's machine word, its share of the idle time and the milliseconds a batch that it costs."""
-    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND_FRAC:
-        return "host", 1.0, exposure.host.value * trace.step_s * 1e3
-    if not exposure.shares:
-        return UNKNOWN_CAUSE, math.nan, math.nan
-    largest = exposure.shares[0]
-    if largest.name == "read" and config.location == "slow-drive":
-        return "slow_drive", largest.frac, largest.exposed_ms
-    queued_ms = min(_queued_ms(config, trace), exposure.idle_ms)
-    if largest.name in CPU_WORK and saturated(trace) and queued_ms >= QUEUED_FRAC * largest.exposed_ms:
-        return "cpu_contention", queued_ms / exposure.idle_ms, queued_ms
-    return largest.name, largest.frac, largest.exposed_ms
-
-
-def _queued_ms(config: RunConfig, trace: Trace) -> float:
-    """Milliseconds a batch that loading was ready to run and had no core; NaN where the system does not count that.
-
-    The threads of workers wait side by side, so for a batch it is a worker's share of it.
-    """
-    _, waited_pct = trace.while_training("job_cpu_wait_pct")
-    makers = 1 if synchronous(config) else max(1, config.workers or 1)
-    return mean(waited_pct) / 100 * trace.step_s * 1e3 / makers
-
-
-def _free_cores(trace: Trace) -> float:
-    """Cores that nobody uses while the job trains; NaN if not known."""
-    *_, busy_pct = others_cores(trace)
-    return float(trace.facts.get("cpu_count") or math.nan) * (1 - busy_pct / 100)
 
 
 def _speed_up(exposure: Exposure, headroom: MeasuredHeadroom | None) -> SpeedUp:

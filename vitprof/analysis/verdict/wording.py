@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
-from vitprof.analysis.verdict.advice_rules import Advice
+from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
@@ -83,7 +83,7 @@ TRAIN_LONGER = "train for longer to know"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",
     "collate": "putting samples together into batches (collate) is",
-    "rest": "Python between the parts of loading (loops, calls, locks) is",
+    "rest": "Python between the stages of loading (loops, calls, locks) is",
     "hand_over": "handing over finished batches from the loader's workers is",
     "transfer": "the copy to the device is",
     "loading": "making batches is",
@@ -92,7 +92,7 @@ CAUSE_WORDS: dict[str, str] = {
 }
 
 
-def _cause_words(config: RunConfig, cause: str) -> str:
+def cause_words(config: RunConfig, cause: str) -> str:
     storage = STORAGES.get(config.storage or "")
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
@@ -143,7 +143,7 @@ def verdict_sentence(
         bound = "gains at most" if sure else "may gain up to"
         longer = "" if sure else f" ({TRAIN_LONGER})"
         return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
-    of_it = f"{_cause_words(config, cause)} {percent(cause_frac)} of that"
+    of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
     return f"{_title(kind)}: {waits}; {of_it}; {_free_data(device, config, speed_up)}{_try(advice)}."
 
 

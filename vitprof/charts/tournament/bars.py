@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
 from vitprof.charts.style import MARGIN, axis, plain
-from vitprof.charts.tournament.shared import BASELINE, BELOW, FRONT, REST, finish, row_words
+from vitprof.charts.tournament.shared import BASELINE, FRONT_COLOUR, LEGEND_BELOW, REST_COLOUR, finish, row_words
 
 TOO_FEW = "too few runs or steps to tell"
 GROUPS = {"tie": "ties with the fastest", "not known": TOO_FEW}
@@ -23,9 +23,11 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     """
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
-    groups = {"fastest": ("", FRONT), "ties with the fastest": ("/", FRONT), "slower": ("", REST)} | {
-        TOO_FEW: (".", REST)
-    }
+    groups = {
+        "fastest": ("", FRONT_COLOUR),
+        "ties with the fastest": ("/", FRONT_COLOUR),
+        "slower": ("", REST_COLOUR),
+    } | {TOO_FEW: (".", REST_COLOUR)}
     for group, (hatched, colour) in groups.items():
         rows = [row for row in ranked if _group(row) == group]
         if not rows:
@@ -58,7 +60,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         "Throughput (dashed: the baseline)",
         alt,
         margin=MARGIN | {"l": 16},
-        legend=BELOW,
+        legend=LEGEND_BELOW,
         showlegend=True,
         xaxis=axis("throughput (samples/s)", range=[0, 1.22 * max(_ends(ranked))] if ranked else None),
         yaxis={"type": "category", "autorange": "reversed", "automargin": True, "fixedrange": True}

@@ -12,7 +12,7 @@ from vitprof import formats
 from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, break_even, setting_in_words, setup_s
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import axis, plain
-from vitprof.charts.tournament.shared import BASELINE, BELOW, Unit, finish, time_unit
+from vitprof.charts.tournament.shared import BASELINE, LEGEND_BELOW, Unit, finish, time_unit
 
 MOST_LINES = 7
 """Settings beside the baseline: as many as there are colours that can be told apart."""
@@ -70,7 +70,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
 
 def _total_axes(unit: Unit) -> dict[str, Any]:
     return {
-        "legend": BELOW,
+        "legend": LEGEND_BELOW,
         "showlegend": True,
         "hovermode": "closest",
         "xaxis": axis("epochs trained", rangemode="tozero"),

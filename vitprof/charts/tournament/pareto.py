@@ -9,7 +9,16 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament import Cost, Leaderboard, LeaderboardRow, cost, pareto, setting_in_words
 from vitprof.charts.style import axis, plain
-from vitprof.charts.tournament.shared import BELOW, BYTES, FRONT, REST, finish, row_words, time_unit, unit_for
+from vitprof.charts.tournament.shared import (
+    BYTES,
+    FRONT_COLOUR,
+    LEGEND_BELOW,
+    REST_COLOUR,
+    finish,
+    row_words,
+    time_unit,
+    unit_for,
+)
 
 COSTS: dict[Cost, str] = {
     "rss_bytes": "memory of the processes",
@@ -39,9 +48,9 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
             y=[row.samples_per_s for row in rows],
             name=name,
             mode="lines+markers+text" if labelled else "markers",
-            line={"shape": "hv", "color": FRONT, "width": 1.5, "dash": "dot"},
+            line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},
             marker={
-                "color": FRONT if labelled else REST,
+                "color": FRONT_COLOUR if labelled else REST_COLOUR,
                 "size": 11,
                 "symbol": ["diamond" if row.key == board.baseline else "circle" for row in rows],
             },
@@ -50,7 +59,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
                 "symmetric": False,
                 "array": [row.high - row.samples_per_s for row in rows],
                 "arrayminus": [row.samples_per_s - row.low for row in rows],
-                "color": FRONT if labelled else REST,
+                "color": FRONT_COLOUR if labelled else REST_COLOUR,
                 "thickness": 1,
             },
             text=[f"{plain(row.entry.strategy)}, batch {row.entry.batch_size:,}" for row in rows] if labelled else None,
@@ -70,7 +79,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
         figure,
         f"Throughput against {COSTS[against]}",
         f"Throughput against {COSTS[against]} of {len(known)} settings. On the Pareto front: {names or 'none yet'}.",
-        legend=BELOW,
+        legend=LEGEND_BELOW,
         showlegend=True,
         hovermode="closest",
         xaxis=axis(f"{COSTS[against]} ({unit.name})", rangemode="tozero"),

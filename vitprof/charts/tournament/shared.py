@@ -11,13 +11,13 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
-from vitprof.charts.style import GPU_UTIL, MARGIN, TRUE, plain
+from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, plain
 
-FRONT, REST = GPU_UTIL, TRUE
+FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
 """The best and the Pareto front; what is neither."""
 BASELINE = "#808080"
 """What the others are compared with: as far from white paper as from the dark theme's, 4 to 1."""
-BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
+LEGEND_BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
 """The legend, under the chart: it may take several lines where the page is narrow, and the title stands above."""
 
 

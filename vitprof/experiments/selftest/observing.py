@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.timing.exposure import MADE_OF, synchronous
+from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.errors import JobError
 from vitprof.experiments.selftest.arithmetic import idle_frac
 from vitprof.experiments.selftest.cases import Case
+from vitprof.records import TIMED_STAGES
 from vitprof.store import RunStore
 
 
@@ -65,7 +66,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     if synchronous(run.config):
         fetch = steps["data_wait_s"]
     elif run.config.loader == "threads":  # a batch is in several threads' hands at once
-        fetch = np.sum([steps[f"{part}_s"] for part in MADE_OF], axis=0)
+        fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
     return Observed(

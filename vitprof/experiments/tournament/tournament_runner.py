@@ -16,7 +16,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import EARLIEST, Entry, LeaderboardRow, cannot_win, setting_in_words
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, Entry, LeaderboardRow, cannot_win, setting_in_words
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.availability import Machine, availability, look_around
 from vitprof.config.catalog import dataset_info
@@ -221,7 +221,12 @@ class TournamentRunner:
                     self._cut[trial.key] = (
                         f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
                     )
-                elif begun and best is not None and run.stage == "training" and (run.progress or 0.0) >= EARLIEST:
+                elif (
+                    begun
+                    and best is not None
+                    and run.stage == "training"
+                    and (run.progress or 0.0) >= EARLIEST_STOP_FRAC
+                ):
                     blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
                     if cannot_win(blocks, best.within_low):
                         n = self._store.n_steps(run_id)

@@ -19,7 +19,7 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_time
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.analysis.verdict.headroom import MEANING, Headroom, headroom_sentence
+from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
@@ -172,18 +172,18 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
     if not found.n or not found.largest:
         return []
     rows = []
-    for part in found.parts:
-        if part.frac >= 0:
-            low, high = (formats.seconds(v / 1e3) for v in (part.ms.low, part.ms.high))
-            spread = f"{low} to {high}" if math.isfinite(part.ms.low) else ""
-            rows.append((part.words, formats.seconds(part.ms.value / 1e3), spread, formats.percent(part.frac)))
+    for stage in found.stages:
+        if stage.frac >= 0:
+            low, high = (formats.seconds(v / 1e3) for v in (stage.ms.low, stage.ms.high))
+            spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
+            rows.append((stage.words, formats.seconds(stage.ms.value / 1e3), spread, formats.percent(stage.frac)))
     note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
     if math.isfinite(found.busy_frac):
         note += f" Who makes batches was busy {formats.percent(found.busy_frac)} of the time."
     if math.isfinite(found.queue_depth):
         note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"
-    table = Table(title, ("part", "mean", "95% interval", "share"), rows, note)
+    table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
     figure = [_chart(title, "Mean over the steady state.", 270, charts.loading_bar(found))] if charted else []
     return [*figure, table]
 
@@ -196,7 +196,9 @@ def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Ta
         low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
         speed = formats.number(1 / a.s_per_sample) if a.n_runs else formats.NOT_AVAILABLE
         step = formats.seconds(a.s_per_sample * batch)
-        rows.append((f"{a.role}: {MEANING[a.role]}", step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs"))
+        rows.append(
+            (f"{a.role}: {ANCHOR_WORDS[a.role]}", step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs")
+        )
     header = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
     table = Table("Headroom", header, rows, " ".join([headroom_sentence(found, batch), *found.notes]))
     says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."

@@ -61,7 +61,7 @@ def comparison(found: Sequence[Contents]) -> Table:
         half = (s.samples_per_s_high - s.samples_per_s_low) / 2
         spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""
         kind = one.verdict.kind if one.verdict else one.run.status
-        speed_up = f"{gain.speed_up:.2f}x{', tie' if gain.standing == 'tie' else ''}"
+        speed_up = f"{gain.speed_up:.2f}x{', tie' if gain.relation == 'tie' else ''}"
         rows.append(
             (
                 f"{one.run.id}: {one.run.name}",

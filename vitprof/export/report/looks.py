@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, OTHER
+from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL
 
 CSS = f"""
 :root {{ --text: #1c1e21; --quiet: #5a6067; --back: #ffffff; --line: #d9dce0; --soft: #f4f5f6; --link: #0b5cad }}
@@ -16,10 +16,10 @@ h3 {{ font-size: 1.05rem; margin: 1.5em 0 .3em }}
 h4 {{ font-size: .9rem; margin: .6em 0 .2em; color: var(--quiet) }}
 a {{ color: var(--link) }}
 .quiet {{ color: var(--quiet); margin: .3em 0; font-size: .9rem }}
-.notice {{ background: var(--soft); border-left: 4px solid {OTHER}; padding: .5em .8em }}
+.notice {{ background: var(--soft); border-left: 4px solid {NEUTRAL}; padding: .5em .8em }}
 .badge {{ font-size: .8rem; font-weight: normal; border: 1px solid var(--line); border-radius: 1em;
   padding: .1em .7em }}
-.verdict {{ border: 1px solid var(--line); border-left: 6px solid {OTHER}; border-radius: 6px; padding: .2em 1em;
+.verdict {{ border: 1px solid var(--line); border-left: 6px solid {NEUTRAL}; border-radius: 6px; padding: .2em 1em;
   margin: 1em 0 }}
 .verdict.idle {{ border-left-color: {IDLE} }}
 .verdict.wait {{ border-left-color: {DATA_WAIT} }}

@@ -64,7 +64,7 @@ def _spread(row: ComparisonRow) -> float:
 def _range(row: ComparisonRow) -> str:
     gain = row.gain
     known = math.isfinite(gain.low) and math.isfinite(gain.high)
-    if gain.standing == "baseline":
+    if gain.relation == "baseline":
         return ""
     return f"{_digits(gain.low)} to {_digits(gain.high)}" if known else NOT_AVAILABLE
 
@@ -99,7 +99,7 @@ COLUMNS: tuple[Column, ...] = (
         "vs baseline",
         "faster or slower where the two 95% intervals lie apart; a tie where they overlap, so the difference may be "
         "noise; unknown where an interval is missing.",
-        lambda r: r.gain.standing,
+        lambda r: r.gain.relation,
         always=True,
     ),
     Column(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from vitprof.charts import IDLE, OTHER
+from vitprof.charts import IDLE, NEUTRAL
 from vitprof.charts.style import GPU_UTIL
 from vitprof.store import RunRow
 
@@ -16,10 +16,10 @@ CHIPS: dict[str, str] = {
     "input-bound": IDLE,
     "moderately input-bound": "#A06900",
     "not input-bound": "#00815E",
-    "inconclusive": OTHER,
+    "inconclusive": NEUTRAL,
     "queued": GPU_UTIL,
     "running": GPU_UTIL,
-    "stopped": OTHER,
+    "stopped": NEUTRAL,
     "failed": "#B3261E",
     "interrupted": "#B3261E",
     "simulated": "#785EF0",

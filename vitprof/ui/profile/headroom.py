@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import ADDED, MEANING, Headroom, headroom_sentence
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.charts.headroom import waterfall
 from vitprof.errors import ConfigError
 from vitprof.experiments import headroom as jobs
@@ -50,7 +50,7 @@ def _draw(run: StoredRun, working: bool) -> None:
         st.caption(f"Not for this run: {label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
         return
     if left:
-        draw_progress(left, total, lambda r: f"anchor {r.role} ({MEANING[r.role]})", key="headroom")
+        draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
     found = headroom_of(run)
     if found is not None:
         _show(found, run.config.batch_size)
@@ -87,18 +87,18 @@ def _show(found: Headroom, batch_size: int) -> None:
 
 def _table(found: Headroom, batch: int) -> pd.DataFrame:
     """One row for each anchor."""
-    added = {part.name.rpartition(" and ")[2]: part for part in found.parts}
+    added = {stage.name.rpartition(" and ")[2]: stage for stage in found.stages}
     rows = []
     for a in found.anchors:
-        part = added.get(ADDED.get(a.role, ""))
+        stage = added.get(ADDED_STAGE.get(a.role, ""))
         adds = ""
-        if part is not None:
-            cost = f"{part.name} {formats.seconds(part.s_per_sample * batch)}"
-            adds = cost if part.distinguishable else f"{part.name}: not distinguishable"
+        if stage is not None:
+            cost = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+            adds = cost if stage.distinguishable else f"{stage.name}: not distinguishable"
         low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
         rows.append(
             {
-                "anchor": f"{a.role}: {MEANING[a.role]}",
+                "anchor": f"{a.role}: {ANCHOR_WORDS[a.role]}",
                 "a step takes": formats.seconds(a.s_per_sample * batch),
                 "95% interval": f"{low} to {high}",
                 "samples/s": formats.number(1 / a.s_per_sample if a.n_runs else None),

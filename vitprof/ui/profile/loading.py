@@ -47,7 +47,7 @@ def draw_loading(run: StoredRun) -> None:
     figure = charts.loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
     said = _loading_sentence(found)
-    plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by part. {said}")
+    plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {said}")
     st.caption(said)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.advice_rules import Advice
+from vitprof.analysis.verdict.situation import Advice
 from vitprof.analysis.verdict.wording import CLASSES
-from vitprof.charts import COMPUTE, DATA_WAIT, IDLE, OTHER
+from vitprof.charts import COMPUTE, DATA_WAIT, IDLE, NEUTRAL
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.settings import use_config
@@ -17,7 +17,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "input-bound": (":material/hourglass_top:", IDLE),
     "moderately input-bound": (":material/hourglass_bottom:", DATA_WAIT),
     "not input-bound": (":material/check_circle:", COMPUTE),
-    "inconclusive": (":material/help:", OTHER),
+    "inconclusive": (":material/help:", NEUTRAL),
 }
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word stands in the sentence."""
 USED = "settings taken over"

@@ -1,0 +1,42 @@
+"""Why the device idled: which stage of loading, other programs, or the loop itself."""
+
+from __future__ import annotations
+
+import math
+
+from vitprof.analysis.arrays import mean
+from vitprof.analysis.signatures.machine import saturated
+from vitprof.analysis.signatures.signature import Trace
+from vitprof.analysis.thresholds import HOST_BOUND_FRAC, QUEUED_FRAC
+from vitprof.analysis.timing.exposure import Exposure, synchronous
+from vitprof.config import RunConfig
+from vitprof.records import TIMED_STAGES
+
+CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
+"""Stages of loading that are work for the CPU; a read mostly waits."""
+UNKNOWN_CAUSE = ""
+
+
+def find_cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: str) -> tuple[str, float, float]:
+    """Returns the cause's machine word, its share of the idle time and the milliseconds a batch that it costs."""
+    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND_FRAC:
+        return "host", 1.0, exposure.host.value * trace.step_s * 1e3
+    if not exposure.shares:
+        return UNKNOWN_CAUSE, math.nan, math.nan
+    largest = exposure.shares[0]
+    if largest.name == "read" and config.location == "slow-drive":
+        return "slow_drive", largest.frac, largest.exposed_ms
+    queued_ms = min(_queued_ms(config, trace), exposure.idle_ms)
+    if largest.name in CPU_WORK and saturated(trace) and queued_ms >= QUEUED_FRAC * largest.exposed_ms:
+        return "cpu_contention", queued_ms / exposure.idle_ms, queued_ms
+    return largest.name, largest.frac, largest.exposed_ms
+
+
+def _queued_ms(config: RunConfig, trace: Trace) -> float:
+    """Milliseconds a batch that loading was ready to run and had no core; NaN where the system does not count that.
+
+    The threads of workers wait side by side, so for a batch it is a worker's share of it.
+    """
+    _, waited_pct = trace.while_training("job_cpu_wait_pct")
+    makers = 1 if synchronous(config) else max(1, config.workers or 1)
+    return mean(waited_pct) / 100 * trace.step_s * 1e3 / makers
