@@ -106,8 +106,8 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
     """Idle shares of several runs over the same spans of time: edges (bins + 1,), shares (runs, bins).
 
-    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.utilisation.idle_bins`. Means over what is
-    known of a new bin; NaN before a run's first step, after its last, and where nothing is known.
+    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.timing.utilisation.idle_bins`. Means over
+    what is known of a new bin; NaN before a run's first step, after its last, and where nothing is known.
     """
     known = [edges for edges, share in strips if len(share)]
     if not known:

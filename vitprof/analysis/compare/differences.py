@@ -55,6 +55,10 @@ class Caveat:
     """Ids of the runs it is about."""
 
 
+Check = Callable[[Sequence[RunFacts]], Caveat | None]
+"""Says what makes comparing these runs unfair in one respect; None where nothing does."""
+
+
 def which(runs: Sequence[RunFacts]) -> str:
     """run 3 / runs 3, 4 and 7."""
     ids = [str(run.id) for run in runs]
@@ -67,8 +71,8 @@ def _differs(
     what: str,
     values: Callable[[RunFacts], Hashable | None],
     why: str,
-) -> Callable[[Sequence[RunFacts]], Caveat | None]:
-    """A check that finds runs whose `values` are known and not all the same."""
+) -> Check:
+    """Returns a check that finds runs whose `values` are known and not all the same."""
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
         by_value: dict[Hashable, list[RunFacts]] = {}
@@ -133,7 +137,7 @@ VERSIONS: dict[str, str] = {
     "driver_version": "NVIDIA driver",
     "cuda_version": "CUDA",
 }
-CHECKS: tuple[Callable[[Sequence[RunFacts]], Caveat | None], ...] = (
+CHECKS: tuple[Check, ...] = (
     _differs("data", "warning", "The data differ", _data, SAME_WORK),
     _differs("model", "warning", "The model differs", _config("model"), SAME_WORK),
     _differs("model", "warning", "The image size differs", _config("image_size"), SAME_WORK),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.compare.differences import CHECKS, Caveat, RunFacts, device_name, which
+from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, device_name, which
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent, size
@@ -77,77 +77,79 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
     unique = list({run.id: run for run in runs}.values())
     if len(unique) < 2:
         return ()
-    found = [c for check in CHECKS if (c := check(unique)) is not None]
-    found += [c for check in (_clocks, _page_cache, _gpu_processes, _cpu, _losses) if (c := check(unique)) is not None]
+    found = [c for check in (*CHECKS, *MEASURED_CHECKS, _losses) if (c := check(unique)) is not None]
     return tuple(sorted(found, key=lambda c: c.level != "warning"))
 
 
-def _spread(
-    runs: Sequence[RunFacts], of: Callable[[RunFacts], float]
-) -> tuple[RunFacts, float, RunFacts, float] | None:
-    """The runs with the smallest and the largest known figure; None with fewer than two."""
-    known = sorted(((v, run.id, run) for run in runs if math.isfinite(v := of(run))), key=lambda item: item[:2])
-    return (known[0][2], known[0][0], known[-1][2], known[-1][0]) if len(known) > 1 else None
+def _far_apart(
+    topic: str,
+    figure: Callable[[RunFacts], float],
+    limit: float,
+    words: Callable[[float], str],
+    sentence: str,
+    *,
+    relative: bool = False,
+) -> Check:
+    """Returns a check that finds the runs with the lowest and the highest known `figure` more than `limit` apart.
+
+    `relative`: the limit is a share of the lower one. `sentence` names {low} and {high} as `words` gives them, and what
+    runs they are of as {at_low} and {at_high}.
+    """
+
+    def check(runs: Sequence[RunFacts]) -> Caveat | None:
+        told = sorted(((v, run.id, run) for run in runs if math.isfinite(v := figure(run))), key=lambda it: it[:2])
+        if len(told) < 2:
+            return None
+        (low, _, lowest), (high, _, highest) = told[0], told[-1]
+        if not (high > low * (1 + limit) if relative else high - low > limit):
+            return None
+        at_low, at_high = which([lowest]), which([highest])
+        said = sentence.format(low=words(low), high=words(high), at_low=at_low, at_high=at_high)
+        return Caveat(topic, "warning", said, (lowest.id, highest.id))
+
+    return check
 
 
-def _clocks(runs: Sequence[RunFacts]) -> Caveat | None:
-    found = _spread(runs, lambda run: run.sm_clock_mhz)
-    if found is None or not found[3] > found[1] * (1 + CLOCK_FRAC):
-        return None
-    slow, low, fast, high = found
-    return Caveat(
+def _page_cached(run: RunFacts) -> float:
+    value = run.facts.get("page_cached_frac")
+    return math.nan if value is None else float(value)
+
+
+MEASURED_CHECKS: tuple[Check, ...] = (
+    _far_apart(
         "clocks",
-        "warning",
-        f"The GPU's clock was {low:.0f} MHz in {which([slow])} and {high:.0f} MHz in {which([fast])}. "
+        lambda run: run.sm_clock_mhz,
+        CLOCK_FRAC,
+        "{:.0f} MHz".format,
+        "The GPU's clock was {low} in {at_low} and {high} in {at_high}. "
         "Heat, power limit or load lowered it, and with it the speed of compute.",
-        (slow.id, fast.id),
-    )
-
-
-def _page_cache(runs: Sequence[RunFacts]) -> Caveat | None:
-    def cached(run: RunFacts) -> float:
-        value = run.facts.get("page_cached_frac")
-        return math.nan if value is None else float(value)
-
-    found = _spread(runs, cached)
-    if found is None or not found[3] - found[1] > CACHED_FRAC:
-        return None
-    cold, low, warm, high = found
-    return Caveat(
+        relative=True,
+    ),
+    _far_apart(
         "page-cache",
-        "warning",
-        f"When training began {percent(low)} of the files were in the page cache in {which([cold])} and "
-        f"{percent(high)} in {which([warm])}. Cold and warm reads are different experiments: set page_cache.",
-        (cold.id, warm.id),
-    )
-
-
-def _gpu_processes(runs: Sequence[RunFacts]) -> Caveat | None:
-    found = _spread(runs, lambda run: run.other_gpu_bytes)
-    if found is None or not found[3] - found[1] > OTHER_MEMORY_BYTES:
-        return None
-    alone, low, crowded, high = found
-    return Caveat(
+        _page_cached,
+        CACHED_FRAC,
+        percent,
+        "When training began {low} of the files were in the page cache in {at_low} and {high} in {at_high}. "
+        "Cold and warm reads are different experiments: set page_cache.",
+    ),
+    _far_apart(
         "gpu-processes",
-        "warning",
-        f"Other processes held {size(high)} of the GPU's memory in {which([crowded])} and {size(low)} in "
-        f"{which([alone])}. They may have used the GPU as well.",
-        (alone.id, crowded.id),
-    )
-
-
-def _cpu(runs: Sequence[RunFacts]) -> Caveat | None:
-    found = _spread(runs, lambda run: run.others_cores)
-    if found is None or not found[3] - found[1] > OTHERS_CORES:
-        return None
-    alone, low, crowded, high = found
-    return Caveat(
+        lambda run: run.other_gpu_bytes,
+        OTHER_MEMORY_BYTES,
+        size,
+        "Other processes held {high} of the GPU's memory in {at_high} and {low} in {at_low}. "
+        "They may have used the GPU as well.",
+    ),
+    _far_apart(
         "cpu",
-        "warning",
-        f"Other programs took {number(high)} cores in {which([crowded])} and {number(max(low, 0.0))} in "
-        f"{which([alone])}. Loading that lacks a core is slower.",
-        (alone.id, crowded.id),
-    )
+        lambda run: run.others_cores,
+        OTHERS_CORES,
+        lambda cores: number(max(cores, 0.0)),
+        "Other programs took {high} cores in {at_high} and {low} in {at_low}. Loading that lacks a core is slower.",
+    ),
+)
+"""Checks of what is measured and may differ a little."""
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
