@@ -11,7 +11,7 @@ import pytest
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.verdict.cause import CPU_WORK
 from vitprof.analysis.verdict.wording import cause_words
-from vitprof.charts.style import LOADING
+from vitprof.charts.style import LOADING_COLOURS
 from vitprof.config import RunConfig
 from vitprof.engine.batch import BatchTimes
 from vitprof.records import (
@@ -90,6 +90,6 @@ def test_wherever_stages_of_loading_are_spelled_they_are_those_of_the_records() 
         assert f"{stage}_s" in STEP_COLUMNS
         assert f"{stage}_ms" in SUMMARY_COLUMNS
     assert BatchTimes._fields[: len(TIMED_STAGES)] == tuple(f"{stage}_s" for stage in TIMED_STAGES)
-    assert tuple(STAGE_WORDS) == tuple(LOADING) == (*TIMED_STAGES, "rest", "hand_over")
+    assert tuple(STAGE_WORDS) == tuple(LOADING_COLOURS) == (*TIMED_STAGES, "rest", "hand_over")
     assert set(CPU_WORK) <= {*stages, "rest", "loading"}
     assert all(cause_words(RunConfig(), cause) for cause in (*stages, "rest", "loading"))

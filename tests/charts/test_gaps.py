@@ -17,7 +17,7 @@ from vitprof.analysis.timing.loading import loading_time
 from vitprof.analysis.timing.timeline import timeline
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.charts.gaps import MAX_SHAPES
-from vitprof.charts.style import DEVICE_TIME, LOADING
+from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS
 from vitprof.records import Phase
 
 ORIGIN = 90.0
@@ -109,8 +109,8 @@ def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: A
     steps |= {"read_s": np.full(200, 0.002), "decode_s": np.full(200, 0.006)}
     figure = valid(charts.loading_bar(loading_time(steps)))
     assert [(t.name, t.x[0], t.marker.color) for t in figure.data] == [
-        ("reading 25%", pytest.approx(2), LOADING["read"]),
-        ("decoding 75%", pytest.approx(6), LOADING["decode"]),
+        ("reading 25%", pytest.approx(2), LOADING_COLOURS["read"]),
+        ("decoding 75%", pytest.approx(6), LOADING_COLOURS["decode"]),
     ]
     assert figure.data[0].hovertext[0] == "reading<br>2.00 ms a batch (2 to 2 ms), 25%"
     assert "n = 200" in figure.layout.xaxis.title.text

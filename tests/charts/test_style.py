@@ -15,7 +15,7 @@ from vitprof import charts
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.charts import LiveChart, plain
-from vitprof.charts.style import DEVICE_TIME, LOADING, REFERENCE
+from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE
 
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
@@ -45,7 +45,7 @@ def lab(colour: str, vision: str) -> np.ndarray:
     "together",
     [
         [colour for _, colour in DEVICE_TIME.values()],
-        list(LOADING.values()),
+        list(LOADING_COLOURS.values()),
         [charts.IDLE, charts.GPU_UTIL],
         [REFERENCE, charts.GPU_UTIL],
     ],
@@ -58,7 +58,7 @@ def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together:
 
 def test_everything_that_takes_time_has_a_colour() -> None:
     assert set(DEVICE_TIME) == {"compute", *CAUSES}
-    assert set(LOADING) == set(STAGE_WORDS)
+    assert set(LOADING_COLOURS) == set(STAGE_WORDS)
     assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
 
 

@@ -11,11 +11,10 @@ from vitprof.charts.live import (
     LOSSES,
     MAX_GROUPS,
     OVERVIEW_GROUPS,
-    Builder,
     LiveChart,
-    Points,
     live_figure,
 )
+from vitprof.charts.live_points import Builder, Points
 from vitprof.charts.style import (
     COMPUTE,
     DATA_WAIT,

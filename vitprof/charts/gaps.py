@@ -20,7 +20,7 @@ from vitprof.charts.style import (
     GPU_UTIL,
     IDLE,
     LEGEND,
-    LOADING,
+    LOADING_COLOURS,
     MARGIN,
     PALE_IDLE,
     REFERENCE,
@@ -83,7 +83,7 @@ def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
     """Where the device's time went: compute and what it idled for, as one bar of 100%.
 
-    `intervals` (`analysis.gaps.idle_interval`) adds 95% intervals to the hover texts.
+    `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
     shares = gaps.shares()
     pieces = []
@@ -106,13 +106,13 @@ def loading_bar(loading: Loading) -> go.Figure:
         ms = formats.seconds(stage.ms.value / 1e3)
         spread = f" ({_range(stage.ms, 1, ' ms')})" if np.isfinite(stage.ms.low) else ""
         text = f"{stage.words}<br>{ms} a batch{spread}, {formats.percent(stage.frac)}"
-        pieces.append((stage.words, LOADING[stage.name], stage.ms.value, formats.percent(stage.frac), text))
+        pieces.append((stage.words, LOADING_COLOURS[stage.name], stage.ms.value, formats.percent(stage.frac), text))
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
 def idle_heat(edges_s: Floats, share: Floats, *, origin_s: float) -> go.Figure:
-    """Idle share over the run as one row of colours (`analysis.utilisation.idle_bins`): its cost is the same however
-    long the run. Green is busy, as everywhere; pale is idle; evaluation is left blank."""
+    """Idle share over the run as one row of colours (`analysis.timing.utilisation.idle_bins`): its cost is the same
+    however long the run. Green is busy, as everywhere; pale is idle; evaluation is left blank."""
     centre = (edges_s[:-1] + edges_s[1:]) / 2 - origin_s if len(edges_s) else edges_s
     heat = go.Heatmap(
         x=centre,

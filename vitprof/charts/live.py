@@ -1,18 +1,12 @@
-"""Charts of a run that goes on: a layout, and which points to draw for a span of the run, group by group, so that a
-refresh can send just the groups that are new.
-"""
+"""Charts of a run that goes on: their layout, and what draws their points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from vitprof import formats
-from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.timing.downsample import min_max, slices
+from vitprof.charts.live_points import Builder, Points, batch_points, gap_points, loss_points, telemetry_points
 from vitprof.charts.style import (
     COMPUTE,
     DATA_WAIT,
@@ -34,19 +28,6 @@ OVERVIEW_GROUPS = 160
 LOSS_GROUPS, GPU_GROUPS, CPU_GROUPS = 600, 200, 240
 """Groups in the other charts of a whole run: enough for half a page's width. When the groups of a chart double, it is
 sent whole; with numbers of their own no two charts do so in one refresh, which stays under 20 kB."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """What one trace draws for some groups; `text` is hover text, one for each point."""
-
-    x: Floats
-    y: Floats
-    text: Sequence[str] | None = None
-
-
-Builder = Callable[[Series, float, int, int, int], list[Points]]
-"""(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
 
 
 @dataclass(frozen=True)
@@ -77,60 +58,6 @@ def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
     )
     margin = MARGIN | {"r": 64}
     return {"xaxis": axis("time since the run began (s)"), "yaxis": left, "yaxis2": memory, "margin": margin}
-
-
-def _gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    s = slices(series, origin, start, stop, k)
-    busy_from = s.end_s - s.busy_s
-    other_to = s.start_s + s.other_s
-    busy = np.stack([s.start_s, busy_from, s.end_s], axis=1).ravel()
-    # One wait where it happened; several in one piece where they cost time, and one where they are hidden.
-    single = s.n_steps == 1
-    wait_from = np.where(single, s.wait_start_s, other_to)
-    wait_to = wait_from + np.where(single, s.wait_s, s.exposed_wait_s)
-    hidden_from = np.where(single, wait_to, busy_from)
-    hidden_to = np.where(single, wait_to, np.minimum(busy_from + s.wait_s - s.exposed_wait_s, s.end_s))
-    wait = np.stack([wait_from, wait_to, hidden_from, hidden_to], axis=1).ravel()
-    other = np.stack([s.start_s, other_to], axis=1).ravel()
-    labels = [
-        f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}, drawn as one"
-        for a, n in zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
-    ]
-    busy_text, wait_text, other_text = [], [], []
-    figures = (s.idle_s, s.busy_s, s.wait_s, s.exposed_wait_s, s.other_s)
-    for label, idle_s, busy_s, wait_s, exposed_s, other_s in zip(labels, *(f.tolist() for f in figures), strict=True):
-        busy_text += [f"{label}<br>device idle {formats.seconds(idle_s)}, busy {formats.seconds(busy_s)}"] * 3
-        waited = f"data wait {formats.seconds(wait_s)}, of which exposed {formats.seconds(exposed_s)}"
-        wait_text += [f"{label}<br>{waited}"] * 4
-        other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}" if other_s else ""] * 2
-    n = len(labels)
-    return [
-        Points(busy, np.tile([0.0, 1.0, 0.0], n), busy_text),
-        Points(wait, np.tile([1.0, 0.0, 1.0, 0.0], n), wait_text),
-        Points(other, np.tile([1.0, 0.0], n), other_text),
-    ]
-
-
-def _batch_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    at = min_max(series["step_s"], start, stop, k)
-    x = at.astype(float)
-    return [Points(x, series[name][at] * 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")]
-
-
-def _loss_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    at = min_max(series["loss"], start, stop, k)
-    return [Points(at.astype(float), series["loss"][at])]
-
-
-def _telemetry_points(*names: tuple[str, float]) -> Builder:
-    def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-        points = []
-        for name, scale in names:
-            at = min_max(series[name], start, stop, k)
-            points.append(Points(series["t_s"][at] - origin, series[name][at] * scale))
-        return points
-
-    return build
 
 
 def _line(name: str, colour: str, unit: str, **more: Any) -> dict[str, Any]:
@@ -183,7 +110,7 @@ GAPS = LiveChart(
         ),
         "hovermode": "closest",
     },
-    build=_gap_points,
+    build=gap_points,
     overview_groups=OVERVIEW_GROUPS,
     max_groups=480,  # four points each
 )
@@ -203,7 +130,7 @@ BATCHES = LiveChart(
         "yaxis": axis("time (ms)", rangemode="tozero"),
         "hovermode": "x unified",
     },
-    build=_batch_points,
+    build=batch_points,
 )
 
 LOSSES = LiveChart(
@@ -215,7 +142,7 @@ LOSSES = LiveChart(
     x="index",
     traces=(_line("loss", LOSS, ""),),
     layout={"xaxis": axis("step"), "yaxis": axis("loss"), "showlegend": False},
-    build=_loss_points,
+    build=loss_points,
     overview_groups=LOSS_GROUPS,
 )
 
@@ -235,7 +162,7 @@ GPU = LiveChart(
         _line("memory of the job", NEUTRAL, "GiB", yaxis="y2", visible="legendonly"),
     ),
     layout=_beside_memory(axis("GPU-util (%)", range=[0, 105])),
-    build=_telemetry_points(
+    build=telemetry_points(
         ("gpu_util_pct", 1.0),
         ("gpu_mem_job_bytes", 2.0**-30),
         ("gpu_mem_used_bytes", 2.0**-30),
@@ -257,7 +184,7 @@ CPU = LiveChart(
         _line("memory of the job", MEMORY, "GiB", yaxis="y2"),
     ),
     layout=_beside_memory(axis("CPU (% of one core)", rangemode="tozero")),
-    build=_telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
+    build=telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
     overview_groups=CPU_GROUPS,
 )
 

@@ -36,9 +36,9 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "logging": ("recording", LOGGING),
     "other": ("other", NEUTRAL),
 }
-"""What the device does, or idles for (`analysis.gaps.CAUSES`) -> its name and colour."""
+"""What the device does, or idles for (`analysis.timing.gaps.CAUSES`) -> its name and colour."""
 
-LOADING: dict[str, str] = {
+LOADING_COLOURS: dict[str, str] = {
     "read": "#662506",
     "decode": "#CC4C02",
     "transform": "#FE9929",

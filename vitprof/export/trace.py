@@ -37,7 +37,7 @@ TRACKS: dict[str, tuple[int, str]] = {
     "copy": (COPY, "H2D copy"),
     "device": (DEVICE, "device"),
 }
-"""Lane of `analysis.timeline` -> its track and the track's name."""
+"""Lane of `analysis.timing.timeline` -> its track and the track's name."""
 STAGE_COLUMNS = tuple(f"{stage}_s" for stage in TIMED_STAGES)
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",

@@ -39,7 +39,7 @@ class Idle:
     intervals: dict[str, Interval]
     edges_s: Floats
     share: Floats
-    """Idle share of each bin of the whole run, see `analysis.utilisation.idle_bins`."""
+    """Idle share of each bin of the whole run, see `analysis.timing.utilisation.idle_bins`."""
     worst: int
     """Position in the run's steps of the one behind the largest gap."""
 

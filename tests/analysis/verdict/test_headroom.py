@@ -90,6 +90,21 @@ class TestHeadroom:
         json.dumps(to_dict(found), allow_nan=False)
         assert "\n" not in headroom_sentence(found, 32)
 
+    def test_the_keys_that_programs_read_are_those_of_the_first_version(self) -> None:
+        found = to_dict(headroom(FOUR))
+        assert list(found) == [
+            "anchors",
+            "parts",
+            "speed_up",
+            "speed_up_low",
+            "speed_up_high",
+            "baseline_role",
+            "notes",
+            "simulated",
+            "pending",
+        ]
+        assert [stage["name"] for stage in found["parts"]] == ["transfer", "preparation", "storage"]
+
     def test_an_anchor_that_is_missing(self) -> None:
         lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
         found = headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])

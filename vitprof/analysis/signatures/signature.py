@@ -45,7 +45,7 @@ class Trace:
     facts: Mapping[str, Any]
     """The run's facts and its environment in one mapping."""
     steady: Mask
-    """(n,) as `analysis.summary.steady_state` has it."""
+    """(n,) as `analysis.timing.steady.steady_state` has it."""
     first: Mask
     """(n,) the first step of each epoch, the very first included."""
 

@@ -43,7 +43,7 @@ class DeviceTime:
     edges_s: Floats
     """(bins + 1,) since the first request for a batch."""
     idle: Floats
-    """(bins,) idle share, see `analysis.utilisation.idle_bins`."""
+    """(bins,) idle share, see `analysis.timing.utilisation.idle_bins`."""
 
 
 @dataclass(frozen=True)
