@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, photos_home, small_home, trained  # noqa: F401
+from tests.engine_fixtures import CHEAP, Recorded, never, photos_home, small_home, trained  # noqa: F401
 from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.engine import data
+from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.train import train
 from vitprof.errors import JobStopped, SampleError
 from vitprof.telemetry import tmpfs
@@ -89,6 +90,24 @@ class TestFacts:
         assert run["samples"].sum() == 1200
         assert run.values["stage_bytes"] > 0
         assert not list((home.home() / "locations").rglob("copy"))
+
+    @pytest.mark.parametrize("values", [{"strategy": "slow-drive"}, {"strategy": "staged", "stage_overlap": True}])
+    def test_evaluation_is_not_held_back(self, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is not what is measured, and through a network drive it takes minutes."""
+        events, held_back = Recorded(), []
+
+        def wait(bucket: TokenBucket, *asked: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                held(bucket, *asked)  # the copy in the background: it is not complete before the end
+            else:
+                held_back.append(events.stages[-1][0])
+
+        held = TokenBucket.wait
+        monkeypatch.setattr(TokenBucket, "wait", wait)
+        config = RunConfig(**(CHEAP | values), steps=2, workers=0, slow_latency_ms=1e6)
+        assert train(config, events, never)
+        assert held_back == ["training"] * 64
+        assert math.isfinite(events.values["test_loss"])
 
 
 @pytest.mark.usefixtures("small_home")

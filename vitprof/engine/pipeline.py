@@ -108,7 +108,8 @@ def open_pipeline(
         }
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
-            storage = located.open(partial(_opened, storage_name, info, config, train))
+            # Evaluation is not measured: a slow drive would only make people wait for it.
+            storage = located.open(partial(_opened, storage_name, info, config, train), throttled=train)
             open_things.callback(storage.close)
             if train and config.cache_mb:
                 form = STORAGES[storage_name].form

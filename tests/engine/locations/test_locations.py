@@ -56,6 +56,10 @@ def read(place: Place) -> bytes:
     return (place.root / "train.npy").read_bytes()
 
 
+def as_it_is(place: Place) -> Place:
+    return place
+
+
 def test_disk(directory: Path) -> None:
     with at(RunConfig(location="disk"), directory) as located:
         assert located == Located(Place(directory), "")
@@ -92,6 +96,7 @@ def test_slow_drive(directory: Path) -> None:
         assert isinstance(bucket, TokenBucket)
         assert (bucket.drive.mb_s, bucket.drive.latency_ms) == (1000, 0)
         assert located.open(read) == b"x" * 10_000
+        assert located.open(as_it_is, throttled=False) == Place(directory)
         assert located.note.startswith("throttled to 1,000 MB/s")
         assert located.stage_s == 0
     bucket.wait(10**15, 1)  # let go of with the location
@@ -102,7 +107,7 @@ def test_staged(directory: Path) -> None:
     config = RunConfig(location="staged", stage_overlap=False, **FAST)
     with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
         assert located.place.root != directory
-        assert located.place.throttle is None
+        assert located.open(as_it_is, throttled=False) == located.place
         assert located.open(read) == b"x" * 10_000
         assert (located.stage_bytes, located.copying) == (10_000, None)
         assert located.stage_s > 0
@@ -115,6 +120,7 @@ def test_staged_while_training(directory: Path) -> None:
         copying = located.copying
         assert copying is not None
         assert located.place.root == directory
+        assert located.open(as_it_is, throttled=False) == Place(directory)
         wait_until(lambda: copying.complete, "the copy")
         assert located.stage_bytes == 10_000
         assert located.stage_s > 0

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 if TYPE_CHECKING:
     from vitprof.engine.storage import Place
 
-NOTHING = Copied(0, 0, 0.0)
+NOTHING_COPIED = Copied(0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Located:
     """Where to open the storage; with a copy in the background the slow drive (use `open`)."""
     note: str
     """What to say about it: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
-    copied: Copied = NOTHING
+    copied: Copied = NOTHING_COPIED
     """What was copied before training."""
     copying: BackgroundCopy | None = None
     """The copy that is made while training goes on, where `stage_overlap` asked for it."""
@@ -57,12 +57,15 @@ class Located:
         """Bytes copied; of a copy in the background 0 until it is complete."""
         return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
 
-    def open(self, opener: Callable[[Place], Any]) -> Any:
-        """`opener(place)`; with a copy in the background a storage that turns to the copy when it is complete.
+    def open(self, opener: Callable[[Place], Any], *, throttled: bool = True) -> Any:
+        """Returns `opener(place)`; with a copy in the background a storage that turns to the copy when it is complete.
 
-        `opener` must be picklable where worker processes read: `functools.partial(open_storage, name, info,
-        train=True)`. Raises what it raises.
+        Not `throttled`, it is the same files at the speed of the drive that they really lie on. `opener` must be
+        picklable where worker processes read: `functools.partial(open_storage, name, info, train=True)`. Raises what it
+        raises.
         """
+        if not throttled:
+            return opener(replace(self.place, throttle=None))
         if self.copying is None or self.local_place is None:
             return opener(self.place)
         return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
