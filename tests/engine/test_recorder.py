@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,19 @@ from hypothesis import strategies as st
 
 from vitprof.engine.batch import BatchTimes
 from vitprof.engine.devices.cpu import CpuDevice
-from vitprof.engine.recorder import MAX_PENDING, StepRecorder, overlap
+from vitprof.engine.recorder import MAX_PENDING, StepMarks, StepRecorder, overlap
 from vitprof.records import STEP_COLUMNS
 
 FINITE = st.floats(-1e6, 1e6)
+
+
+def marks_of(**values: Any) -> StepMarks:
+    """Marks with these values; every field has to be given, as the loop does."""
+    marks = StepMarks()
+    for name in (field.name for field in dataclasses.fields(StepMarks)):
+        setattr(marks, name, values.pop(name))
+    assert not values
+    return marks
 
 
 class LaterDevice:
@@ -74,19 +85,21 @@ class Steps:
     ) -> None:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
         self.recorder.step(
-            step=self.n,
-            epoch=0,
-            t_start=t_start,
-            t_got=t_got,
-            t_launched=t_got + 0.125,
-            copy_start=h2d_start,
-            copy_end=h2d_end,
-            ready=h2d_end,
-            compute_end=self.device.mark() if compute else None,
-            loss=self.device.loss(10.0 - self.n) if compute else lambda: math.nan,
-            samples=32,
-            warmup=self.n < 1,
-            made=made,
+            marks_of(
+                step=self.n,
+                epoch=0,
+                t_start=t_start,
+                t_got=t_got,
+                t_launched=t_got + 0.125,
+                copy_start=h2d_start,
+                copy_end=h2d_end,
+                compute_start=h2d_end,
+                compute_end=self.device.mark() if compute else None,
+                loss=self.device.loss(10.0 - self.n) if compute else lambda: math.nan,
+                samples=32,
+                warmup=self.n < 1,
+                made=made,
+            )
         )
         self.n += 1
 
@@ -212,18 +225,21 @@ def test_the_cpu_hands_on_at_once() -> None:
         t_start, t_got = device.mark(), device.mark()
         h2d_start, h2d_end, compute_end = device.mark(), device.mark(), device.mark()
         recorder.step(
-            step=step,
-            epoch=0,
-            t_start=t_start,
-            t_got=t_got,
-            t_launched=compute_end,
-            copy_start=h2d_start,
-            copy_end=h2d_end,
-            ready=h2d_end,
-            compute_end=compute_end,
-            loss=lambda: 1.0,
-            samples=1,
-            warmup=False,
+            marks_of(
+                step=step,
+                epoch=0,
+                t_start=t_start,
+                t_got=t_got,
+                t_launched=compute_end,
+                copy_start=h2d_start,
+                copy_end=h2d_end,
+                compute_start=h2d_end,
+                compute_end=compute_end,
+                loss=lambda: 1.0,
+                samples=1,
+                warmup=False,
+                made=None,
+            )
         )
         assert len(rows) == step + 1
 

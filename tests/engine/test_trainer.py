@@ -36,7 +36,8 @@ def test_torch_trains_and_evaluates() -> None:
     torch.manual_seed(0)
     trainer = open_trainer(RunConfig(lr=0.003), CpuDevice(Clock()))
     assert isinstance(trainer, TorchTrainer)
-    losses = [trainer.step(batch(32), None) for _ in range(8)]
+    starts, losses = zip(*(trainer.step(batch(32), None) for _ in range(8)), strict=True)
+    assert set(starts) == {0.0}  # where the batch is ready
     assert all(isinstance(loss, torch.Tensor) and not loss.requires_grad for loss in losses)
     assert float(losses[-1]) < float(losses[0])  # type: ignore[arg-type]
     for n in (20, 12):
@@ -64,7 +65,7 @@ def test_a_simulated_device_takes_the_time_and_gives_no_loss() -> None:
     device = open_device("simulated:30,1000000", Clock())
     trainer = open_trainer(RunConfig(), device)
     assert isinstance(trainer, SimulatedTrainer)
-    assert trainer.step(batch(4), None) is None
+    assert trainer.step(batch(4), None) == (10.0, None)  # compute begins when it is launched, not at the batch's 0.0
     assert device.mark() == pytest.approx(14.03)
     trainer.evaluate(batch(2), None)
     assert device.mark() == pytest.approx(14.03 + 2.03 / 3)

@@ -14,11 +14,10 @@ import torch
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.engine.devices import Clock, Device, open_device
-from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
-from vitprof.engine.recorder import StepRecorder
+from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
@@ -167,8 +166,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     """Train on an epoch's batches; True if the budget was spent on the way. Ends early where the job should stop."""
     # names of its own for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
-    train_step = job.trainer.step
-    simulated = job.device if isinstance(job.device, SimulatedDevice) else None
+    train_step, keep = job.trainer.step, job.device.keep
     split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
     transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
     step = budget.done
@@ -181,32 +179,18 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 job.left_out(batch.unreadable)
                 continue
             moved = transfer(batch)
-            _, _, copy_start, copy_end, ready = moved
-            loss, compute_end = _no_loss, None
-            if not loader_only:
-                value = train_step(moved, to_input)
-                compute_end = mark()
-                if simulated is not None:  # it knows; a mark from before would count Python's delays as compute
-                    ready = simulated.launched_s
-                if value is not None:
-                    loss = job.device.keep(value)
-            launched = clock()
-            warmup = step < warmup_steps
-            record(
-                step,
-                epoch,
-                t_start,
-                t_got,
-                launched,
-                copy_start,
-                copy_end,
-                ready,
-                compute_end,
-                loss,
-                samples,
-                warmup,
-                batch.made,
-            )
+            marks = StepMarks()
+            _, _, marks.copy_start, marks.copy_end, marks.compute_start = moved
+            if loader_only:
+                marks.compute_end, marks.loss = None, _no_loss
+            else:
+                marks.compute_start, loss = train_step(moved, to_input)
+                marks.compute_end = mark()
+                marks.loss = _no_loss if loss is None else keep(loss)
+            marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
+            marks.step, marks.epoch, marks.warmup = step, epoch, step < warmup_steps
+            marks.samples, marks.made = samples, batch.made
+            record(marks)
             budget.done = step = step + 1
             if cpu.running:
                 cpu.samples += samples

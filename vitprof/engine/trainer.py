@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.engine.devices import Device
+from vitprof.engine.devices import Device, Mark
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.model import build_model
 from vitprof.engine.transfer import Moved, ToInput
@@ -21,8 +21,12 @@ from vitprof.engine.transfer import Moved, ToInput
 class Trainer(Protocol):
     """Launches work on batches. `to_input` is None where a batch comes ready for the model."""
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
-        """Launch one step of training. Its loss, a scalar on the device; None where there is none."""
+    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+        """Launches one step of training. Returns where its compute begins, and its loss: a scalar on the device.
+
+        Often compute begins where the batch is ready; a launch that knows better gives a mark of its own. The loss is
+        None where there is none.
+        """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Launch the evaluation of a batch of the test set."""
@@ -48,14 +52,14 @@ class TorchTrainer:
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device.torch_device.type, dtype=torch.bfloat16) if self._bf16 else nullcontext()
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
+    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             logits = self._model(batch.images if to_input is None else to_input(batch.images))
         loss = F.cross_entropy(logits.float(), batch.labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        return loss.detach()
+        return batch.ready, loss.detach()
 
     @torch.no_grad()
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
@@ -85,9 +89,9 @@ class SimulatedTrainer:
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> Tensor | None:
-        self._device.launch(len(batch.labels))
-        return None
+    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+        # a mark from before the launch would count Python's delays as compute
+        return self._device.launch(len(batch.labels)), None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         self._device.launch(len(batch.labels), train=False)

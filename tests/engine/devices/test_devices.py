@@ -15,7 +15,7 @@ from vitprof.engine.devices import cuda as cuda_module
 from vitprof.engine.devices import open_device
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
-from vitprof.engine.recorder import StepRecorder
+from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.errors import DeviceError
 
 gpu = [
@@ -161,9 +161,9 @@ class TestCuda:
         deferred = trained(**config, evaluate=False, device="cuda:0")["compute_s"][5:]
         plain = StepRecorder.step
 
-        def waiting(self: StepRecorder, **values: object) -> None:
+        def waiting(self: StepRecorder, marks: StepMarks) -> None:
             self._device.synchronize()
-            plain(self, **values)  # type: ignore[arg-type]
+            plain(self, marks)
 
         monkeypatch.setattr(StepRecorder, "step", waiting)
         synchronised = trained(**config, evaluate=False, device="cuda:0")["compute_s"][5:]

@@ -198,10 +198,8 @@ def test_it_knows_when_a_step_began() -> None:
     device = device_of(host)
     ready = device.mark()
     host.now += 5.0
-    device.launch(0)
-    assert (ready, device.launched_s, device.mark()) == (100.0, 105.0, 115.0)
-    device.launch(0)
-    assert device.launched_s == 115.0
+    assert (ready, device.launch(0), device.mark()) == (100.0, 105.0, 115.0)
+    assert device.launch(0) == 115.0
 
 
 def test_it_spends_no_cpu() -> None:

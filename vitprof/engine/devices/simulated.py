@@ -62,29 +62,31 @@ class SimulatedDevice:
         self.accelerator = accelerator
         self.current = SimulatedStream(self)
         self._clock, self._sleep = clock, sleep
-        self.launched_s = math.nan
-        """When the step that was launched last begins: exactly, where a mark before it may be a little earlier."""
         self._copies_done_s = -math.inf
         self._queued: deque[float] = deque()
         """When each step that was queued will be done."""
         self._busy: deque[tuple[float, float]] = deque()
         """Start and end of each stretch of compute, back to what utilisation may be asked for."""
 
-    def launch(self, samples: int, *, train: bool = True) -> None:
-        """Queue a step on `samples`; waits while the launch queue is full."""
+    def launch(self, samples: int, *, train: bool = True) -> float:
+        """Queues a step on `samples`; waits while the launch queue is full. Returns the mark of its first work.
+
+        That is exactly when the step begins, where a mark from before the launch may be a little earlier.
+        """
         queued = self._queued
         while queued and queued[0] <= self._clock():
             queued.popleft()
         if len(queued) >= self.accelerator.queue_steps:
             self.wait(queued.popleft())
         took = self.accelerator.compute_s(samples) * (1 if train else FORWARD_SHARE)
-        self.launched_s = start = self.mark()
+        start = self.mark()
         end = self.current.free_s = start + took
         queued.append(end)
         self._busy.append((start, end))
         past = self._clock() - 2 * COUNTER_WINDOW_S
         while self._busy[0][1] < past:
             self._busy.popleft()
+        return start
 
     def mark(self) -> float:
         return max(self._clock(), self.current.free_s)
