@@ -1,4 +1,4 @@
-"""Every page is reached through app.py, also by its own address.
+"""Every page is reached through app.py, also by its own address; and comes back as it was left.
 
 Streamlit 1.67 finds the folder pages/ by itself until app.py has called `st.navigation` for the first time since the
 server started. Until then a page's own address runs its script alone: without navigation, layout and assets.
@@ -6,7 +6,11 @@ server started. Until then a page's own address runs its script alone: without n
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
 ENTERED, WANTED = "entered through app.py", "page wanted"
 
@@ -14,7 +18,7 @@ ENTERED, WANTED = "entered through app.py", "page wanted"
 def through_app(page: str) -> None:
     """First thing in a page's script: go through app.py if this session has not, and come back to `page`."""
     if ENTERED not in st.session_state:
-        st.session_state[WANTED] = (page, st.query_params.to_dict())
+        st.session_state[WANTED] = (page, _query())
         st.switch_page("app.py")
 
 
@@ -24,3 +28,24 @@ def enter() -> None:
     if wanted := st.session_state.pop(WANTED, None):
         page, query = wanted
         st.switch_page(page, query_params=query)
+
+
+@contextlib.contextmanager
+def kept_query(page: str) -> Iterator[None]:
+    """Draws a page inside this: a URL without a query gets the one back with which this session left the page.
+
+    Streamlit restores bound widgets after a click on a page's link, but with the browser's Back it believes the URL,
+    and leaving a page with bound widgets puts an entry without a query into the browser's history.
+    """
+    key = f"query of {page}"
+    kept = st.session_state.get(key)
+    if kept and not _query():
+        with contextlib.suppress(StreamlitAPIException):  # where a page was left so soon that its widgets are bound yet
+            st.query_params.from_dict(kept)
+            st.rerun()
+    yield
+    st.session_state[key] = _query()
+
+
+def _query() -> dict[str, list[str]]:
+    return {name: st.query_params.get_all(name) for name in st.query_params}

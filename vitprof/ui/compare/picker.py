@@ -7,7 +7,7 @@ drop what is not among the runs that happen to be offered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
@@ -54,11 +54,9 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     )
     query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
-    known, missing = _named(rows)
-    if is_news(RUNS) or KEY not in st.session_state:
-        st.session_state[KEY] = list(known)
-    else:  # set by hand each time: what was chosen stays, also when the list of options is another one
-        st.session_state[KEY] = [run_id for run_id in st.session_state[KEY] if run_id in known]
+    known, missing = _named(ids(st.query_params[RUNS]) if RUNS in st.query_params else sorted(r.id for r in rows[:2]))
+    write_numbers(RUNS, known)
+    st.session_state[KEY] = list(known)
     labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
     chosen: list[int] = above.multiselect(
         "Runs",
@@ -67,8 +65,8 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         help="Runs that have ended, the newest first. Any number of them.",
         placeholder="Choose runs",
         key=KEY,
+        on_change=lambda: write_numbers(RUNS, st.session_state[KEY]),
     )
-    keep(RUNS, ",".join(map(str, chosen)))
     for sentence in missing:
         st.caption(f":material/info: {escaped(sentence)}")
     total = store.count_runs(query)
@@ -87,33 +85,16 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         return runs, pick_baseline(runs)
 
 
-def keep(name: str, value: str) -> None:
-    """Remembers `value` and puts it into the URL; "" takes it out of there."""
-    st.session_state[_memory(name)] = value
-    if value:
-        st.query_params[name] = value
-    else:
-        st.query_params.pop(name, None)
+def write_numbers(name: str, run_ids: Iterable[int]) -> None:
+    """Puts run numbers into the URL; none at all replace others by an empty text."""
+    text = ",".join(map(str, run_ids))
+    if st.query_params.get(name, "") != text:
+        st.query_params[name] = text
 
 
-def kept(name: str) -> str | None:
-    """Returns what the URL says, else what the session remembers; None where neither knows."""
-    remembered: str | None = st.session_state.get(_memory(name))
-    return st.query_params.get(name, remembered)
-
-
-def is_news(name: str) -> bool:
-    """Returns true where the URL says what this page did not write: a link, a reload, the browser's Back."""
-    return name in st.query_params and st.query_params[name] != st.session_state.get(_memory(name))
-
-
-def _memory(name: str) -> str:
-    return f"compare-kept-{name}"
-
-
-def ids(text: str | None) -> list[int]:
+def ids(text: str) -> list[int]:
     """Returns the run numbers of "3,7,12", each once, in order; passes over what is no number."""
-    parts = (text or "").split(",")[:MAX_RUNS_IN_URL]
+    parts = text.split(",")[:MAX_RUNS_IN_URL]
     return list(dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11))
 
 
@@ -122,15 +103,8 @@ def _no_runs_yet() -> None:
     st.page_link("pages/profile.py", label="Open Profile", icon=":material/monitoring:")
 
 
-def _named(rows: Sequence[RunRow]) -> tuple[dict[int, StoredRun], list[str]]:
-    """The runs that the widget, the address or the session names, and a sentence for each that cannot be shown.
-
-    Where none of them names any: the two newest.
-    """
-    text = None if not is_news(RUNS) and KEY in st.session_state else kept(RUNS)
-    asked = ids(text) if text is not None else st.session_state.get(KEY)
-    if asked is None:
-        asked = sorted(row.id for row in rows[:2])
+def _named(asked: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
+    """Returns those of the runs that can be compared, and a sentence for each that cannot."""
     known: dict[int, StoredRun] = {}
     missing = []
     for run_id in asked:
@@ -158,9 +132,8 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
     if len(runs) < 2:
         return lowest
     options = [AUTOMATIC, *(run.id for run in runs)]
-    if is_news(BASELINE) or st.session_state.get(BASELINE_KEY) not in options:
-        named = ids(kept(BASELINE))
-        st.session_state[BASELINE_KEY] = named[0] if named and named[0] in options else AUTOMATIC
+    named = next(iter(ids(st.query_params.get(BASELINE, ""))), AUTOMATIC)
+    st.session_state[BASELINE_KEY] = named if named in options else AUTOMATIC
     labels = {run.id: _label(run) for run in runs}
     labels[AUTOMATIC] = "The slowest" + (f" ({_label(runs[lowest])})" if lowest is not None else "")
     chosen = st.selectbox(
@@ -168,8 +141,16 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
         options,
         format_func=lambda run_id: labels[run_id],
         key=BASELINE_KEY,
+        on_change=_write_baseline,
         help="The run that speed-ups are measured against, and whose settings the others' are compared with. It stays "
         "pinned in the page's address.",
     )
-    keep(BASELINE, "" if chosen == AUTOMATIC else str(chosen))
     return lowest if chosen == AUTOMATIC else next(at for at, run in enumerate(runs) if run.id == chosen)
+
+
+def _write_baseline() -> None:
+    chosen = st.session_state[BASELINE_KEY]
+    if chosen == AUTOMATIC:
+        st.query_params.pop(BASELINE, None)
+    else:
+        write_numbers(BASELINE, [chosen])

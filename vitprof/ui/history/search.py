@@ -62,7 +62,7 @@ def draw_search() -> RunQuery:
         width=170,
         bind=IN_URL,
     )
-    by, descending = SORTS[sort]
+    by, descending = SORTS[str(sort)]
     with st.popover(
         "Filters",
         icon=":material/filter_alt:",
@@ -108,7 +108,7 @@ def draw_pager(found: int) -> tuple[int, int]:
     """Draws the choice of a page of `found` runs; returns how many come before it, and how many it has at most."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # the number of pages follows from the size, which stands after it
-        size = st.selectbox(
+        chosen: int | None = st.selectbox(
             "Runs a page",
             SIZES,
             key="size",
@@ -117,6 +117,7 @@ def draw_pager(found: int) -> tuple[int, int]:
             width=120,
             bind=IN_URL,
         )
+        size = chosen or SIZES[0]
         before = size * (numbers.pagination(math.ceil(found / size), key=PAGE, bind=IN_URL) - 1)
         st.caption(f"{before + 1:,} to {min(before + size, found):,} of {found:,} runs", width="content")
     return before, size
