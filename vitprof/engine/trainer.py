@@ -29,10 +29,10 @@ class Trainer(Protocol):
         """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
-        """Launch the evaluation of a batch of the test set."""
+        """Launches the evaluation of a batch of the test set."""
 
     def evaluated(self) -> dict[str, float]:
-        """What all evaluations since the last call gave, for the run's record. Waits for the device."""
+        """Returns what all evaluations since the last call gave, for the run's record. Waits for the device."""
 
 
 class TorchTrainer:
@@ -102,5 +102,5 @@ class SimulatedTrainer:
 
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:
-    """Who trains on `device`; the weights are those of torch's generator as it is now."""
+    """Returns the trainer for `device`; the weights are those of torch's generator as it is now."""
     return SimulatedTrainer(device) if isinstance(device, SimulatedDevice) else TorchTrainer(config, device)

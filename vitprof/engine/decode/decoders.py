@@ -2,7 +2,7 @@
 
 All do the same: decode, take the crop, resize it, mirror it, write it into the caller's array. All spend their time
 outside the GIL. None turns an image by its EXIF orientation. Resizing is each library's own, so that pixels differ
-slightly between them; tests/decode/test_decoders.py states by how much.
+slightly between them; tests/engine/decode/test_decoders.py states by how much.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Decoder(Protocol):
     """Decodes one image. Safe to call from several threads; can be pickled."""
 
     def __call__(self, encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-        """Write the crop of the image into `out` (size, size, 1 or 3), contiguous, RGB or grey.
+        """Writes the crop of the image into `out` (size, size, 1 or 3), contiguous, RGB or grey.
 
         Raises `ValueError` with a short reason for bytes that are no whole image.
         """

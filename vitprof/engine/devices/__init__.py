@@ -26,16 +26,17 @@ class Stream(Protocol):
     """A queue of device work beside the one that trains."""
 
     def use(self) -> AbstractContextManager[Any]:
-        """Copies, marks and work inside the block go to this stream."""
+        """Returns a block: copies, marks and work inside it go to this stream."""
 
     def join(self, *tensors: Tensor) -> None:
-        """The stream that trains waits for all in this one so far; it will read `tensors`, which were made here."""
+        """Has the stream that trains wait for all in this one so far; it will read `tensors`, which were made here."""
 
 
 class Device(Protocol):
-    """What training and transfers need to know about a device."""
+    """Tells training, transfers and recorders what they need to know about a device."""
 
     name: str
+    """As a config names it, never "auto": "cpu", "cuda:0", "simulated:66,70"."""
     torch_device: torch.device
     """Where its tensors lie. Those of a simulated device lie in the host's memory."""
     immediate: bool
@@ -44,40 +45,46 @@ class Device(Protocol):
     """Whether it only takes the time that an accelerator would, and computes nothing."""
 
     def mark(self) -> Mark:
-        """A point after all work launched so far."""
+        """Returns a point after all work launched so far."""
 
     def reached(self, mark: Mark) -> bool:
-        """Whether the device has passed `mark`. Never waits."""
+        """Returns True if the device has passed `mark`. Never waits."""
 
     def wait(self, mark: Mark) -> None:
-        """Wait until the device has passed `mark`."""
+        """Waits until the device has passed `mark`."""
 
     def seconds(self, mark: Mark) -> float:
-        """When the device passed `mark`, on the host's monotonic clock. Only after `reached`."""
+        """Returns when the device passed `mark`, on the host's monotonic clock. Only after `reached`."""
 
     def release(self, *marks: Mark) -> None:
-        """These marks are not asked for again."""
+        """Takes marks back that are not asked for again."""
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
-        """`tensor` on the device. A blocking copy returns when it is done; it begins after all work launched so far."""
+        """Returns `tensor` on the device.
+
+        A blocking copy begins after all work launched so far, and returns when it is done.
+        """
 
     def stream(self) -> Stream | None:
-        """A new stream; None where there is nothing to run beside."""
+        """Returns a new stream; None where there is nothing to run beside."""
 
     def keep(self, value: Tensor) -> Callable[[], float]:
-        """Start to bring a scalar to the host without waiting; call the result once a later mark is reached."""
+        """Starts to bring a scalar to the host without waiting; call the result once a later mark is reached."""
 
     def synchronize(self) -> None:
-        """Wait until all work launched so far is done."""
+        """Waits until all work launched so far is done."""
 
     def peak_memory_bytes(self) -> float:
-        """Most memory PyTorch's allocator held on the device since the job began; NaN where that means nothing."""
+        """Returns the most memory that PyTorch's allocator held on the device since the job began; NaN: it has none."""
 
     def gauges(self) -> Callable[[], dict[str, float]] | None:
-        """Asks the device for columns of `TelemetrySample`, in any thread; None where NVML and others know them."""
+        """Returns what asks the device for columns of `TelemetrySample`, in any thread.
+
+        None where NVML and others know them.
+        """
 
     def environment(self) -> dict[str, Any]:
-        """Facts about the device for the run's record."""
+        """Returns facts about the device for the run's record."""
 
 
 def open_device(name: str, clock: Clock) -> Device:

@@ -38,14 +38,14 @@ class Maker(Protocol):
     """(height, width, channels) of the images it makes."""
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        """The samples at `indices` (b,) int64 as uint8, in `out` (b, height, width, channels) if given.
+        """Returns the samples at `indices` (b,) int64 as uint8, in `out` (b, height, width, channels) if given.
 
         With `RunConfig.loader_times` it says how it was made. Raises `SampleError` for one that cannot be read, unless
         such samples are to be skipped.
         """
 
     def punctual(self) -> Maker:
-        """The same without the wait that `RunConfig.inject` puts into each batch."""
+        """Returns the same maker without the wait that `RunConfig.inject` puts into each batch."""
 
 
 def images_first(pixels: Tensor) -> Tensor:
