@@ -21,7 +21,7 @@ from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.engine.batch import Batch
 from vitprof.engine.devices.cpu import CpuDevice
-from vitprof.engine.locations.staging import BLOCK, copy_tree
+from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
 
 READ_BYTES = 8 * 2**20
@@ -122,7 +122,7 @@ def staging(things: ExitStack, n_bytes: int, file_bytes: int) -> dict[str, Side]
     """
     directory = Path(things.enter_context(tempfile.TemporaryDirectory(dir=home.ensure_dir(home.home()))))
     source, target = directory / "source", directory / "target"
-    content = memoryview(os.urandom(min(file_bytes, BLOCK)))  # the copy's own blocks: larger ones leave the cache
+    content = memoryview(os.urandom(min(file_bytes, BLOCK_BYTES)))  # the copy's own blocks: larger ones leave the cache
     names = [f"{i:06d}" for i in range(max(1, n_bytes // file_bytes))]
     written = len(names) * file_bytes
 

@@ -29,7 +29,7 @@ BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 
 LOADED = [s for s in STRATEGIES if s != "dali"]
-"""The strategies that can load digits. DALI decodes JPEG only; tests/test_contract.py has it."""
+"""The strategies that can load digits. DALI decodes JPEG only; tests/engine/test_contract.py has it."""
 
 
 def of(strategy: str) -> dict[str, Any]:

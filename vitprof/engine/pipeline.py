@@ -19,6 +19,7 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.engine import data
+from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device
 from vitprof.engine.events import Events
 from vitprof.engine.loaders import Loader, open_loader
@@ -33,8 +34,6 @@ from vitprof.engine.transfer import Transfer, open_transfer
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.engine.transfer.resident import Resident
 from vitprof.errors import SampleError
-
-Stop = data.Stop
 
 
 @dataclass

@@ -11,7 +11,7 @@ from vitprof.engine.batch import BatchTimes
 from vitprof.engine.devices import Device, Mark
 from vitprof.engine.events import StepRow
 
-UNKNOWN = BatchTimes(*[math.nan] * 8)
+UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
 """Of a loader that cannot tell."""
 
 MAX_PENDING = 512
@@ -118,7 +118,7 @@ class StepRecorder:
         end = start if marks.compute_end is None else marks.compute_end
         before = self._previous_end
         self._previous_end = end
-        made = marks.made or UNKNOWN
+        made = marks.made or UNKNOWN_TIMES
         read_s, decode_s, transform_s, collate_s, made_start, made_end, worker, queue_depth = made
         self._hand_on(
             (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -13,6 +13,7 @@ import torch
 
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
+from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device, open_device
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
@@ -22,7 +23,6 @@ from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
 
-Stop = Callable[[], bool]
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
 NAMED_UNREADABLE = 5

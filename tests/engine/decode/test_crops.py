@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms import v2
 
 from vitprof.engine.decode import N_UNIFORM, Crop, centre_crop, random_crop
-from vitprof.engine.decode.crops import RATIO, SCALE
+from vitprof.engine.decode.crops import AREA_SHARE, ASPECT_RATIO
 
 
 def test_a_sample_of_the_right_size_is_taken_whole() -> None:
@@ -67,8 +67,8 @@ def test_random_crops_are_distributed_as_torchvisions() -> None:
     flips = sum(crop.flip for crop in ours)
     assert abs(flips - n / 2) < 5 * np.sqrt(n) / 2
     for crop in ours:
-        assert SCALE[0] * 0.97 < crop.height * crop.width / (height * width) <= SCALE[1]
-        assert RATIO[0] * 0.97 < crop.width / crop.height < RATIO[1] * 1.03
+        assert AREA_SHARE[0] * 0.97 < crop.height * crop.width / (height * width) <= AREA_SHARE[1]
+        assert ASPECT_RATIO[0] * 0.97 < crop.width / crop.height < ASPECT_RATIO[1] * 1.03
 
 
 def test_same_numbers_same_crop() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.order import BLOCK, epoch_order
+from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
 
 
 def test_a_full_shuffle_depends_on_seed_and_epoch() -> None:
@@ -68,7 +68,7 @@ def test_a_test_set_comes_as_it_is_stored(shuffle: str) -> None:
     assert torch.cat(schedule.batches(1)).tolist() == list(range(100))
 
 
-@pytest.mark.parametrize(("storage", "block"), [(Sized(1000), BLOCK), (Sized(1000, block=50), 50)])
+@pytest.mark.parametrize(("storage", "block"), [(Sized(1000), BLOCK_SAMPLES), (Sized(1000, block=50), 50)])
 def test_blocks_are_the_chunks_of_the_storage(storage: Sized, block: int) -> None:
     schedule = Schedule(storage, RunConfig(batch_size=10, shuffle="block"), train=True)
     assert torch.equal(torch.cat(schedule.batches(0)), epoch_order(1000, 42, 0, "block", block))

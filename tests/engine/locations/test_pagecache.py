@@ -62,7 +62,7 @@ def test_a_part_is_told_as_a_part(directory: Path) -> None:
 
 
 def test_of_many_files_some_are_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pagecache, "MOST_FILES", 5)
+    monkeypatch.setattr(pagecache, "MOST_FILES_ASKED", 5)
     small = sorted((directory / "small").iterdir())
     drop(small)
     warm(small[:10])

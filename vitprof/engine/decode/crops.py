@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCALE = (0.08, 1.0)
+AREA_SHARE = (0.08, 1.0)
 """Share of the area a random crop may take: torchvision's default for RandomResizedCrop."""
-RATIO = (3 / 4, 4 / 3)
+ASPECT_RATIO = (3 / 4, 4 / 3)
 """Width over height a random crop may have: the same."""
-TRIES = 10
+FIT_TRIES = 10
 """How often torchvision draws area and ratio until the crop fits."""
-N_UNIFORM = 2 * TRIES + 3
+N_UNIFORM = 2 * FIT_TRIES + 3
 """Uniform numbers that `random_crop` takes: an area and a ratio for each try, top, left, flip."""
 
-_LOG_RATIO = (math.log(RATIO[0]), math.log(RATIO[1]))
+_LOG_ASPECT_RATIO = (math.log(ASPECT_RATIO[0]), math.log(ASPECT_RATIO[1]))
 
 
 class Crop(NamedTuple):
@@ -61,14 +61,14 @@ def random_crop(height: int, width: int, u: NDArray[np.float64]) -> Crop:
     # torchvision.transforms.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
     area = height * width
-    for i in range(0, 2 * TRIES, 2):
-        target = area * (SCALE[0] + (SCALE[1] - SCALE[0]) * numbers[i])
-        ratio = math.exp(_LOG_RATIO[0] + (_LOG_RATIO[1] - _LOG_RATIO[0]) * numbers[i + 1])
+    for i in range(0, 2 * FIT_TRIES, 2):
+        target = area * (AREA_SHARE[0] + (AREA_SHARE[1] - AREA_SHARE[0]) * numbers[i])
+        ratio = math.exp(_LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1])
         w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
             top, left = int(numbers[-3] * (height - h + 1)), int(numbers[-2] * (width - w + 1))
             return Crop(top, left, h, w, numbers[-1] < 0.5)
     # Nothing fitted: as much of the middle as the ratio allows.
-    h = min(height, max(1, round(width / RATIO[0])))
-    w = min(width, max(1, round(height * RATIO[1])))
+    h = min(height, max(1, round(width / ASPECT_RATIO[0])))
+    w = min(width, max(1, round(height * ASPECT_RATIO[1])))
     return Crop((height - h) // 2, (width - w) // 2, h, w, numbers[-1] < 0.5)

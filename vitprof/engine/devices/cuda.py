@@ -13,6 +13,8 @@ from vitprof.engine.devices import Clock
 from vitprof.engine.devices.hostclock import HostClock
 from vitprof.errors import DeviceError
 
+SCALARS_UNDER_WAY = 1024
+"""Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
 RE_ANCHOR_S = 1.0
 """CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, only to 0.25 ms over an hour."""
 
@@ -40,8 +42,6 @@ class CudaDevice:
 
     immediate = False
     simulated = False
-    SLOTS = 1024
-    """Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
 
     def __init__(self, index: int, clock: Clock) -> None:
         if not torch.cuda.is_available():
@@ -56,7 +56,7 @@ class CudaDevice:
         torch.cuda.set_device(index)
         torch.cuda.reset_peak_memory_stats(index)
         self._free: list[torch.cuda.Event] = []
-        self._slots = torch.empty(self.SLOTS, dtype=torch.float32, pin_memory=True)
+        self._slots = torch.empty(SCALARS_UNDER_WAY, dtype=torch.float32, pin_memory=True)
         self._next_slot = 0
         self._clock = clock
         self._host = HostClock()
@@ -109,7 +109,7 @@ class CudaDevice:
 
     def keep(self, value: Tensor) -> Callable[[], float]:
         slot = self._slots[self._next_slot]
-        self._next_slot = (self._next_slot + 1) % self.SLOTS
+        self._next_slot = (self._next_slot + 1) % SCALARS_UNDER_WAY
         slot.copy_(value.detach(), non_blocking=True)
         return slot.item
 

@@ -1,4 +1,4 @@
-"""Loaders: who makes batches, and in which thread or process. One file each, found by the names of `parts.LOADERS`."""
+"""Loaders make batches, each in its own threads or processes. One file each, found by the names of `parts.LOADERS`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.order import BLOCK, epoch_order
+from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
 """Gives memory (uint8, of this shape) to put a batch into. Whoever gives it knows when it can be used again."""
 
 
 class Loader(Protocol):
-    """Batches of a split, epoch by epoch."""
+    """Gives the batches of a split, epoch by epoch."""
 
     def __len__(self) -> int:
-        """Batches in an epoch; the last one may be smaller."""
+        """Returns the number of batches in an epoch; the last one may be smaller."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        """The batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
+        """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
 
         Closing the iterator ends the epoch early; the next one is whole again. A batch is good until the next but
         one is asked for. Where unreadable samples are skipped it has fewer samples, and none at all if nothing in it
@@ -34,7 +34,7 @@ class Loader(Protocol):
         """
 
     def close(self) -> None:
-        """End worker processes and threads. The loader is of no use afterwards."""
+        """Ends worker processes and threads. The loader is of no use afterwards."""
 
 
 class Schedule:
@@ -45,7 +45,7 @@ class Schedule:
         self.batch_size = config.batch_size
         self._seed = config.seed
         self._shuffle = (config.shuffle or "full") if train else "none"
-        self._block = getattr(storage, "block", BLOCK)
+        self._block = getattr(storage, "block", BLOCK_SAMPLES)
         # A resident storage is asked with indices that lie where it does: they go there once for each epoch.
         self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
 
@@ -72,10 +72,11 @@ def open_loader(
 
         return dali.DaliLoader(storage, info, config, train=train)
     schedule = Schedule(storage, config, train=train)
+    form = STORAGES[config.storage or ""].form
     if config.loader == "dataloader":
         values = info.channels * info.image_size**2
-        dataloader.ensure_shared_memory(config, values * (4 if STORAGES[config.storage or ""].form == "samples" else 1))
-    if STORAGES[config.storage or ""].form == "samples":
+        dataloader.ensure_shared_memory(config, values * (4 if form == "samples" else 1))
+    if form == "samples":
         dataset, collate = samples.open_samples(storage, config, train=train)
         if config.loader == "generator":
             return generator.SampleGenerator(schedule, dataset, collate)

@@ -24,8 +24,8 @@ from vitprof.engine.loaders.making import Maker
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
 
-SHM = Path("/dev/shm")
-PRELOAD = ["torch", "torchvision", "cv2", "vitprof.engine.loaders.making"]
+SHARED_MEMORY = Path("/dev/shm")
+FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "vitprof.engine.loaders.making"]
 """What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
 
 
@@ -177,15 +177,15 @@ def _end_workers(batches: Iterator[Any] | None) -> None:
 
 def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
     """Raise `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
-    if not config.workers or not SHM.is_dir():
+    if not config.workers or not SHARED_MEMORY.is_dir():
         return
     needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
-    free = shutil.disk_usage(SHM).free
+    free = shutil.disk_usage(SHARED_MEMORY).free
     if needed > free:
         raise DataError(
-            f"{SHM} has {free / 1e6:,.0f} MB free; {config.workers} workers with {config.prefetch_factor} batches of "
-            f"{config.batch_size} each need {needed / 1e6:,.0f} MB: give fewer workers, a smaller prefetch factor or "
-            "batch, or enlarge it (docker run --shm-size)"
+            f"{SHARED_MEMORY} has {free / 1e6:,.0f} MB free; {config.workers} workers with {config.prefetch_factor} "
+            f"batches of {config.batch_size} each need {needed / 1e6:,.0f} MB: give fewer workers, a smaller prefetch "
+            "factor or batch, or enlarge it (docker run --shm-size)"
         )
 
 
@@ -230,5 +230,5 @@ def _options(config: RunConfig) -> dict[str, Any]:
             "multiprocessing_context": start_method(config),
         }
         if options["multiprocessing_context"] == "forkserver":
-            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)
+            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(FORK_SERVER_IMPORTS)
     return options

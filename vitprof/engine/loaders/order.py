@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 128
+BLOCK_SAMPLES = 128
 """Neighbours that stay together in a block shuffle, where the storage has no chunks of its own."""
 
 
-def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK) -> Tensor:
+def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
     """Which sample comes when in an epoch, (n,) int64: each exactly once.
 
     "full" permutes the samples; "block" permutes blocks of `block` neighbours, which stay in stored order within a

@@ -58,11 +58,11 @@ class TimedSamples(Dataset[Any]):
     """A Dataset that is asked for all samples of a batch at once, so that it can say how long they took."""
 
     def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
-        self._samples, self._laps = samples, stopwatch
+        self._samples, self._stopwatch = samples, stopwatch
 
     def __getitems__(self, indices: list[int]) -> Fetched:
         begun = perf_counter()
-        stopwatch = self._laps
+        stopwatch = self._stopwatch
         stopwatch.restart()
         stopwatch.wait_for_rest()
         samples = fetch(self._samples, indices)

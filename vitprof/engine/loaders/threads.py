@@ -34,7 +34,7 @@ class UnderWay:
     batch: Batch | None = None
     """The whole, when all pieces are done."""
     _wrong: dict[int, list[str]] = field(default_factory=dict)
-    _laps: Stopwatch = field(default_factory=Stopwatch)
+    _stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _begun_s: float = math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -46,11 +46,11 @@ class UnderWay:
             self._wrong[number] = wrong
             self._begun_s = min(self._begun_s, begun_s)
             if stopwatch is not None:
-                self._laps.add(stopwatch)
+                self._stopwatch.add(stopwatch)
             if len(self._wrong) < self.n_pieces:
                 return
         lines = [line for i in range(self.n_pieces) for line in self._wrong[i]]
-        self.batch = make.finish(self.indices, self.out, lines, self._laps, self._begun_s)
+        self.batch = make.finish(self.indices, self.out, lines, self._stopwatch, self._begun_s)
 
 
 class Epoch:

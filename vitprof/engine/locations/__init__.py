@@ -19,15 +19,16 @@ from vitprof.config import RunConfig
 from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
-from vitprof.engine.locations.staging import Copied, copy_tree, tree_bytes
+from vitprof.engine.locations.staging import Copied, copy_tree
 from vitprof.engine.locations.throttle import TokenBucket, describe, slow_drive
+from vitprof.engine.locations.tree import tree_bytes
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 
 if TYPE_CHECKING:
     from vitprof.engine.storage import Place
 
-NOTHING_COPIED = Copied(0, 0, 0.0)
+NOTHING_COPIED = Copied(0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,6 @@ class BackgroundCopy:
         """What was copied, once it is complete."""
         self.fraction = 0.0
         """How far the copy is, 0..1."""
-        self.message = ""
-        """The same for people: MB and MB/s."""
         self._target = target
         self._copy = partial(copy_tree, source, target, throttle=throttle, clock=clock)
         self._halt = threading.Event()
@@ -64,7 +62,7 @@ class BackgroundCopy:
 
     def _run(self) -> None:
         try:
-            copied = self._copy(progress=self._tell, stop=self._halt.is_set)
+            copied = self._copy(progress=self._note_progress, stop=self._halt.is_set)
             self._leave_word("")
             self.copied = copied
         except JobStopped:
@@ -75,8 +73,8 @@ class BackgroundCopy:
             if self._target.parent.is_dir():
                 self._leave_word(one_line(error), or_not=True)
 
-    def _tell(self, fraction: float, message: str) -> None:
-        self.fraction, self.message = fraction, message
+    def _note_progress(self, fraction: float, message: str) -> None:
+        self.fraction = fraction
 
     def _leave_word(self, word: str, *, or_not: bool = False) -> None:
         beginning = self.marker.with_name(f"{self.marker.name}.new")
@@ -160,7 +158,7 @@ class OverlappedDataset:
     """A map-style Dataset over an `OverlappedStorage`. Has `__getitems__` where the storage's own has it."""
 
     def __init__(self, storage: OverlappedStorage, *stopwatch: Any) -> None:
-        self._storage, self._laps = storage, stopwatch
+        self._storage, self._stopwatch = storage, stopwatch
         self._of: Any = None
         self._dataset: Any = None
 
@@ -182,8 +180,8 @@ class OverlappedDataset:
     def _current(self) -> Any:
         storage = self._storage._current()
         if self._of is not storage:
-            self._of, self._dataset = storage, storage.dataset(*self._laps)
+            self._of, self._dataset = storage, storage.dataset(*self._stopwatch)
         return self._dataset
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_storage": self._storage, "_laps": self._laps, "_of": None, "_dataset": None}
+        return {"_storage": self._storage, "_stopwatch": self._stopwatch, "_of": None, "_dataset": None}

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from vitprof.engine.data import OnProgress, Stop
-from vitprof.engine.locations.staging import BLOCK, walk
+from vitprof.engine.locations.staging import BLOCK_BYTES
+from vitprof.engine.locations.tree import unreadable, walk
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram
 
-MOST_FILES = 2000
+MOST_FILES_ASKED = 2000
 """Files that are asked about; of more, evenly spaced ones."""
 STILL_CACHED = 0.03
 """Share that may stay cached after `drop`: a page being read or written at that moment."""
-STOPPED = "stopped while the page cache was being set up"
 
 
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
@@ -46,13 +46,13 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 
 
 def cached_fraction(paths: Iterable[Path]) -> float:
-    """Share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most `MOST_FILES` of them.
+    """Share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most `MOST_FILES_ASKED` of them.
 
     NaN where the system cannot tell: no mincore, or files of other users (for those Linux says of every page that it
     is there). Files that cannot be read do not count.
     """
     every = [path for path in paths if _bytes(path)]
-    chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES)).astype(int)]
+    chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)]
     mincore = _mincore()
     if mincore is None or not chosen:
         return math.nan
@@ -105,7 +105,7 @@ def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
 
     Raises `DataError` that names a file that cannot be read, and `JobStopped`.
     """
-    buffer = memoryview(bytearray(BLOCK))
+    buffer = memoryview(bytearray(BLOCK_BYTES))
     total, done = sum(_bytes(path) for path in paths), 0
     for path in paths:
         try:
@@ -114,12 +114,12 @@ def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
                     done += n
                     _tell(progress, stop, done, total, "reading files into the page cache")
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
 
 def _tell(progress: OnProgress, stop: Stop, done: int, total: int, message: str) -> None:
     if stop():
-        raise JobStopped(STOPPED)
+        raise JobStopped("stopped while the page cache was being set up")
     progress(min(1.0, done / max(total, 1)), message)
 
 
@@ -127,7 +127,7 @@ def _bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _drop(path: Path) -> None:
@@ -139,7 +139,7 @@ def _drop(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _mincore() -> ctypes._FuncPointer | None:
@@ -169,10 +169,5 @@ def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] |
                 failed = mincore(view.ctypes.data, len(view), state.ctypes.data)
                 del view  # a mapping that is looked at cannot be closed
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return None if failed else (int(np.count_nonzero(state & 1)), len(state))
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    what = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return DataError(f"{path} cannot be read ({what}); make it readable, or remove it")

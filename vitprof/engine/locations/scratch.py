@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vitprof.errors import DataError
 
-LOCK = ".lock"
+LOCK_SUFFIX = ".lock"
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
         if descriptor >= 0:
             os.close(descriptor)
         with contextlib.suppress(OSError):  # the second: others still use it
-            (parent / f"{name}{LOCK}").unlink(missing_ok=True)
+            (parent / f"{name}{LOCK_SUFFIX}").unlink(missing_ok=True)
             parent.rmdir()
 
 
@@ -47,7 +47,7 @@ def _make(parent: Path, name: str) -> int:
             with contextlib.suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(parent)
-                descriptor = os.open(parent / f"{name}{LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
+                descriptor = os.open(parent / f"{name}{LOCK_SUFFIX}", os.O_RDWR | os.O_CREAT, 0o600)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                     if os.fstat(descriptor).st_nlink:
@@ -70,7 +70,7 @@ def remove_leftovers(parent: Path) -> None:
         names = os.listdir(parent)
     except OSError:  # not there, or not ours: then there is nothing of ours in it
         return
-    pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK)}")
+    pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
     for match in filter(None, map(pattern.fullmatch, names)):
         path = parent / match[0]
         with contextlib.suppress(OSError):  # gone meanwhile, somebody else's, or locked: in use

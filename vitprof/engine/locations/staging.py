@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 import threading
 import time
 from collections import deque
@@ -16,24 +15,26 @@ from pathlib import Path
 
 from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.throttle import TokenBucket
+from vitprof.engine.locations.tree import unreadable, walk
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import number, seconds
 
-BLOCK = 2**20
+BLOCK_BYTES = 2**20
 """Bytes read at once. It fits a core's cache, so that what was read is still there when it is written: 256 KiB to 1 MiB
 were a little faster than 8 MiB, and faster than sendfile and copy_file_range."""
-PIECE = 16 * 2**20
+PIECE_BYTES = 16 * 2**20
 """A large file is copied in pieces by several threads: writes to one file wait for each other, but one thread reads
 while another writes. Two threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82
 (medians of 8)."""
-THREADS = 2
+COPY_THREADS = 2
 """Files or pieces copied at once: while one waits for the disk, the other is written. More gained nothing on two
 cores."""
-MOST_THREADS = 64
+MOST_COPY_THREADS = 64
 """Readers at once on a drive whose latencies overlap. The preset "network-drive" needs so many to fill its line with
 files of 100 KB; 32 got half of it."""
-POLL_S = 0.1
-SHOWN_S = 0.25
+TELL_EVERY_S = 0.1
+"""How often progress is told and a stop is asked for."""
+LONGEST_BLOCK_S = 0.25
 """A block of a throttled drive takes at most so long: progress moves, and a stop is noticed."""
 
 
@@ -42,42 +43,7 @@ class Copied:
     """What was copied."""
 
     n_bytes: int
-    n_files: int
     seconds: float
-
-
-def walk(directory: Path) -> Iterator[tuple[str, int]]:
-    """Relative path and size in bytes of each regular file under `directory`, in order of their names.
-
-    Links are followed, each directory once. Raises `DataError` that names what cannot be listed or is no file.
-    """
-    seen: set[tuple[int, int]] = set()
-
-    def fail(error: OSError) -> None:
-        raise _unreadable(error.filename or directory, error) from error
-
-    for top, folders, names in os.walk(directory, followlinks=True, onerror=fail):
-        facts = os.stat(top)
-        if (facts.st_dev, facts.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((facts.st_dev, facts.st_ino))
-        folders.sort()
-        inside = os.path.relpath(top, directory)
-        for name in sorted(names):
-            path = os.path.join(top, name)
-            try:
-                facts = os.stat(path)
-            except OSError as error:
-                raise _unreadable(path, error) from error
-            if not stat.S_ISREG(facts.st_mode):
-                raise DataError(f"{path} is neither a file nor a directory; remove it")
-            yield name if inside == os.curdir else f"{inside}{os.sep}{name}", facts.st_size
-
-
-def tree_bytes(directory: Path) -> int:
-    """Bytes in all files under `directory`."""
-    return sum(n for _, n in walk(directory))
 
 
 def copy_tree(
@@ -87,7 +53,6 @@ def copy_tree(
     throttle: TokenBucket | None,
     progress: OnProgress,
     stop: Stop,
-    block: int = BLOCK,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
     """Copy everything under `source` into the new directory `target`, at the speed of `throttle` if it is given.
@@ -107,7 +72,7 @@ def copy_tree(
         for top, folders, _ in os.walk(source, followlinks=True):  # empty ones too: a class without an image is one
             for folder in folders:
                 (target / os.path.relpath(top, source) / folder).mkdir()
-        copy = _Copy(source, target, throttle, block, files)
+        copy = _Copy(source, target, throttle, files)
         copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
     except OSError as error:  # of a folder; files have their own
         shutil.rmtree(target, ignore_errors=True)
@@ -117,7 +82,7 @@ def copy_tree(
         raise
     taken = clock() - began
     progress(1.0, f"copied {number(total / 1e6, 'MB')} in {seconds(taken)}")
-    return Copied(total, len(files), taken)
+    return Copied(total, taken)
 
 
 def _message(done: int, total: int, taken: float) -> str:
@@ -137,22 +102,20 @@ class _Piece:
 
 def _pieces(files: list[tuple[str, int]]) -> Iterator[_Piece]:
     for name, n_bytes in files:
-        for start in range(0, max(n_bytes, 1), PIECE):
-            yield _Piece(name, start, min(start + PIECE, n_bytes), n_bytes <= PIECE)
+        for start in range(0, max(n_bytes, 1), PIECE_BYTES):
+            yield _Piece(name, start, min(start + PIECE_BYTES, n_bytes), n_bytes <= PIECE_BYTES)
 
 
 class _Copy:
     """Threads that take pieces off one queue. The calling thread watches, tells progress and stops them."""
 
-    def __init__(
-        self, source: Path, target: Path, throttle: TokenBucket | None, block: int, files: list[tuple[str, int]]
-    ) -> None:
+    def __init__(self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]]) -> None:
         self._source, self._target = str(source), str(target)
         self._throttle = throttle
-        self._block = block
+        block = BLOCK_BYTES
         if throttle is not None:
-            self._block = max(4096, min(block, int(throttle.drive.mb_s * 1e6 * SHOWN_S)))
-        self._block = min(self._block, max([1, *(n for _, n in files)]))
+            block = max(4096, min(block, int(throttle.drive.mb_s * 1e6 * LONGEST_BLOCK_S)))
+        self._block = min(block, max([1, *(n for _, n in files)]))
         self._pieces = deque(_pieces(files))
         self._threads = max(1, min(_threads(throttle, files), len(self._pieces)))
         for name in {piece.name for piece in self._pieces if not piece.whole}:
@@ -165,7 +128,7 @@ class _Copy:
             try:
                 left = {pool.submit(self._work, i) for i in range(self._threads)}
                 while left:
-                    ended, left = wait(left, timeout=POLL_S, return_when=FIRST_EXCEPTION)
+                    ended, left = wait(left, timeout=TELL_EVERY_S, return_when=FIRST_EXCEPTION)
                     for future in ended:
                         future.result()
                     if left and stop():
@@ -183,7 +146,7 @@ class _Copy:
                 return
             source, target = f"{self._source}{os.sep}{piece.name}", f"{self._target}{os.sep}{piece.name}"
             new = os.O_CREAT | os.O_EXCL if piece.whole else 0
-            reading = _open(source, os.O_RDONLY, _unreadable)
+            reading = _open(source, os.O_RDONLY, unreadable)
             try:
                 writing = _open(target, os.O_WRONLY | new, _unwritable)
                 try:
@@ -210,7 +173,7 @@ class _Copy:
             try:
                 n = os.preadv(descriptor, (room[got:],), at + got)
             except OSError as error:
-                raise _unreadable(path, error) from error
+                raise unreadable(path, error) from error
             if not n:
                 raise DataError(f"{path} became shorter while it was copied; try again")
             got += n
@@ -240,10 +203,10 @@ def _open(path: str, flags: int, wrong: Callable[[str, OSError], DataError]) -> 
 def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
     """As many readers as keep the drive's line busy while each waits for its file to be opened."""
     if throttle is None or throttle.drive.serial or not files:
-        return THREADS
+        return COPY_THREADS
     mean_bytes = max(1.0, sum(n for _, n in files) / len(files))
     on_the_way = throttle.drive.mb_s * 1e6 * throttle.drive.latency_ms / 1e3
-    return int(min(MOST_THREADS, THREADS + on_the_way / mean_bytes))
+    return int(min(MOST_COPY_THREADS, COPY_THREADS + on_the_way / mean_bytes))
 
 
 def _ensure_room(target: Path, needed_bytes: int) -> None:
@@ -253,10 +216,6 @@ def _ensure_room(target: Path, needed_bytes: int) -> None:
             f"no room for a copy: {target} needs {needed_bytes / 1e6:.1f} MB and has {free_bytes / 1e6:.1f} MB free; "
             "free some space or choose another location"
         )
-
-
-def _unreadable(path: str | Path, error: OSError) -> DataError:
-    return DataError(f"{path} cannot be read ({error.strerror or error}); make it readable, or remove it")
 
 
 def _unwritable(path: str | Path, error: OSError) -> DataError:

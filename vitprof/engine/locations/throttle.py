@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config import RunConfig
+from vitprof.engine.data import Stop
 from vitprof.errors import DataError
 from vitprof.formats import number
 
-Stop = Callable[[], bool]
-STATE = struct.Struct("dd")
+DRIVE_STATE = struct.Struct("dd")
 """When the drive is free again (s, monotonic clock), and whether it has been closed."""
-SLICE_S = 0.1
+LONGEST_SLEEP_S = 0.1
 """Longest sleep between two looks at whether anybody still wants the bytes."""
 # A sleep ends 0.05-1 ms late (timer slack and scheduler). What was lost that way may be made up for; a real burst
 # allowance would give every reader that computes between its reads some of its bytes for nothing.
@@ -104,9 +104,9 @@ class TokenBucket:
         """
         due = self._reserve(n_bytes, n_files)
         while (left := due - self._clock()) > 0:
-            if left > SLICE_S and ((stop is not None and stop()) or self._is_closed()):
+            if left > LONGEST_SLEEP_S and ((stop is not None and stop()) or self._is_closed()):
                 return
-            self._sleep(min(left, SLICE_S))
+            self._sleep(min(left, LONGEST_SLEEP_S))
 
     def close(self) -> None:
         """Let everybody go who waits, in this and other processes. Nothing is held back afterwards."""
@@ -136,11 +136,11 @@ class TokenBucket:
             descriptor = self._file().fileno()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                raw = os.pread(descriptor, STATE.size, 0)
-                before = STATE.unpack(raw) if len(raw) == STATE.size else (0.0, 0.0)
+                raw = os.pread(descriptor, DRIVE_STATE.size, 0)
+                before = DRIVE_STATE.unpack(raw) if len(raw) == DRIVE_STATE.size else (0.0, 0.0)
                 after = update(*before)
                 if after != before:
-                    os.pwrite(descriptor, STATE.pack(*after), 0)
+                    os.pwrite(descriptor, DRIVE_STATE.pack(*after), 0)
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         except FileNotFoundError:

@@ -21,7 +21,7 @@ class Moved(NamedTuple):
     copy_start: Mark
     copy_end: Mark
     ready: Mark
-    """In the stream that trains: compute on the batch can begin. Often `copy_end` itself."""
+    """In the stream that trains: compute on the batch can begin here. Often `copy_end` itself."""
 
 
 class Transfer(Protocol):
@@ -33,10 +33,10 @@ class Transfer(Protocol):
     """Whether the images come ready for the model; if not, they come in the storage's pixel format."""
 
     def place(self, storage: Any) -> Any:
-        """Once, before training: where the storage itself should lie. Most leave it as it is."""
+        """Returns the storage where it should lie itself; called once, before training. Most leave it as it is."""
 
     def __call__(self, batch: Batch) -> Moved:
-        """Start to move the batch. May return before the copy is done; the device's own order covers that."""
+        """Starts to move the batch. May return before the copy is done; the device's own order covers that."""
 
 
 ToInput = Callable[[Tensor], Tensor]

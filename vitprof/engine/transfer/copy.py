@@ -13,7 +13,7 @@ from vitprof.engine.loaders import Buffer
 from vitprof.engine.transfer import Moved
 from vitprof.engine.transfer.ring import Ring
 
-CPU = torch.device("cpu")
+HOST_MEMORY = torch.device("cpu")
 
 
 class BlockingCopy:
@@ -62,7 +62,7 @@ class PinnedCopy(BlockingCopy):
                 self._ring.give_back(self._in_use, start)
             self._in_use = images if self._ring.holds(images) else None
             return Moved(images, batch.labels, start, start, start)
-        if images.device == CPU and not images.is_pinned():
+        if images.device == HOST_MEMORY and not images.is_pinned():
             images = to_pinned(self._ring, images)
         on_device = self._upload(images, non_blocking=True)
         labels = self._upload(batch.labels, non_blocking=True)

@@ -16,7 +16,7 @@ from vitprof.engine.transfer import Moved, ToInput
 from vitprof.engine.transfer.copy import to_pinned
 from vitprof.engine.transfer.ring import Ring
 
-AHEAD = 2
+STEPS_AHEAD = 2
 """Steps the host may be ahead of the device: each holds a batch there, and without a bound it could be dozens."""
 
 
@@ -49,7 +49,7 @@ class PrefetchStream:
     def _prefetch(self, batch: Batch, stream: Stream) -> Moved:
         device = self._device
         self._waiting.append(device.mark())
-        if len(self._waiting) > AHEAD:
+        if len(self._waiting) > STEPS_AHEAD:
             trained = self._waiting.popleft()
             device.wait(trained)
             device.release(trained)
