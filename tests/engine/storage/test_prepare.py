@@ -1,7 +1,8 @@
-"""Making storages: once, resumable, and never used half made."""
+"""Making storages: once, going on where that is worth it, and never used half made."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -20,9 +21,11 @@ import pytest
 import torch
 
 from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, prepare, read_all  # noqa: F401
+from tests.engine.storage.writer_helpers import small_disk  # noqa: F401
 from tests.engine_fixtures import SMALL, small_home, ticking  # noqa: F401
 from vitprof.engine import data
 from vitprof.engine.data import digits
+from vitprof.engine.data.source import open_source
 from vitprof.engine.storage import format, memmap, open_storage
 from vitprof.engine.storage import prepare as making
 from vitprof.engine.storage.journal import JOURNAL
@@ -31,13 +34,14 @@ from vitprof.engine.storage.manifest import MANIFEST
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
 
 usual = pytest.mark.usefixtures("small_home")
-STORED = ["memmap", "raw-files", "pt", "pt-single", "files", "hdf5", "hdf5-chunked", "lmdb"]
+ONE_FILE = ["memmap", "pt-single", "hdf5", "hdf5-chunked", "lmdb"]
+MANY_FILES = ["raw-files", "pt", "files"]
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The 600 + 100 samples come in chunks of 50."""
-    monkeypatch.setattr(making, "CHUNK", 50)
+    monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 50)
 
 
 class Log:
@@ -128,18 +132,49 @@ def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: 
 
 @usual
 @pytest.mark.parametrize("chunks", [0, 3, 12, 13])
-def test_a_stop_loses_nothing(chunks: int, small_chunks: None) -> None:
+def test_a_stop_loses_no_file_of_many(chunks: int, small_chunks: None) -> None:
     log, second = Log(chunks), Log()
-    with pytest.raises(JobStopped, match=r"memmap; the next try goes on"):
-        prepare("memmap", progress=log, stop=log.stop, clock=ticking(1.0))
-    assert not partial_of("memmap").with_name("memmap").exists()
-    spent_s = json.loads((partial_of("memmap") / JOURNAL).read_text())["spent_s"]
-    prepared = prepare("memmap", progress=second, clock=ticking(1.0))
+    with pytest.raises(JobStopped, match=r"raw-files; the next try goes on"):
+        prepare("raw-files", progress=log, stop=log.stop, clock=ticking(1.0))
+    assert not partial_of("raw-files").with_name("raw-files").exists()
+    spent_s = json.loads((partial_of("raw-files") / JOURNAL).read_text())["spent_s"]
+    prepared = prepare("raw-files", progress=second, clock=ticking(1.0))
     assert second.done() == list(range(50 * chunks + 50, 701, 50))
     assert prepared.prepare_s > spent_s > 0
+    assert_whole("raw-files")
+
+
+@usual
+@pytest.mark.parametrize("chunks", [0, 3, 13])
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_one_file_is_started_over_after_a_stop(name: str, chunks: int, small_chunks: None) -> None:
+    log, second = Log(chunks), Log()
+    with pytest.raises(JobStopped, match=rf"{name}; the next try starts over"):
+        prepare(name, progress=log, stop=log.stop)
+    assert sorted(os.listdir(partial_of(name).parent)) == [f"{name}.lock"]
+    prepare(name, progress=second)
+    assert second.done() == list(range(50, 701, 50))
+    assert_whole(name)
+
+
+@pytest.mark.parametrize("name", ["hdf5-encoded", "lmdb-encoded"])
+def test_encoded_samples_are_started_over_after_a_stop(
+    name: str,
+    few_photos: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
+    log, second = Log(3), Log()
+    with pytest.raises(JobStopped, match=rf"{name}; the next try starts over"):
+        prepare(name, PHOTOS, progress=log, stop=log.stop)
+    directory = prepare(name, PHOTOS, progress=second).directory
+    assert second.done() == [4, 8, 12, 16, 20, 22]
+    assert sorted(os.listdir(directory.parent)) == [name, f"{name}.lock"]
     for train in (True, False):
-        storage = open_storage("memmap", SMALL, place("memmap"), train=train)
-        assert np.array_equal(read_all(storage), images_of(train=train))
+        storage = open_storage(name, PHOTOS, place(name, PHOTOS), train=train)
+        found = [storage.read_encoded(i) for i in range(len(storage))]
+        assert found == open_source(PHOTOS, few_photos, train=train).encoded(0, 20 if train else 2)
+        storage.close()
 
 
 def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> None:
@@ -153,7 +188,7 @@ def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> Non
 
 @usual
 @pytest.mark.parametrize("samples", [250, 650])
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", ONE_FILE + MANY_FILES)
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
     data.prepare("digits")
     here, there = multiprocessing.Pipe(duplex=False)
@@ -169,7 +204,10 @@ def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -
     assert not partial_of(name).with_name(name).exists()
     log = Log()
     prepare(name, progress=log)
-    assert log.done() == list(range(samples, 701, 50))  # only the chunk after the last entry of the journal comes again
+    # Of many files only the chunk after the last entry of the journal comes again.
+    first = samples if name in MANY_FILES else 50
+    assert log.done() == list(range(first, 701, 50))
+    assert sorted(os.listdir(partial_of(name).parent)) == [name, f"{name}.lock"]
     assert_whole(name)
 
 
@@ -186,8 +224,6 @@ def assert_whole(name: str) -> None:
 
 
 def expected_files(train: bool) -> list[bytes]:
-    from vitprof.engine.data.source import open_source
-
     return open_source(SMALL, data.prepare("digits"), train=train).encoded(0, 600 if train else 100)
 
 
@@ -196,8 +232,8 @@ def expected_files(train: bool) -> list[bytes]:
 def test_an_unusable_journal_means_starting_over(what: str, small_chunks: None) -> None:
     log, second = Log(3), Log()
     with pytest.raises(JobStopped):
-        prepare("memmap", progress=log, stop=log.stop)
-    journal = partial_of("memmap") / JOURNAL
+        prepare("raw-files", progress=log, stop=log.stop)
+    journal = partial_of("raw-files") / JOURNAL
     entry = json.loads(journal.read_text())
     if what == "garbage":
         journal.write_text('{"made_of": ')
@@ -207,8 +243,8 @@ def test_an_unusable_journal_means_starting_over(what: str, small_chunks: None) 
         journal.write_text(json.dumps(entry | {"made_of": entry["made_of"] | {"maker": {}}}))
     else:
         journal.unlink()
-    (partial_of("memmap") / "stray").touch()
-    root = prepare("memmap", progress=second).directory
+    (partial_of("raw-files") / "stray").touch()
+    root = prepare("raw-files", progress=second).directory
     assert second.done()[0] == 50
     assert not (root / "stray").exists()
 
@@ -315,21 +351,48 @@ def test_one_wrong_byte_in_labels_is_noticed() -> None:
 
 
 @usual
-def test_a_full_disk(small_chunks: None) -> None:
+def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
     log, second = Log(3), Log()
     with pytest.raises(JobStopped):
-        prepare("memmap", progress=log, stop=log.stop)
-    written = partial_of("memmap") / "train.npy"
-    written.rename(written.with_name("kept"))
-    written.symlink_to("/dev/full")  # every write to it says that the disk is full
+        prepare("raw-files", progress=log, stop=log.stop)
+    following = partial_of("raw-files") / "images" / "train-000" / "train-000150"
+    following.symlink_to("/dev/full")  # every write to it says that the disk is full
     with pytest.raises(DataError, match="disk full while preparing") as caught:
-        prepare("memmap")
-    assert re.search(r"start again to go on .* delete \S+memmap\.partial, which frees", str(caught.value))
+        prepare("raw-files")
+    assert re.search(r"start again to go on .* delete \S+raw-files\.partial, which frees", str(caught.value))
     assert "\n" not in str(caught.value)
-    written.with_name("kept").replace(written)
-    prepare("memmap", progress=second)
+    following.unlink()
+    prepare("raw-files", progress=second)
     assert second.done()[0] == 200
-    assert_whole("memmap")
+    assert_whole("raw-files")
+
+
+@usual
+@pytest.mark.parametrize("left", [300_000, 0])
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_one_file_on_a_full_disk(
+    name: str,
+    left: int,
+    small_chunks: None,
+    small_disk: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partial_of(name).parent.parent.symlink_to(small_disk)
+    partial_of(name).parent.mkdir()
+    (partial_of(name).parent / f"{name}.lock").touch()
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while shutil.disk_usage(small_disk).free > left:
+            file.write(bytes(4096))
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "ensure_space", lambda *_: None)  # somebody else fills it meanwhile
+        with pytest.raises(DataError, match=r"disk full while .* free some space or set VITPROF_HOME") as caught:
+            prepare(name)
+    assert "\n" not in str(caught.value)
+    assert sorted(os.listdir(partial_of(name).parent)) == [f"{name}.lock"]
+    filler.unlink()
+    prepare(name)
+    assert_whole(name)
 
 
 @usual
@@ -370,7 +433,7 @@ def test_an_unreadable_sample_ends_it(few_photos: Path) -> None:  # noqa: F811
 
 def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     whole = images_of(PHOTOS)
-    monkeypatch.setattr(making, "CHUNK", 4)
+    monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     names = damage_photos(few_photos)
     log = Log()
     prepared = prepare("memmap", PHOTOS, progress=log, skip_unreadable=True)
@@ -390,7 +453,7 @@ def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.Monke
 
 
 def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(making, "CHUNK", 4)
+    monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     damage_photos(few_photos)
 
     def stop_late() -> bool:
@@ -398,8 +461,8 @@ def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pyt
 
     log, second = Log(), Log()
     with pytest.raises(JobStopped):
-        prepare("memmap", PHOTOS, progress=log, stop=stop_late, skip_unreadable=True)
-    prepare("memmap", PHOTOS, progress=second, skip_unreadable=True)
+        prepare("raw-files", PHOTOS, progress=log, stop=stop_late, skip_unreadable=True)
+    prepare("raw-files", PHOTOS, progress=second, skip_unreadable=True)
     assert second.done() == [12, 16, 18, 20]  # neither looked for again nor started over
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
+import gc
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -56,15 +59,12 @@ def chunk_of(form: Format, split: str, start: int, stop: int) -> Chunk:
     return Chunk(facts.ids[start:stop], facts.labels[start:stop], pixels, encoded)
 
 
-def write_split(directory: Path, form: Format, split: str, start: int = 0, stop: int | None = None) -> None:
-    """One try at a split: samples from `start` on, in chunks, finished if `stop` is its end."""
-    n = COUNTS[split] if stop is None else stop
+def write_split(directory: Path, form: Format, split: str) -> None:
+    """All samples of a split, in chunks."""
     with contextlib.closing(form.open_writer(directory, facts_of(split))) as writer:
-        for i in range(start, n, 128):
-            writer.add(i, chunk_of(form, split, i, min(i + 128, n)))
-        writer.flush()
-    if form.finish is not None and n == COUNTS[split]:
-        form.finish(directory, facts_of(split))
+        for i in range(0, COUNTS[split], 128):
+            writer.add(i, chunk_of(form, split, i, min(i + 128, COUNTS[split])))
+        writer.finish()
 
 
 def write_both(directory: Path, form: Format) -> Path:
@@ -218,20 +218,56 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", top], check=True)
 
 
-def assert_goes_on_after_a_full_disk(form: Format, small_disk: Path) -> Path:
-    """The error is the system's own, and once there is room the next try goes on. Returns the directory."""
-    directory, filler = small_disk / "storage", small_disk / "filler"
-    directory.mkdir()
-    write_split(directory, form, "test")
-    write_split(directory, form, "train", 0, 128)
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while shutil.disk_usage(small_disk).free > 60_000:
-            file.write(bytes(4096))
-    with pytest.raises(OSError) as caught:
-        write_split(directory, form, "train", 128)
-    assert caught.value.errno == errno.ENOSPC
-    assert open_files(directory) == []
-    filler.unlink()
-    write_split(directory, form, "train", 128)
-    write_labels(directory, {split: (facts_of(split).ids, facts_of(split).labels) for split in COUNTS})
-    return directory
+def assert_tells_of_a_full_disk(form: Format, small_disk: Path) -> None:
+    """The error is the system's own, at whatever point the disk is full, and the process goes on."""
+    filler = small_disk / "filler"
+    for left in (400_000, 100_000, 20_000, 4096, 0):
+        directory = small_disk / "storage"
+        directory.mkdir()
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while shutil.disk_usage(small_disk).free > left:
+                file.write(bytes(4096))
+
+        def work(directory: Path = directory) -> None:
+            with pytest.raises(OSError) as caught:
+                write_both(directory, form)
+            assert caught.value.errno == errno.ENOSPC
+            assert open_files(directory) == []
+
+        survives(work)
+        filler.unlink()
+        shutil.rmtree(directory)
+
+
+def assert_tells_of_a_limit(form: Format, directory: Path, whole: Path) -> None:
+    """A write that the system refuses anywhere in the file is its own error, and the process goes on."""
+    size = sum(path.stat().st_size for path in whole.glob("data.*"))
+
+    def work(limit: int, target: Path) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with pytest.raises(OSError) as caught:
+            write_both(target, form)
+        assert caught.value.errno == errno.EFBIG
+        assert open_files(target) == []
+
+    for limit in (0, 500, 3000, 20_000, size // 2, size - 9000, size - 1):
+        target = directory / str(limit)
+        target.mkdir()
+        survives(functools.partial(work, limit, target))
+
+
+def survives(work: Callable[[], object]) -> None:
+    """Do `work` in a child process, which must come to its end: a broken one could end this process too."""
+    if not (child := os.fork()):
+        status = 1
+        try:
+            work()
+            gc.collect()
+            status = 0
+        except BaseException:
+            with contextlib.suppress(OSError):  # it may not write any more
+                traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -13,7 +13,7 @@ from vitprof.engine.data.source import open_source
 from vitprof.engine.storage import Place
 from vitprof.engine.storage.format import Format, SplitFacts
 from vitprof.engine.storage.labels import read_ids, read_labels
-from vitprof.engine.storage.rawfiles import BLOCK, READ, FolderWriter, sample_path
+from vitprof.engine.storage.rawfiles import DISK_BLOCK_BYTES, READ_FLAGS, FolderWriter, sample_path
 from vitprof.errors import SampleError
 
 
@@ -22,7 +22,7 @@ def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
 
 
 # A digit's PNG is about 500 bytes long: one block.
-FORMAT = Format(1, "encoded", _open_writer, lambda info: BLOCK)
+FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resumable=True)
 
 
 class FilesStorage:
@@ -47,7 +47,7 @@ class FilesStorage:
     def read_encoded(self, index: int) -> bytes:
         path = self._paths[index]
         try:
-            descriptor = os.open(path, READ)
+            descriptor = os.open(path, READ_FLAGS)
             try:
                 size = os.fstat(descriptor).st_size
                 encoded = os.read(descriptor, size)

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +38,21 @@ class Chunk:
     encoded: list[bytes] | None
 
 
-class Writer(Protocol):
-    """Writes one split into a directory. Opened anew on a directory that holds the beginnings of an earlier try."""
+class SplitWriter:
+    """Writes one split into a directory; the training split comes first. Every method may raise `OSError`."""
 
     def add(self, start: int, chunk: Chunk) -> None:
-        """Write a chunk whose first sample is number `start`. May come twice for the same samples."""
+        """Write a chunk whose first sample is number `start`. Chunks come in order.
 
-    def flush(self) -> None:
-        """See to it that what was added survives the end of this process."""
+        Of a resumable format the chunks of an interrupted try may come twice.
+        """
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Write what can be written only once all samples are added. Of a resumable format it may come twice."""
 
     def close(self) -> None:
-        """Flush and close."""
+        """Close what is open. Comes last, also after an error."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,18 @@ class Format:
     version: int
     """Rises with every change to what is written: storages on disk are then made again."""
     needs: Literal["pixels", "encoded"]
-    open_writer: Callable[[Path, SplitFacts], Writer]
+    open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""
     bytes_a_sample: Callable[[DatasetInfo], float]
     """Room a sample takes on disk, about; asked before anything is written."""
-    finish: Callable[[Path, SplitFacts], None] | None = None
-    """Called once all samples of a split are written and its writer is closed. May come twice."""
+    resumable: bool = False
+    """Whether the next try goes on where one was interrupted. Many small files do: 70,000 take 7 to 19 s. What is in
+    one file is started over: the whole of `digits` takes 0.1 to 0.3 s."""
+
+
+def image_bytes(info: DatasetInfo) -> int:
+    """Returns the bytes of one image as uint8 pixels."""
+    return info.image_size**2 * info.channels
 
 
 FORMATS: dict[str, tuple[str, str]] = {

@@ -6,6 +6,7 @@ X is (n, height, width, channels) uint8, in one piece or in chunks of rows; Y is
 from __future__ import annotations
 
 import functools
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,17 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.hdf5_encoded import ENCODED_FORMAT, EncodedStorage
 from vitprof.engine.storage.hdf5_file import (
-    FILE,
-    Bytes,
-    add_data_sets,
-    extents_of,
+    HDF5_FILE,
+    FileBeingWritten,
     image_set,
     labels_of,
     open_file,
     opened,
     unusable,
 )
-from vitprof.errors import DataError
 
 __all__ = [
     "CHUNKED_FORMAT",
@@ -55,40 +53,30 @@ def chunk_rows(row_bytes: int) -> int:
     return rows
 
 
-class Writer:
-    """Allocates the data sets of a split, then writes images to their places in the file."""
+class Writer(SplitWriter):
+    """Writes the images of a split chunk after chunk."""
 
     def __init__(self, directory: Path, split: SplitFacts, *, chunked: bool) -> None:
-        self._path = directory / FILE
-        name = f"X_{split.name}"
-        row_bytes = int(np.prod(split.shape))
-        images = Bytes((split.n, *split.shape), chunk_rows(row_bytes) if chunked else None)
-        new = add_data_sets(self._path, {name: images}, {f"Y_{split.name}": split.labels})
-        self._written = 0 if new else split.n
-        with opened(self._path) as file:
-            self._extents = extents_of(file[name])
-        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        rows = min(chunk_rows(math.prod(split.shape)), split.n)
+        self._file = FileBeingWritten(directory / HDF5_FILE)
+        try:
+            self._file.add(f"Y_{split.name}", split.labels)
+            chunk = (rows, *split.shape) if chunked else None
+            self._images = self._file.add_rows(f"X_{split.name}", (split.n, *split.shape), chunk)
+        except BaseException:
+            self._file.close()
+            raise
 
     def add(self, start: int, chunk: Chunk) -> None:
         assert chunk.pixels is not None
-        if start > self._written:
-            raise DataError(f"{self._path} is new and lacks {start} samples; delete {self._path.parent}")
-        self._extents.write(self._file, start, chunk.pixels)
-        self._written = max(self._written, start + len(chunk.pixels))
-
-    def flush(self) -> None:
-        os.fsync(self._file)
+        self._file.write(self._images, start, chunk.pixels)
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()
 
 
-CONTIGUOUS_FORMAT = Format(
-    1, "pixels", functools.partial(Writer, chunked=False), lambda info: info.image_size**2 * info.channels
-)
-CHUNKED_FORMAT = Format(
-    1, "pixels", functools.partial(Writer, chunked=True), lambda info: info.image_size**2 * info.channels
-)
+CONTIGUOUS_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=False), image_bytes)
+CHUNKED_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=True), image_bytes)
 
 
 class _Storage:
@@ -98,7 +86,7 @@ class _Storage:
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
-        self._path = place.root / FILE
+        self._path = place.root / HDF5_FILE
         self._split = "train" if train else "test"
         self.shape = (info.image_size, info.image_size, info.channels)
         with opened(self._path) as file:

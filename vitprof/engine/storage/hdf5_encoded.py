@@ -6,6 +6,7 @@ each begins and the last one ends, Y_train (n,) int64 are the labels; the same f
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -15,83 +16,53 @@ from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter
 from vitprof.engine.storage.hdf5_file import (
-    FILE,
-    Bytes,
-    add_data_sets,
+    HDF5_FILE,
+    FileBeingWritten,
     array,
-    extents_of,
     image_set,
     labels_of,
     opened,
     unusable,
-    write_at,
 )
 from vitprof.engine.storage.labels import read_ids
-from vitprof.errors import DataError, SampleError
+from vitprof.errors import SampleError
 
 COPY_BYTES = 8 << 20
 
 
-class Writer:
+class Writer(SplitWriter):
     """Collects the bytes of a split in a file beside: how long they are together is known only at the end."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
-        paths = _collected(directory, split.name)
-        self._path = paths[0]
-        self._bytes, self._offsets = (os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for path in paths)
+        self._path = directory / HDF5_FILE
+        self._split = split
+        self._collected = (directory / f"{split.name}.bytes").open("w+b")
+        self._lengths: list[int] = []
 
     def add(self, start: int, chunk: Chunk) -> None:
         assert chunk.encoded is not None
-        before = os.pread(self._offsets, 8, 8 * start) if start else bytes(8)
-        if len(before) < 8:
-            raise DataError(f"{self._path} lacks some of {start} samples; delete {self._path.parent}")
-        begin = int(np.frombuffer(before, np.int64)[0])
-        offsets = begin + np.cumsum([0, *map(len, chunk.encoded)], dtype=np.int64)
-        write_at(self._bytes, memoryview(b"".join(chunk.encoded)), begin)
-        write_at(self._offsets, memoryview(offsets.tobytes()), 8 * start)
+        self._collected.writelines(chunk.encoded)
+        self._lengths += map(len, chunk.encoded)
 
-    def flush(self) -> None:
-        os.fsync(self._bytes)
-        os.fsync(self._offsets)
+    def finish(self) -> None:
+        name, offsets = self._split.name, np.cumsum([0, *self._lengths], dtype=np.int64)
+        self._collected.seek(0)
+        with contextlib.closing(FileBeingWritten(self._path)) as file:
+            file.add(f"Y_{name}", self._split.labels)
+            file.add(f"offsets_{name}", offsets)
+            joined = file.add_rows(f"X_{name}", (int(offsets[-1]),))
+            for start in range(0, int(offsets[-1]), COPY_BYTES):
+                file.write(joined, start, np.frombuffer(self._collected.read(COPY_BYTES), np.uint8))
+        Path(self._collected.name).unlink()
 
     def close(self) -> None:
-        os.close(self._bytes)
-        os.close(self._offsets)
-
-
-def _collected(directory: Path, split: str) -> tuple[Path, Path]:
-    return directory / f"{split}.bytes", directory / f"{split}.offsets"
-
-
-def finish(directory: Path, split: SplitFacts) -> None:
-    """Bring what was collected into the HDF5 file. May come again after a kill. Raises `OSError`, `DataError`."""
-    collected, offsets_file = _collected(directory, split.name)
-    path = directory / FILE
-    if not collected.exists() and path.exists():
-        return
-    offsets = np.fromfile(offsets_file, np.int64)[: split.n + 1]
-    if len(offsets) != split.n + 1 or collected.stat().st_size < offsets[-1]:
-        raise DataError(f"{collected} holds less than {split.n} samples; delete {directory}")
-    name = f"X_{split.name}"
-    small = {f"offsets_{split.name}": offsets, f"Y_{split.name}": split.labels}
-    add_data_sets(path, {name: Bytes((int(offsets[-1]),))}, small)
-    with opened(path) as file:
-        position = extents_of(file[name]).offsets[0]
-    with collected.open("rb") as source, path.open("r+b") as target:
-        left = int(offsets[-1])
-        while left:
-            block = source.read(min(COPY_BYTES, left))
-            write_at(target.fileno(), memoryview(block), position)
-            left, position = left - len(block), position + len(block)
-        os.fsync(target.fileno())
-    offsets_file.unlink()
-    collected.unlink()
+        self._collected.close()
 
 
 # Twice the 0.1 MB of an average photo: while a split is finished its bytes are there twice.
-ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 220_000, finish)
+ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 220_000)
 
 
 class EncodedStorage:
@@ -99,7 +70,7 @@ class EncodedStorage:
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
-        self._path = place.root / FILE
+        self._path = place.root / HDF5_FILE
         self._split = "train" if train else "test"
         self._files: dict[str, int] = {}
         with opened(self._path) as file:

@@ -1,4 +1,4 @@
-"""How far the making of a storage has come, kept on disk so that the next try can go on from there."""
+"""How far the making of a storage of many small files has come, kept on disk so that the next try goes on there."""
 
 from __future__ import annotations
 

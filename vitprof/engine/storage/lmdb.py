@@ -21,12 +21,12 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.labels import read_labels
 from vitprof.engine.storage.lmdb_open import Opened, opened_here
 from vitprof.errors import DataError, SampleError
 
-FILE = "data.mdb"
+LMDB_FILE = "data.mdb"
 FIRST_MAP_BYTES = 1 << 28
 """How large the file may become before the map is doubled. It takes no room on the disk."""
 
@@ -36,19 +36,23 @@ def _keys(split: str) -> bytes:
     return f"{split}-%08d".encode()
 
 
-class Writer:
-    """Puts each chunk in a transaction of its own: after a kill a chunk is there, on the disk, or it is not."""
+class Writer(SplitWriter):
+    """Puts each chunk in a transaction of its own."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
-        self._path = directory / FILE
+        self._path = directory / LMDB_FILE
         self._key = _keys(split.name)
         try:
-            # No lock file: the preparation holds a lock of its own.
-            self._env = lmdb.open(str(self._path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES)
+            # No lock file: the preparation holds a lock of its own. No sync: it waits for the disk once, at the end.
+            self._env = lmdb.open(str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES)
         except lmdb.Error as error:
-            raise DataError(f"cannot go on writing {self._path} ({error}); delete {directory}") from error
+            raise _refused(self._path, error) from error
         meta = {"n": split.n, "shape": list(split.shape)}
-        self._put([(f"meta-{split.name}".encode(), json.dumps(meta).encode())])
+        try:
+            self._put([(f"meta-{split.name}".encode(), json.dumps(meta).encode())])
+        except BaseException:
+            self._env.close()
+            raise
 
     def add(self, start: int, chunk: Chunk) -> None:
         if chunk.pixels is not None:
@@ -70,13 +74,7 @@ class Writer:
             except lmdb.MapFullError:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
             except lmdb.Error as error:
-                # On a full disk LMDB writes what fits and then speaks of an "Input/output error".
-                room = shutil.disk_usage(self._path.parent).free
-                full = isinstance(error, lmdb.DiskError) or room < sum(len(value) for _, value in items)
-                raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self._path)) from error
-
-    def flush(self) -> None:
-        self._env.sync(True)
+                raise _refused(self._path, error, sum(len(value) for _, value in items)) from error
 
     def close(self) -> None:
         wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
@@ -86,9 +84,16 @@ class Writer:
             os.truncate(self._path, wanted)
 
 
+def _refused(path: Path, error: Exception, n_bytes: int = 0) -> OSError:
+    """Returns the system's own error for one of LMDB's, raised while `n_bytes` were to be written to `path`."""
+    # On a full disk LMDB writes what fits and then speaks of an "Input/output error".
+    full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(path.parent).free < n_bytes
+    return OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path))
+
+
 # Pages hold five images of 784 bytes: 1.05 of the pixels, some more for the test split, whose keys are put before
 # those of the training split. Encoded files fill whole pages of 4 KiB.
-PIXEL_FORMAT = Format(1, "pixels", Writer, lambda info: info.image_size**2 * info.channels * 1.15)
+PIXEL_FORMAT = Format(1, "pixels", Writer, lambda info: image_bytes(info) * 1.15)
 ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 115_000)
 
 
@@ -99,7 +104,7 @@ class _Storage:
         self._split = "train" if train else "test"
         self._key = _keys(self._split)
         self._place = place
-        self._path = place.root / FILE
+        self._path = place.root / LMDB_FILE
         self._opened: Opened | None = None
         self._shape = (info.image_size, info.image_size, info.channels)
         self.labels = read_labels(place.root, train=train)
@@ -154,7 +159,7 @@ class PixelStorage(_Storage):
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
         self.shape = self._shape
-        self._n_bytes = info.image_size**2 * info.channels
+        self._n_bytes = image_bytes(info)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         if out is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,47 +12,32 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.labels import read_labels
 from vitprof.errors import DataError
 
 
-class Writer:
-    """Writes train.npy or test.npy, each chunk at its place.
+class Writer(SplitWriter):
+    """Writes train.npy or test.npy, chunk after chunk.
 
     By write calls, not through a mapping: a full disk is an error of a write call, but kills a process that writes to
     mapped memory (SIGBUS).
     """
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
-        header = io.BytesIO()
-        shape = (split.n, *split.shape)
-        npy.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        self._first = len(header.getvalue())
-        self._image_bytes = math.prod(split.shape)
-        self._file = os.open(directory / f"{split.name}.npy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._write(header.getvalue(), 0)
+        self._file = (directory / f"{split.name}.npy").open("wb")
+        header = {"descr": "|u1", "fortran_order": False, "shape": (split.n, *split.shape)}
+        npy.write_array_header_1_0(self._file, header)
 
     def add(self, start: int, chunk: Chunk) -> None:
         assert chunk.pixels is not None
-        self._write(np.ascontiguousarray(chunk.pixels).reshape(-1).data, self._first + start * self._image_bytes)
-
-    def _write(self, content: bytes | memoryview, offset: int) -> None:
-        left = memoryview(content)
-        while left:  # a write call may take less than it was given
-            written = os.pwrite(self._file, left, offset)
-            left, offset = left[written:], offset + written
-
-    def flush(self) -> None:
-        """Nothing to do: what was written outlives this process."""
+        self._file.write(np.ascontiguousarray(chunk.pixels).reshape(-1).data)
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
 
-FORMAT = Format(1, "pixels", Writer, lambda info: info.image_size**2 * info.channels)
+FORMAT = Format(1, "pixels", Writer, image_bytes)
 
 
 class MemmapStorage:

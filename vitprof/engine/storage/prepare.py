@@ -1,8 +1,8 @@
-"""Making a storage from a data set once: timed, with progress, resumable, and never used half made.
+"""Making a storage from a data set once: timed, with progress, and never used half made.
 
 A storage lies in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` beside it, chunk by
-chunk, with a journal of what has been written; a run that was interrupted goes on from there. Only when everything is
-written is the directory renamed to its final name, its manifest inside.
+chunk. Only when everything is written is the directory renamed to its final name, its manifest inside. A try that was
+interrupted is started over; one at many small files goes on, by a journal of what has been written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vitprof.engine.data.idx import ensure_space, write_error, writing
 from vitprof.engine.data.lock import locked
 from vitprof.engine.data.manifest import fsync
 from vitprof.engine.data.source import Source, open_source
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts, format_of
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, format_of, image_bytes
 from vitprof.engine.storage.journal import Journal
 from vitprof.engine.storage.labels import write_labels
 from vitprof.engine.storage.manifest import (
@@ -40,11 +40,11 @@ from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 
 SPLITS: tuple[str, ...] = ("train", "test")
-CHUNK = 512
-CHUNK_BYTES = 20_000_000
+MAX_CHUNK_SAMPLES = 512
+MAX_CHUNK_BYTES = 20_000_000
 """Chunks of large images are smaller, by halves, so that a stop need not wait long."""
 JOURNAL_EVERY_S = 2.0
-"""How much work an interruption may cost."""
+"""How much work an interruption may cost where the next try goes on."""
 
 Clock = Callable[[], float]
 
@@ -57,8 +57,8 @@ class Prepared:
     size_bytes: int
     """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
     prepare_s: float
-    """How long making it took, when it was made (0 for a data set's own files). Includes tries that were interrupted,
-    of one that was killed what its journal knew."""
+    """How long making it took, when it was made (0 for a data set's own files). Includes earlier tries that it went on
+    from."""
     n_unreadable: int = 0
     """Samples of the data set that were left out because they cannot be read."""
     unreadable: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ def prepare_storage(
 
     Several processes may do this at once: one makes it, the others wait. With `skip_unreadable` samples of the data
     set that cannot be read are left out; the manifest counts them. Raises `DataError` (`SampleError` for such a
-    sample) and `JobStopped`; what was written until then is kept and used by the next try.
+    sample) and `JobStopped`; of many small files those written until then are kept and used by the next try.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -103,7 +103,7 @@ def prepare_storage(
 
 
 class _Making:
-    """One try at making a storage: writes to `<root>.partial`, goes on from a journal there, renames to `root`."""
+    """One try at making a storage: writes to `<root>.partial`, then renames it to `root`."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class _Making:
         self._made_of = made_of
         self._progress, self._stop, self._clock = progress, stop, clock
         self._shape = (info.image_size, info.image_size, info.channels)
-        self._chunk = CHUNK
-        while self._chunk > 1 and self._chunk * _n_bytes(self._shape) > CHUNK_BYTES:
+        self._chunk = MAX_CHUNK_SAMPLES
+        while self._chunk > 1 and self._chunk * image_bytes(info) > MAX_CHUNK_BYTES:
             self._chunk //= 2
         self._n_done = self._n = 0
 
@@ -131,7 +131,7 @@ class _Making:
         """Make the storage and return its manifest."""
         sources = {s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS}
         shutil.rmtree(self._old, ignore_errors=True)
-        journal = Journal.read(self._partial, self._made_of)
+        journal = Journal.read(self._partial, self._made_of) if self._form.resumable else None
         if journal is None or (journal.unreadable and not skip_unreadable):
             journal = self._start_over({})
         began = self._clock() - journal.spent_s
@@ -147,8 +147,12 @@ class _Making:
                 for name in SPLITS
             }
             return self._write(sources, self._start_over(found), began)
-        except OSError as error:
-            raise self._failed(error) from error
+        except BaseException as error:
+            if not self._form.resumable:
+                shutil.rmtree(self._partial, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise self._failed(error) from error
+            raise
 
     def _start_over(self, unreadable: dict[str, dict[int, str]]) -> Journal:
         with writing(self._partial):
@@ -156,7 +160,8 @@ class _Making:
                 shutil.rmtree(self._partial)
             self._partial.mkdir()
             journal = Journal(self._made_of, unreadable={s: found for s, found in unreadable.items() if found})
-            journal.write(self._partial)
+            if self._form.resumable:
+                journal.write(self._partial)
         return journal
 
     def _write(self, all_sources: dict[str, Source], journal: Journal, began: float) -> dict[str, Any]:
@@ -172,9 +177,6 @@ class _Making:
             source = sources[name]
             facts = SplitFacts(name, len(source.ids), self._shape, source.ids, source.labels)
             self._write_split(facts, source, journal, began)
-            if self._form.finish is not None:
-                self._tell(name)(self._n_done / self._n, "finishing")
-                self._form.finish(self._partial, facts)
         write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
         return self._seal(journal, sources, began)
 
@@ -183,16 +185,17 @@ class _Making:
         writer = self._form.open_writer(self._partial, facts)
 
         def note(done: int) -> None:
-            writer.flush()
-            journal.done, journal.spent_s = done, self._clock() - began
-            journal.write(self._partial)
+            if self._form.resumable:
+                journal.done, journal.spent_s = done, self._clock() - began
+                journal.write(self._partial)
 
         done, noted_s = journal.done, self._clock()
         try:
             for start in range(done, facts.n, self._chunk):
                 if self._stop():
                     note(done)
-                    raise JobStopped(f"stopped while preparing {self._root}; the next try goes on from there")
+                    then = "goes on from there" if self._form.resumable else "starts over"
+                    raise JobStopped(f"stopped while preparing {self._root}; the next try {then}")
                 end = min(start + self._chunk, facts.n)
                 pixels = encoded = None
                 if self._form.needs == "pixels":
@@ -207,6 +210,8 @@ class _Making:
                     note(done)
                     noted_s = self._clock()
             note(done)
+            tell(self._n_done / self._n, "finishing")
+            writer.finish()
         finally:
             writer.close()
 
@@ -242,14 +247,11 @@ class _Making:
         return lambda fraction, message: self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
 
     def _failed(self, error: OSError) -> DataError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return write_error(self._partial, error)
+        remedy = "set VITPROF_HOME to a directory with more room"
+        if self._form.resumable:
             kept = size(allocated_bytes(self._partial))
-            return DataError(
-                f"disk full while preparing {self._root}; free some space and start again to go on from there, "
-                f"or delete {self._partial}, which frees {kept}"
-            )
-        return write_error(self._partial, error)
-
-
-def _n_bytes(shape: tuple[int, int, int]) -> int:
-    return shape[0] * shape[1] * shape[2]
+            remedy = f"start again to go on from there, or delete {self._partial}, which frees {kept}"
+            return DataError(f"disk full while preparing {self._root}; free some space and {remedy}")
+        return DataError(f"disk full while preparing {self._root}; free some space or {remedy}")

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place, memmap
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.memory import ensure_memory
-from vitprof.engine.storage.rawfiles import BLOCK, write_file
+from vitprof.engine.storage.rawfiles import on_disk, write_file
 from vitprof.errors import DataError, SampleError
 
 PARTITION = "partition.json"
@@ -30,31 +30,25 @@ OVERHEAD_BYTES = 1500
 """What torch.save adds to the pixels, about."""
 
 
-class Writer:
-    """Writes data/<id>.pt for each sample: a uint8 tensor (height, width, channels)."""
+class Writer(SplitWriter):
+    """Writes data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then partition and labels."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
-        self._directory = directory / "data"
-        self._directory.mkdir(exist_ok=True)
+        self._directory = directory
+        self._split = split
+        (directory / "data").mkdir(exist_ok=True)
 
     def add(self, start: int, chunk: Chunk) -> None:
         assert chunk.pixels is not None
         for name, image in zip(chunk.ids, torch.from_numpy(np.ascontiguousarray(chunk.pixels)), strict=True):
             file = io.BytesIO()  # torch.save to a path hides why a file could not be written
             torch.save(image.clone(), file)  # a view would save the whole chunk
-            write_file(f"{self._directory}/{name}.pt", file.getbuffer())
+            write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
 
-    def flush(self) -> None:
-        """Nothing to do: what was written outlives this process."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _finish(directory: Path, split: SplitFacts) -> None:
-    """Add a split to partition and labels."""
-    _add_to(directory / PARTITION, {PARTITIONS[split.name]: split.ids})
-    _add_to(directory / LABELS, dict(zip(split.ids, split.labels.tolist(), strict=True)))
+    def finish(self) -> None:
+        split = self._split
+        _add_to(self._directory / PARTITION, {PARTITIONS[split.name]: split.ids})
+        _add_to(self._directory / LABELS, dict(zip(split.ids, split.labels.tolist(), strict=True)))
 
 
 def _add_to(path: Path, entries: dict[str, Any]) -> None:
@@ -64,13 +58,7 @@ def _add_to(path: Path, entries: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-FORMAT = Format(
-    1,
-    "pixels",
-    Writer,
-    lambda info: math.ceil((info.image_size**2 * info.channels + OVERHEAD_BYTES) / BLOCK) * BLOCK,
-    _finish,
-)
+FORMAT = Format(1, "pixels", Writer, lambda info: on_disk(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
 
 
 class PtStorage:
@@ -125,23 +113,25 @@ class PtStorage:
         """Nothing stays open between reads."""
 
 
-def _finish_single(directory: Path, split: SplitFacts) -> None:
-    """Make <split>.pt of the array that the writer has filled; images are copied from file to file, not held."""
-    array, path = directory / f"{split.name}.npy", directory / f"{split.name}.pt"
-    if path.exists():
-        array.unlink(missing_ok=True)
-        return
-    images = torch.from_numpy(np.load(array, mmap_mode="c", allow_pickle=False))
-    content = {"images": images, "labels": torch.from_numpy(split.labels.copy()), "ids": split.ids}
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        torch.save(content, file)
-    os.replace(temporary, path)
-    array.unlink()
+class SingleWriter(memmap.Writer):
+    """Collects the images of a split in a .npy file, from which <split>.pt is made: they are never all in memory."""
+
+    def __init__(self, directory: Path, split: SplitFacts) -> None:
+        super().__init__(directory, split)
+        self._split = split
+        self._array, self._path = directory / f"{split.name}.npy", directory / f"{split.name}.pt"
+
+    def finish(self) -> None:
+        self.close()
+        images = torch.from_numpy(np.load(self._array, mmap_mode="c", allow_pickle=False))
+        labels = torch.from_numpy(self._split.labels.copy())
+        with self._path.open("wb") as file:  # torch.save to a path hides why a file could not be written
+            torch.save({"images": images, "labels": labels, "ids": self._split.ids}, file)
+        self._array.unlink()
 
 
 # Twice the pixels: while a split is finished its array and its .pt file are both there.
-SINGLE_FORMAT = Format(1, "pixels", memmap.Writer, lambda info: 2 * info.image_size**2 * info.channels, _finish_single)
+SINGLE_FORMAT = Format(1, "pixels", SingleWriter, lambda info: 2 * image_bytes(info))
 
 
 class SingleStorage:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.labels import read_ids, read_labels
 from vitprof.errors import SampleError
 
 FILES_IN_A_FOLDER = 1000
-BLOCK = 4096
+DISK_BLOCK_BYTES = 4096
 """What a file takes on disk is a multiple of this on most file systems."""
-READ = os.O_RDONLY | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
@@ -37,7 +37,7 @@ def write_file(path: str, content: bytes | memoryview) -> None:
         os.close(descriptor)
 
 
-class FolderWriter:
+class FolderWriter(SplitWriter):
     """Writes one file for each sample at its `sample_path`; nothing stays open."""
 
     def __init__(self, directory: Path, split: SplitFacts, suffix: str = "") -> None:
@@ -54,18 +54,13 @@ class FolderWriter:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             write_file(path, image if isinstance(image, bytes) else image.tobytes())
 
-    def flush(self) -> None:
-        """Nothing to do: what was written outlives this process."""
 
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _bytes_a_sample(info: DatasetInfo) -> float:
-    return math.ceil(info.image_size**2 * info.channels / BLOCK) * BLOCK
+def on_disk(n_bytes: int) -> int:
+    """Returns the room that a file of `n_bytes` takes on disk."""
+    return math.ceil(n_bytes / DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
 
 
-FORMAT = Format(1, "pixels", FolderWriter, _bytes_a_sample)
+FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(info)), resumable=True)
 
 
 class RawFilesStorage:
@@ -93,7 +88,7 @@ class RawFilesStorage:
         for i in indices.tolist():
             path = self._paths[i]
             try:
-                descriptor = os.open(path, READ)
+                descriptor = os.open(path, READ_FLAGS)
                 try:
                     n_read = os.readv(descriptor, [batch[first : first + n_bytes], end])
                 finally:
