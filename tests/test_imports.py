@@ -110,6 +110,18 @@ def test_only_the_user_interface_imports_streamlit() -> None:
     assert not [path for path in others if any(name.split(".")[0] == "streamlit" for name in imported(path))]
 
 
+def test_only_the_store_talks_to_the_database() -> None:
+    """Its methods are whole transactions: nobody else opens one or asks in SQL."""
+    for path in FILES:
+        if folder(path) == "store":
+            continue
+        assert not [name for name in imported(path) if name.split(".")[0] == "sqlalchemy"], path
+        # `idx.writing` is a file's: the engine has no store
+        opens = ("transaction",) if folder(path) == "engine" else ("transaction", "writing")
+        calls = (node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call))
+        assert not [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in opens], path
+
+
 def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "__main__"))

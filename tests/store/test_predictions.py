@@ -70,3 +70,15 @@ def test_deleted_with_the_run_they_were_made_from(store: RunStore) -> None:
     store.update_run(run, status="done")
     store.delete(run)
     assert predictions.list_predictions(store) == []
+
+
+def test_one_that_cannot_be_read_is_left_out_and_hides_no_other(store: RunStore) -> None:
+    bad, good = add(store, 1, 7), add(store, 1, 8)
+    later = RunConfig().to_dict() | {"warmup_steps": 10**12}
+    predictions.update_prediction(store, bad, config=later, measured_per_s=900.0)
+    assert [p.id for p in predictions.list_predictions(store)] == [good]
+    with pytest.raises(StoreError, match=rf"^prediction {bad} was written by another version .*from 0 to 1,000,000"):
+        predictions.prediction(store, bad)
+    run = store.create_run(RunConfig())
+    predictions.update_prediction(store, bad, profile_run_id=run)
+    assert predictions.calibrate(store).n == 1

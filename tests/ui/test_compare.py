@@ -9,10 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, kept_in_url, said
-from vitprof.experiments.headroom import GROUP as HEADROOM
-from vitprof.experiments.prediction import GROUP as PREDICTION
 from vitprof.records import RunSummary
 from vitprof.store import RunStore
+from vitprof.store.groups import RunGroup
 from vitprof.ui.compare import figures as compare_figures
 from vitprof.ui.compare import picker as compare_picker
 from vitprof.ui.compare.charts import METRICS
@@ -107,7 +106,7 @@ def test_what_is_not_available_says_so(store: RunStore) -> None:
 
 def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
     own = add_run(store)
-    anchor = add_run(store, group_key=f"{HEADROOM}{own}", role="A")
+    anchor = add_run(store, group_key=RunGroup("headroom", own).key, role="A")
     trial = add_run(store, group_key="tournament:1", role="memory/b64/w-/as-is#1", strategy="memory")
     at = app("compare")
     assert at.multiselect[0].value == [own]
@@ -274,8 +273,8 @@ def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
     with_it, without = add_run(store), add_run(store)
     for role in "ABC":
-        add_run(store, group_key=f"{HEADROOM}{with_it}", role=role, wait_s=0.001 * "ABC".index(role))
-    add_run(store, group_key=f"{PREDICTION}{without}", role="check")
+        add_run(store, group_key=RunGroup("headroom", with_it).key, role=role, wait_s=0.001 * "ABC".index(role))
+    add_run(store, group_key=RunGroup("prediction", without).key, role="check")
     at = compare(with_it, without, show="Headroom")
     assert drawn(at, f"compare-waterfall-{with_it}")
     assert not drawn(at, f"compare-waterfall-{without}")

@@ -21,9 +21,9 @@ from vitprof.errors import ConfigError
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.groups import RunGroup
 from vitprof.telemetry.tmpfs import is_in_ram
 
-GROUP = "headroom:"
 REPEATS = 2
 STEADY_STEPS = 60
 """Steady steps of an anchor where the job does not say how many steps it has: blocks of three for the bootstrap."""
@@ -49,7 +49,8 @@ Stop = Callable[[], bool]
 
 def group_of(run: StoredRun) -> str:
     """The group of the anchors of `run`; of an anchor, its own group."""
-    return run.group_key if run.group_key.startswith(GROUP) else f"{GROUP}{run.id}"
+    own = run.group
+    return own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:

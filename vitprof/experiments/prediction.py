@@ -20,6 +20,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError, JobError
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import (
     StoredPrediction,
     add_prediction,
@@ -29,7 +30,6 @@ from vitprof.store.predictions import (
     update_prediction,
 )
 
-GROUP = "prediction:"
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
 MICRO_S = 2.0
@@ -49,7 +49,7 @@ def _quiet(run: StoredRun, number: int, total: int) -> None:
 
 def group_of(profile_run_id: int) -> str:
     """The group of the runs behind predictions from that run."""
-    return f"{GROUP}{profile_run_id}"
+    return RunGroup("prediction", profile_run_id).key
 
 
 def profile_of(store: RunStore, run_id: int) -> StoredRun:

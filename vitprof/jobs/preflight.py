@@ -15,7 +15,7 @@ from vitprof import __version__, formats
 from vitprof.config.availability import installed
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
-from vitprof.store import RunStore
+from vitprof.store import RunQuery, RunStore
 from vitprof.telemetry import Nvml
 from vitprof.telemetry.tmpfs import find_tmpfs
 
@@ -141,7 +141,10 @@ def _home() -> Iterator[Check]:
         yield Check("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
     try:
         with contextlib.closing(RunStore()) as store:
-            n = len(store.runs())
-            yield Check("database", f"{n} run{'' if n == 1 else 's'} in {store.url}", "ok", "")
+            n = store.count_runs(RunQuery(helpers=True))
+            strange = n - len(store.runs())
+            meaning = f"{strange} of another vitprof cannot be read here; open them with that one, or delete them"
+            found = f"{n} run{'' if n == 1 else 's'} in {store.url}"
+            yield Check("database", found, "note" if strange else "ok", meaning if strange else "")
     except VitprofError as error:
         yield Check("database", "cannot be used", "bad", one_line(error))

@@ -21,7 +21,7 @@ from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import SPARK_BINS, RunStore
+from vitprof.store import SPARK_BINS, RunStore, UnreadableRun
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -207,7 +207,10 @@ def spark(steps: Series, phases: Sequence[Phase]) -> list[float | None]:
 def settle_interrupted(store: RunStore) -> None:
     """Mark runs whose program is gone, and sum up what they had stored until then."""
     for run_id in store.mark_interrupted():
-        run, steps = store.run(run_id), store.steps(run_id)
+        try:
+            run, steps = store.run(run_id), store.steps(run_id)
+        except UnreadableRun:  # what another version began, that version can sum up
+            continue
         if run.t_origin_s is None or not len(steps["step"]):
             continue
         last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])

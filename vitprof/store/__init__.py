@@ -4,7 +4,7 @@ from vitprof.store.database import database_url
 from vitprof.store.listing import SORTS, SPARK_BINS, RunQuery, RunRow
 from vitprof.store.run_store import RunStore
 from vitprof.store.schema import MAX_ID, STORE_VERSION
-from vitprof.store.stored_run import StoredRun
+from vitprof.store.stored_run import StoredRun, UnreadableRun
 from vitprof.store.words import MAX_NAME, MAX_NOTE, MAX_TAG
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "RunRow",
     "RunStore",
     "StoredRun",
+    "UnreadableRun",
     "database_url",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from vitprof.analysis.verdict.prediction import Calibration, Prediction, calibration
 from vitprof.config import RunConfig
-from vitprof.errors import StoreError
+from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.store import MAX_ID, RunStore
 from vitprof.store.schema import predictions, runs
 
@@ -78,12 +79,20 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
-    """The predictions made from one run (default: from any), oldest first."""
+    """The predictions made from one run (default: from any), oldest first.
+
+    Those that this version cannot read are left out: `prediction` says what is wrong.
+    """
     query = sa.select(predictions).order_by(predictions.c.id)
     if profile_run_id is not None:
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
-        return [_stored(row) for row in db.execute(query)]
+        rows = db.execute(query).fetchall()
+    found = []
+    for row in rows:
+        with contextlib.suppress(StoreError):  # of another version
+            found.append(_stored(row))
+    return found
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
@@ -115,11 +124,19 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
         [
             (row.samples_per_s, row.low, row.high, row.measured_per_s)
             for row in rows
-            if host in (None, row.owner_host) and device in (None, row.config["device"])
+            if host in (None, row.owner_host) and device in (None, row.config.get("device"))
         ]
     )
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:
+    """A row as it is used. Raises `StoreError` where another version of vitprof wrote what this one cannot read."""
     values = dict(row._mapping)
-    return StoredPrediction(**(values | {"config": RunConfig.from_dict(values["config"])}))
+    try:
+        config = RunConfig.from_dict(values["config"])
+    except (ConfigError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"prediction {values['id']} was written by another version of vitprof and cannot be read "
+            f"({one_line(error)}); open it with that version"
+        ) from error
+    return StoredPrediction(**(values | {"config": config}))

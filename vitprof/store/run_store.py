@@ -5,27 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from vitprof.analysis.arrays import Series
 from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES, summary_to_dict
+from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
 from vitprof.store.series import SeriesStore
-from vitprof.store.stored_run import STORED, StoredRun, stored_run
+from vitprof.store.stored_run import STORED, StoredRun, UnreadableRun, stored_run
 from vitprof.store.words import checked_name, checked_note, checked_tags
-
-ROWS_AT_ONCE = 10_000
-"""Rows of a series on their way into the database at the same time: 100,000 of them as Python objects take 100 MB."""
-MADE_FOR_A_RUN = ("headroom", "prediction")
-"""What stands before ":<id of the run>" in the group key of runs that mean nothing without it."""
 
 
 class RunStore(Listing, SeriesStore):
@@ -43,10 +38,10 @@ class RunStore(Listing, SeriesStore):
                     group_key=group_key,
                     role=role,
                     **listed(config.to_dict()),
-                    **_own(),
+                    **own_columns(),
                 )
             )
-        return _key(inserted)
+        return inserted_id(inserted)
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Set columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
@@ -59,26 +54,6 @@ class RunStore(Listing, SeriesStore):
             values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
         with self.transaction() as db:
             db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
-
-    def insert_run(
-        self,
-        values: Mapping[str, Any],
-        *,
-        steps: Series,
-        telemetry: Series,
-        tags: Iterable[str] = (),
-        within: sa.Connection,
-    ) -> int:
-        """A run that was recorded elsewhere, with its series, as part of the transaction `within`; its new id.
-
-        `values` are columns of `runs` as plain values; they belong to this process, the run having ended.
-        """
-        known = listed(values["config"]) | figures(values.get("summary"))
-        known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
-        run_id = _key(within.execute(sa.insert(runs).values(**_own(), **known, **values)))
-        _insert_series(within, run_id, steps, telemetry)
-        _set_tags(within, run_id, tags)
-        return run_id
 
     def run(self, run_id: int) -> StoredRun:
         """One run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
@@ -111,7 +86,7 @@ class RunStore(Listing, SeriesStore):
             rows = db.execute(query).fetchall()
         found = []
         for row in rows:
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(UnreadableRun):
                 found.append(stored_run(row))
         return found
 
@@ -146,7 +121,7 @@ class RunStore(Listing, SeriesStore):
                 db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
             if kept is not None:
                 db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
-                _set_tags(db, run_id, kept)
+                set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
         """The run's tags, sorted."""
@@ -173,7 +148,7 @@ class RunStore(Listing, SeriesStore):
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
                     raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
-                keys = [f"{kind}:{run_id}" for kind in MADE_FOR_A_RUN]
+                keys = [RunGroup(kind, run_id).key for kind in MADE_FOR_A_RUN]
                 made = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
                 helpers = db.execute(made).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
@@ -190,7 +165,12 @@ class RunStore(Listing, SeriesStore):
 
         Of another machine's runs that cannot be told: of these only `given_up`, of which a person says so.
         """
-        live, here = self.runs(LIVE_STATUSES), this_program()[0]
+        owner = (runs.c.owner_host, runs.c.owner_pid, runs.c.owner_started)
+        # not the whole run: one that this version cannot read would live for ever, and could not be deleted
+        query = sa.select(runs.c.id, *owner).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id.desc())
+        with self.transaction() as db:
+            live = db.execute(query).fetchall()
+        here = this_program()[0]
         told = {run.id for run in live if run.id in given_up and run.owner_host != here}
         gone = [r for r in live if r.id in told or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]
         marked = []
@@ -204,34 +184,20 @@ class RunStore(Listing, SeriesStore):
         return marked
 
 
-def _own() -> dict[str, Any]:
+def own_columns() -> dict[str, Any]:
+    """Returns the columns that say whose run it is, for one of this process."""
     return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 
-def _key(inserted: sa.CursorResult[Any]) -> int:
+def inserted_id(inserted: sa.CursorResult[Any]) -> int:
+    """Returns the id of the row that was just inserted."""
     key = inserted.inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def _insert_series(db: sa.Connection, run_id: int, step_rows: Series, samples: Series) -> None:
-    """Every column of both tables. By the driver itself where it takes rows as tuples: SQLAlchemy's dictionaries take
-    3.5 times as long (100,000 steps: 1.5 s of CPU), and nobody else can write meanwhile."""
-    for table, series in ((steps, step_rows), (telemetry, samples)):
-        statement = sa.insert(table).compile(dialect=db.dialect)
-        names = getattr(statement, "positiontup", None)
-        n = len(next(iter(series.values()), ()))
-        for first in range(0, n, ROWS_AT_ONCE):
-            part = {name: values[first : first + ROWS_AT_ONCE].tolist() for name, values in series.items()}
-            part["run_id"] = [run_id] * min(ROWS_AT_ONCE, n - first)
-            if names:
-                db.exec_driver_sql(str(statement), list(zip(*(part[name] for name in names), strict=True)))
-            else:
-                rows = zip(*part.values(), strict=True)
-                db.execute(sa.insert(table), [dict(zip(part, row, strict=True)) for row in rows])
-
-
-def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
+def set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
+    """Adds tags to a run that has none of them."""
     rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
     if rows:
         db.execute(sa.insert(run_tags), rows)

@@ -11,7 +11,12 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.records import LIVE_STATUSES, Phase, RunSummary, Status, summary_from_dict
+from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
+
+
+class UnreadableRun(StoreError):
+    """A run that another version of vitprof wrote. Its place in lists stays, and it can be deleted."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,18 @@ class StoredRun:
     def live(self) -> bool:
         return self.status in LIVE_STATUSES
 
+    @property
+    def group(self) -> RunGroup | None:
+        """What it belongs to; None for a run of its own, and for what another version of vitprof knows."""
+        return RunGroup.parse(self.group_key)
+
 
 STORED = tuple(runs.c[f.name] for f in dataclasses.fields(StoredRun))
 """The columns that make a `StoredRun`."""
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
-    """A row of `STORED`. Raises `StoreError` where another version of vitprof wrote what this one cannot read."""
+    """A row of `STORED`. Raises `UnreadableRun` where another version of vitprof wrote what this one cannot read."""
     values = dict(row._mapping)
     try:
         return StoredRun(
@@ -77,7 +87,7 @@ def stored_run(row: sa.Row[Any]) -> StoredRun:
             )
         )
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise StoreError(
+        raise UnreadableRun(
             f"run {values['id']} was written by another version of vitprof and cannot be read ({one_line(error)}); "
             "open it with that version, or delete it"
         ) from error

@@ -13,10 +13,10 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import MAX_ID, MAX_NAME, RunStore
+from vitprof.store.groups import RunGroup, read_role
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import runs, tournaments
 
-GROUP = "tournament:"
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
 
 
@@ -46,12 +46,24 @@ class StoredTournament:
 
     @property
     def group_key(self) -> str:
-        return f"{GROUP}{self.id}"
+        return RunGroup("tournament", self.id).key
 
     @property
     def resumable(self) -> bool:
         """Whether `resume` would find something to do that nobody does."""
         return self.status != "done" and not self.held
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """The newest run of a trial's round, without its long values."""
+
+    id: int
+    round: int
+    status: str
+    error: str
+    stage: str
+    progress: float | None
 
 
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
@@ -71,13 +83,7 @@ def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
 
 def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
     """One tournament. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-    row = None
-    if 0 < tournament_id <= MAX_ID:
-        with store.transaction() as db:
-            row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
-    if row is None:
-        raise StoreError(f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them")
-    return _stored(row)
+    return _stored(_row(store, tournament_id))
 
 
 def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
@@ -90,6 +96,18 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
             found.append(_stored(row))
         except StoreError:
             continue
+    return found
+
+
+def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
+    """Returns of each trial, by its key, the newest run of each round: one that was left half done is run again."""
+    columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
+    mine = runs.c.group_key == RunGroup("tournament", tournament_id).key
+    found: dict[str, dict[int, TrialRun]] = {}
+    with store.transaction() as db:
+        for row in db.execute(sa.select(*columns).where(mine).order_by(runs.c.id)):
+            key, number = read_role(row.role)
+            found.setdefault(key, {})[number] = TrialRun(row.id, number, row.status, row.error, row.stage, row.progress)
     return found
 
 
@@ -151,18 +169,35 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Delete a tournament with its runs. Raises `StoreError` where it is at work."""
-    now = tournament(store, tournament_id)
-    if now.held:
-        where = f" on another machine ({now.holder_host})" if now.holder_host else ""
+    owner = _alive_owner(_row(store, tournament_id).state)  # not the whole: one that cannot be read can be deleted
+    if owner:
+        where = f" on another machine ({owner['host']})" if owner["host"] != this_program()[0] else ""
         raise StoreError(
             f"tournament {tournament_id} is at work{where}; stop it{' or take it over' if where else ''} first"
         )
     store.mark_interrupted()
+    mine = runs.c.group_key == RunGroup("tournament", tournament_id).key
     with store.transaction() as db:
-        ids = list(db.execute(sa.select(runs.c.id).where(runs.c.group_key == f"{GROUP}{tournament_id}")).scalars())
+        ids = list(db.execute(sa.select(runs.c.id).where(mine)).scalars())
     store.delete_many(ids)
     with store.transaction() as db:
         db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
+
+
+def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
+    row = None
+    if 0 < tournament_id <= MAX_ID:
+        with store.transaction() as db:
+            row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
+    if row is None:
+        raise StoreError(f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them")
+    return row
+
+
+def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The program that works on it, empty where none does. Of another machine's that cannot be told: then it does."""
+    owner: Mapping[str, Any] = (state or {}).get("owner") or {}
+    return owner if owner and is_alive(owner["host"], owner["pid"], owner["started"]) else {}
 
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:
@@ -175,8 +210,8 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
             f"tournament {values['id']} was written by another version of vitprof and cannot be read "
             f"({one_line(error)}); open it with that version, or delete it"
         ) from error
-    owner = state.get("owner") or {}
-    held = bool(owner) and is_alive(owner["host"], owner["pid"], owner["started"])
+    owner = _alive_owner(state)
+    held = bool(owner)
     status, note = values["status"], state.get("note", "")
     if status == "running" and not held:
         status, note = "paused", note or "the program that ran it ended"
@@ -190,6 +225,6 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
         cut=state.get("cut") or {},
         note=note,
         held=held,
-        holder_pid=owner.get("pid") if held else None,
+        holder_pid=owner.get("pid"),
         holder_host=owner["host"] if held and owner["host"] != this_program()[0] else "",
     )

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from tests.ui.dashboard import add_run
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import StoreError, VitprofError
-from vitprof.experiments.headroom import GROUP as HEADROOM
 from vitprof.experiments.prediction import CHECK
-from vitprof.experiments.prediction import GROUP as PREDICTION
 from vitprof.export import bundle
 from vitprof.export.bundle import BundleError, archive, bundle_bytes, import_bundle, write_bundle
 from vitprof.records import STEP_COLUMNS, Phase
 from vitprof.store import RunQuery, RunStore
+from vitprof.store.groups import RunGroup
+from vitprof.store.importing import RunImport
 from vitprof.store.schema import run_tags, runs, steps, telemetry
 
 Change = Callable[[dict[str, Any]], object]
@@ -211,7 +211,7 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
     add_run(store, n=3)
     run_id = add_run(other, n=5)
     other.delete(add_run(other, n=3))
-    anchors = [add_run(other, n=5, group_key=f"{HEADROOM}{run_id}", role=role) for role in "AB"]
+    anchors = [add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role=role) for role in "AB"]
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
     assert came.sentence == "1 run imported as run 2; 2 measured for headroom came with it"
     assert [(r.group_key, r.role) for r in (store.run(n) for n in (2, 3, 4))] == [
@@ -227,8 +227,8 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
 def test_what_is_made_for_a_run_that_is_here_is_left_out(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=5)
     import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
-    anchor = add_run(other, n=5, group_key=f"{HEADROOM}{run_id}", role="A")
-    add_run(other, n=5, group_key=f"{HEADROOM}{anchor}", role="A")
+    anchor = add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role="A")
+    add_run(other, n=5, group_key=RunGroup("headroom", anchor).key, role="A")
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id, anchor])))
     assert not came.new
     assert came.sentence == ("1 run was here already: run 1; 2 measured for runs that are here already were left out")
@@ -237,7 +237,7 @@ def test_what_is_made_for_a_run_that_is_here_is_left_out(store: RunStore, other:
 
 def test_what_belongs_to_a_run_that_is_not_there_stands_alone(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=5)
-    check = add_run(other, n=5, group_key=f"{PREDICTION}{run_id}", role=CHECK)
+    check = add_run(other, n=5, group_key=RunGroup("prediction", run_id).key, role=CHECK)
     trial = add_run(other, n=5, group_key="tournament:1", role="memory/b128/w-/as-is#1")
     import_bundle(store, io.BytesIO(bundle_bytes(other, [check, trial])))
     assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2)} == {("", "")}
@@ -245,7 +245,7 @@ def test_what_belongs_to_a_run_that_is_not_there_stands_alone(store: RunStore, o
 
 def test_groups_in_a_circle_end(store: RunStore, other: RunStore) -> None:
     first = add_run(other, n=5)
-    second = add_run(other, n=5, group_key=f"{HEADROOM}{first}", role="A")
+    second = add_run(other, n=5, group_key=RunGroup("headroom", first).key, role="A")
     sent = bundle_bytes(other, [first, second])
     came = import_bundle(store, io.BytesIO(changed(sent, lambda v: v.update(group_key=f"headroom:{second}"))))
     assert len(came.new) == 2
@@ -286,7 +286,7 @@ def test_a_store_that_fails_midway_keeps_nothing(
     store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = bundle_bytes(other, [add_run(other, n=5), add_run(other, n=5)])
-    insert, inserted = store.insert_run, []
+    insert, inserted = RunImport.insert, []
 
     def fails_at_the_second(*args: Any, **kwargs: Any) -> int:
         if inserted:
@@ -294,7 +294,7 @@ def test_a_store_that_fails_midway_keeps_nothing(
         inserted.append(insert(*args, **kwargs))
         return inserted[0]
 
-    monkeypatch.setattr(store, "insert_run", fails_at_the_second)
+    monkeypatch.setattr(RunImport, "insert", fails_at_the_second)
     with pytest.raises(StoreError, match="the disk is full"):
         import_bundle(store, io.BytesIO(sent))
     assert inserted

@@ -13,10 +13,9 @@ from vitprof.analysis.verdict.advice import Alternative
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.errors import JobError
-from vitprof.experiments.headroom import GROUP as HEADROOM
 from vitprof.experiments.prediction import CHECK, MICRO
-from vitprof.experiments.prediction import GROUP as PREDICTION
 from vitprof.store import RunStore
+from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
 
@@ -146,7 +145,7 @@ def test_recording_cost_is_stated(store: RunStore) -> None:
 
 def add_anchors(store: RunStore, run_id: int) -> None:
     for role, wait_s in zip(ANCHOR_ROLES[:3], (0.0001, 0.0002, 0.005), strict=True):
-        add_run(store, wait_s=wait_s, group_key=f"{HEADROOM}{run_id}", role=role)
+        add_run(store, wait_s=wait_s, group_key=RunGroup("headroom", run_id).key, role=role)
 
 
 def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStore) -> None:
@@ -163,7 +162,7 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
 
 def test_headroom_at_work_in_another_program_cannot_be_started_again(store: RunStore) -> None:
     run_id = add_run(store)
-    live = add_run(store, n=0, group_key=f"{HEADROOM}{run_id}", role="B")
+    live = add_run(store, n=0, group_key=RunGroup("headroom", run_id).key, role="B")
     store.update_run(live, status="running", stage="training")
     at = app(run=str(run_id))
     assert "measure-headroom" not in buttons(at)
@@ -185,7 +184,14 @@ def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.
 
 def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
     run_id = add_run(store)
-    add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=f"{PREDICTION}{run_id}", role=MICRO)
+    add_run(
+        store,
+        loader_only=True,
+        strategy="memory",
+        wait_s=0.001,
+        group_key=RunGroup("prediction", run_id).key,
+        role=MICRO,
+    )
     at = app(run=str(run_id))
     assert [p.config.strategy for p in list_predictions(store, run_id)] == ["memory"]
     frame = at.dataframe[0].value
@@ -199,7 +205,7 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
 def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> None:
     shown, profiled = add_run(store), add_run(store, name="profiled")
     for role in ANCHOR_ROLES[:3]:
-        add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{profiled}", role=role)
+        add_run(store, n=0, status="queued", group_key=RunGroup("headroom", profiled).key, role=role)
     at = app(run=str(shown))
     assert f"Headroom of run {profiled}: profiled (3 to go)" in said(at)
     assert len([key for key in buttons(at) if key.startswith("show-")]) == 1
@@ -215,7 +221,7 @@ def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypa
 
     monkeypatch.setattr(findings, "judge", judging)
     run_id = add_run(store)
-    group = f"{PREDICTION}{run_id}"
+    group = RunGroup("prediction", run_id).key
     for _ in range(2):
         add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO)
     app(run=str(run_id))
@@ -229,8 +235,8 @@ def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypa
 
 def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
     run_id = add_run(store)
-    add_run(store, wait_s=0.0001, group_key=f"{HEADROOM}{run_id}", role="A")
-    add_run(store, n=0, status="queued", group_key=f"{HEADROOM}{run_id}", role="C")
+    add_run(store, wait_s=0.0001, group_key=RunGroup("headroom", run_id).key, role="A")
+    add_run(store, n=0, status="queued", group_key=RunGroup("headroom", run_id).key, role="C")
     assert "anchor C is still to come" in said(app(run=str(run_id)))
 
 

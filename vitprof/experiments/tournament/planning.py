@@ -102,14 +102,3 @@ def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[in
     for number in range(repeats):
         first = number * len(able) // repeats
         yield from ((number + 1, trial) for trial in able[first:] + able[:first])
-
-
-def role_of(key: str, number: int) -> str:
-    """The role of a run in its tournament's group."""
-    return f"{key}#{number}"
-
-
-def read_role(role: str) -> tuple[str, int]:
-    """Trial key and round of a role; round 0 where it is none."""
-    key, _, number = role.rpartition("#")
-    return key, int(number) if number.isdecimal() else 0

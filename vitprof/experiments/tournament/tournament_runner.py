@@ -23,10 +23,11 @@ from vitprof.config.catalog import dataset_info
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.headroom import why_no_cold
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, role_of, schedule
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
+from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
 
 POLL_S = 0.1

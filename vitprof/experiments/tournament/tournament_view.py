@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
@@ -20,11 +19,10 @@ from vitprof.config.footprint import footprint
 from vitprof.config.parts import prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, read_role, schedule
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule
 from vitprof.records import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
-from vitprof.store.schema import runs
-from vitprof.store.tournaments import StoredTournament, tournament
+from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
 
 BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
 """What blocks of steps are made of."""
@@ -68,18 +66,6 @@ class TournamentState:
     """Seconds that its runs took together."""
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The newest run of a trial's round, without its long values."""
-
-    id: int
-    round: int
-    status: str
-    error: str
-    stage: str
-    progress: float | None
-
-
 class TournamentView:
     """Follows one tournament. What runs that have ended gave is read once and kept. May be shared by threads."""
 
@@ -97,7 +83,7 @@ class TournamentView:
             if self._planned is None:
                 self._planned = plan(found.spec)
             planned = tuple(dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned)
-            newest = self._newest(found.group_key)
+            newest = newest_runs(self._store, self._id)
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), found) for trial in planned)
             spent = {
                 o.run_id: o.summary.wall_s
@@ -128,19 +114,7 @@ class TournamentView:
                 self._board = now, made
             return self._board[1]
 
-    def _newest(self, group_key: str) -> dict[str, dict[int, _Run]]:
-        """Of each trial the newest run of each round: one that was left half done is run again."""
-        columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
-        query = sa.select(*columns).where(runs.c.group_key == group_key).order_by(runs.c.id)
-        found: dict[str, dict[int, _Run]] = {}
-        with self._store.transaction() as db:
-            for row in db.execute(query):
-                key, number = read_role(row.role)
-                run = _Run(row.id, number, row.status, row.error, row.stage, row.progress)
-                found.setdefault(key, {})[number] = run
-        return found
-
-    def _entry(self, trial: PlannedTrial, mine: Mapping[int, _Run], found: StoredTournament) -> Entry:
+    def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], found: StoredTournament) -> Entry:
         was_cut = trial.key in found.cut
         outcomes = tuple(self._outcome(mine[number], was_cut) for number in sorted(mine) if number)
         status, reason = _status(trial, outcomes, mine, found)
@@ -158,7 +132,7 @@ class TournamentView:
             **costs,
         )
 
-    def _outcome(self, run: _Run, was_cut: bool) -> Outcome:
+    def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
             return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
         if run.id not in self._given:
@@ -187,7 +161,7 @@ def blocks_of(store: RunStore, run_id: int) -> Floats:
 
 
 def _status(
-    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, _Run], found: StoredTournament
+    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], found: StoredTournament
 ) -> tuple[Status, str]:
     """Where a trial stands, and why where that needs a reason."""
     if trial.refused:
@@ -246,7 +220,7 @@ def _progress(
     found: StoredTournament,
     planned: Sequence[PlannedTrial],
     found_entries: Sequence[Entry],
-    newest: Mapping[str, Mapping[int, _Run]],
+    newest: Mapping[str, Mapping[int, TrialRun]],
     spent: Mapping[int, float],
 ) -> TournamentProgress:
     by_key = {e.key: e for e in found_entries}

@@ -25,10 +25,10 @@ from vitprof.experiments.tournament.tournament_view import given
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words, candidates, with_candidate
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
+from vitprof.store.groups import RunGroup, role_of
 
 __all__ = ["TuneProgress", "Tuning", "candidates", "tune"]
 
-GROUP = "autotune:"
 LEAST_S = 1.0
 """Seconds of training that say anything of a setting: 20 steps of 50 ms."""
 WARMUP_STEPS = 2
@@ -94,7 +94,7 @@ class _Search:
         self._clock = clock
         self._began, self._seconds = clock(), seconds
         self._overhead_s = OVERHEAD_S[base.isolation]
-        self._group = f"{GROUP}{os.getpid()}-{time.time_ns()}"
+        self._group = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key
         self._tried: list[Tried] = []
         self._stopped = False
 
@@ -178,7 +178,7 @@ class _Search:
     def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Tried:
         config = dataclasses.replace(self._base, epochs=None, steps=None, seconds=seconds, evaluate=False)
         config = with_candidate(dataclasses.replace(config, warmup_steps=WARMUP_STEPS), candidate)
-        run_id = self._manager.submit(config, group_key=self._group, role=f"{candidate_in_words(candidate)}#{rung}")
+        run_id = self._manager.submit(config, group_key=self._group, role=role_of(candidate_in_words(candidate), rung))
         try:
             while not self._manager.wait(run_id, POLL_S):
                 self._progress(self._told(f"{words}: {candidate_in_words(candidate)}"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.verdict import judge
@@ -23,12 +21,10 @@ from vitprof.jobs.supervisor import spark
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
-from vitprof.store.schema import runs
+from vitprof.store.importing import RunImport, importing
 
 MAX_ROWS_BESIDE_A_JOB = 200_000
 """Rows, of steps and telemetry, whose storing takes about a second of CPU."""
-MAX_SQL_VALUES = 500
-"""Values of an IN clause; old SQLite takes 999."""
 Identity = tuple[object, ...]
 """What tells that two runs are the same: who made it, its number there, and when."""
 
@@ -121,7 +117,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
         except MemoryError as error:
             raise BundleError(f"{name} was not imported: there is too little memory to open it") from error
     _check_patience(store, found)
-    return _insert(store, found)
+    with importing(store) as into:
+        return _insert(into, found)
 
 
 @contextlib.contextmanager
@@ -178,43 +175,39 @@ def _check_patience(store: RunStore, found: Sequence[_CheckedRun]) -> None:
             )
 
 
-def _insert(store: RunStore, found: Sequence[_CheckedRun]) -> Imported:
-    """Stores the runs that are not here yet, all in one transaction.
+def _insert(into: RunImport, found: Sequence[_CheckedRun]) -> Imported:
+    """Stores the runs that are not here yet.
 
     A file has a run before those that were made for it, as its number is lower; where it has not, each stands alone.
     """
+    here = _here(into, {run.about.created_utc for run in found})
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()
     results = list[ImportedRun]()
     left_out = 0
-    with store.transaction() as db:
-        here = _here(db, {run.about.created_utc for run in found})
-        for run in found:
-            about, known, parent = run.about, here.get(run.identity), new_ids.get(run.about.parent)
-            if known is None and about.parent in as_it_was:  # nothing in a file changes a run that is here
-                as_it_was.add(about.run_id)
-                left_out += 1
-                continue
-            if known is None:
-                group = RunGroup.parse(about.group_key)
-                moved = {"group_key": RunGroup(group.kind, parent).key, "role": about.role} if group and parent else {}
-                values = about.columns | run.findings | moved
-                run_id = store.insert_run(values, steps=run.steps, telemetry=run.telemetry, tags=about.tags, within=db)
-            else:
-                run_id = known
-                as_it_was.add(about.run_id)
-            new_ids[about.run_id] = run_id
-            results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
+    for run in found:
+        about, known, parent = run.about, here.get(run.identity), new_ids.get(run.about.parent)
+        if known is None and about.parent in as_it_was:  # nothing in a file changes a run that is here
+            as_it_was.add(about.run_id)
+            left_out += 1
+            continue
+        if known is None:
+            group = RunGroup.parse(about.group_key)
+            moved = {"group_key": RunGroup(group.kind, parent).key, "role": about.role} if group and parent else {}
+            values = about.columns | run.findings | moved
+            run_id = into.insert(values, steps=run.steps, telemetry=run.telemetry, tags=about.tags)
+        else:
+            run_id = known
+            as_it_was.add(about.run_id)
+        new_ids[about.run_id] = run_id
+        results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
     return Imported(tuple(results), left_out)
 
 
-def _here(db: sa.Connection, moments: Iterable[str]) -> dict[Identity, int]:
+def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:
     """Returns the numbers of this store's runs that were made in these seconds."""
     here: dict[Identity, int] = {}
-    ordered = sorted(moments)
-    for first in range(0, len(ordered), MAX_SQL_VALUES):
-        query = sa.select(runs.c.id, runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        for row in db.execute(query.where(runs.c.created_utc.in_(ordered[first : first + MAX_SQL_VALUES]))):
-            made = (row.facts or {}).get(IMPORTED) or {"host": row.owner_host, "run_id": row.id}
-            here[made.get("host"), made.get("run_id"), row.created_utc, row.t_origin_s] = row.id
+    for run in into.recorded_in(moments):
+        made = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
+        here[made.get("host"), made.get("run_id"), run.created_utc, run.t_origin_s] = run.id
     return here

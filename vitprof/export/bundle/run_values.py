@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
@@ -17,7 +17,6 @@ from vitprof.export.bundle.values import BundleError, fits, sendable
 from vitprof.records import ENDED_STATUSES, Phase, RunSummary, summary_from_dict, summary_to_dict
 from vitprof.store import MAX_ID, MAX_NAME, MAX_NOTE, StoredRun
 from vitprof.store.groups import RunGroup
-from vitprof.store.run_store import MADE_FOR_A_RUN
 from vitprof.store.words import checked_note, checked_tags
 
 IMPORTED = "imported"
@@ -102,7 +101,7 @@ class BundledRun:
     def parent(self) -> int:
         """The number, where the bundle was written, of the run that this one was made for; 0 for one of its own."""
         group = RunGroup.parse(self.group_key)
-        return cast(int, group.of) if group is not None and group.kind in MADE_FOR_A_RUN else 0
+        return (group and group.run_id) or 0
 
     @property
     def columns(self) -> dict[str, Any]:

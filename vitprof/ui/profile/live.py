@@ -16,10 +16,8 @@ from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import LiveChart
 from vitprof.config.accelerators import is_simulated
-from vitprof.experiments.tournament.planning import read_role
 from vitprof.store import StoredRun
-from vitprof.store.run_store import MADE_FOR_A_RUN
-from vitprof.store.tournaments import GROUP
+from vitprof.store.groups import read_role
 from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
@@ -130,12 +128,14 @@ def draw_set_up(run: StoredRun) -> None:
 
 def _made_for(run: StoredRun) -> str:
     """What a run of a group was made for. Markdown."""
-    kind, _, number = run.group_key.partition(":")
-    if kind in MADE_FOR_A_RUN:
-        return f"Made for the {kind} of run {escaped(number)}: {escaped(run.role)}"
-    if run.group_key.startswith(GROUP):
-        return f"Trial of tournament {escaped(number)}: {escaped(key_in_words(read_role(run.role)[0]))}"
-    return f"Made to tune {escaped(run.config.strategy)}: {escaped(run.role.rpartition('#')[0] or run.role)}"
+    group, setting = run.group, read_role(run.role)[0]
+    if group is None:
+        return f"Made for {escaped(run.group_key)}, which this version of vitprof does not know"
+    if group.run_id is not None:
+        return f"Made for the {group.kind} of run {group.run_id}: {escaped(run.role)}"
+    if group.kind == "tournament":
+        return f"Trial of tournament {group.of}: {escaped(key_in_words(setting))}"
+    return f"Made to tune {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
 
 
 def draw_headline(run: StoredRun, totals: Totals) -> None:

@@ -8,11 +8,9 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
-from vitprof.experiments.tournament.planning import read_role
 from vitprof.records import LIVE_STATUSES
-from vitprof.store import StoredRun
-from vitprof.store.run_store import MADE_FOR_A_RUN
-from vitprof.store.tournaments import GROUP
+from vitprof.store import StoredRun, UnreadableRun
+from vitprof.store.groups import read_role
 from vitprof.ui import resources
 from vitprof.ui.address import forget_run, named_run, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
@@ -32,6 +30,9 @@ def chosen_run() -> StoredRun | None:
     if named is not None:
         try:
             return resources.store().run(int(named))
+        except UnreadableRun as error:
+            st.warning(escaped(f"{error}."))
+            forget_run()
         except (ValueError, StoreError):
             st.warning(f"There is no run {escaped(named)} any more.")
             forget_run()
@@ -48,12 +49,12 @@ def behind(run: StoredRun) -> StoredRun | None:
     """
     if not run.group_key:
         return run
-    kind, _, number = run.group_key.partition(":")
-    if kind not in MADE_FOR_A_RUN:
+    group = run.group
+    if group is None or group.run_id is None:
         return None
     try:
-        return resources.store().run(int(number))
-    except (ValueError, StoreError):  # deleted meanwhile
+        return resources.store().run(group.run_id)
+    except StoreError:  # deleted meanwhile
         return None
 
 
@@ -95,14 +96,13 @@ def draw_queue(shown: StoredRun | None) -> None:
         st.caption("Also in the queue")
         for runs, target in others:
             first = runs[0]
-            of_tournament = first.group_key.startswith(GROUP)
+            tournament = first.group if first.group and first.group.kind == "tournament" else None
+            of_tournament = tournament is not None
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
             left.markdown(_group_label(runs, target))
             if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
-                if of_tournament:
-                    st.switch_page(
-                        "pages/tournament.py", query_params={"tournament": first.group_key.removeprefix(GROUP)}
-                    )
+                if tournament is not None:
+                    st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})
                 show_run(target.id)
                 st.rerun()
             # a tournament that loses one trial goes on with the next: its own page pauses and stops it
@@ -114,13 +114,13 @@ def draw_queue(shown: StoredRun | None) -> None:
 def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
     """What is going on or waiting, in a line of Markdown."""
     first = runs[0]
-    kind, _, number = first.group_key.partition(":")
-    if kind in MADE_FOR_A_RUN:
-        return f"{kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+    group = first.group
+    if group is not None and group.run_id is not None:
+        return f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
     what = escaped(f"({first.status}, {first.config.device})")
-    if first.group_key.startswith(GROUP):
-        return f"Tournament {escaped(number)}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
-    if first.group_key:
+    if group is not None and group.kind == "tournament":
+        return f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
+    if group is not None:
         return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
     return f"Run {first.id}: {escaped(first.name)} {what}"
 

@@ -16,7 +16,7 @@ from vitprof.config.strategies import strategy
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.formats import size
 from vitprof.store import RunQuery, RunStore
-from vitprof.store.tournaments import GROUP
+from vitprof.store.groups import RunGroup
 from vitprof.ui.profile.headroom import STARTUP_S
 from vitprof.ui.texts import rough_time
 
@@ -119,9 +119,14 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
         helpers=True,
     )
     found = store.list_runs(query, limit=EARLIER)
-    rows = [r for r in found if r.samples_per_s and (not r.group_key or r.group_key.startswith(GROUP))]
+    rows = [r for r in found if r.samples_per_s and (not r.group_key or _is_trial(r.group_key))]
     rows.sort(key=lambda r: abs(math.log(r.batch_size / config.batch_size)))
     return float(rows[0].samples_per_s or math.nan) if rows else math.nan
+
+
+def _is_trial(group_key: str) -> bool:
+    group = RunGroup.parse(group_key)
+    return group is not None and group.kind == "tournament"
 
 
 def _training_s(config: RunConfig, samples_per_s: float) -> float:

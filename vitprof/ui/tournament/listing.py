@@ -7,8 +7,8 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config.accelerators import is_simulated
-from vitprof.experiments.tournament.planning import read_role
 from vitprof.store import RunQuery
+from vitprof.store.groups import read_role
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import resources
 from vitprof.ui.notifications import DIALOG_OPEN

@@ -1,0 +1,100 @@
+"""What a tournament's spec allows, and its way through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from vitprof.config import RunConfig
+from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError
+
+BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
+
+
+def made(**values: Any) -> TournamentSpec:
+    return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("strategies", ()),
+        ("strategies", ("nonsense",)),
+        ("strategies", ("memory", "memory")),
+        ("strategies", "memory"),
+        ("strategies", (["memory"],)),
+        ("baseline", 3),
+        ("early_stop", "no"),
+        ("batch_sizes", (0,)),
+        ("batch_sizes", (True,)),
+        ("batch_sizes", (32, 32)),
+        ("batch_sizes", tuple(range(1, 502))),
+        ("batch_sizes", (10**12,)),
+        ("batch_sizes", None),
+        ("workers", (-1,)),
+        ("workers", (0, 10**12)),
+        ("workers", ("2",)),
+        ("page_caches", ("lukewarm",)),
+        ("repeats", 0),
+        ("repeats", 101),
+        ("repeats", None),
+        ("repeats", 10**12),
+        ("seconds", 0.0),
+        ("seconds", float("inf")),
+        ("seconds", float("nan")),
+        ("seconds", 1e12),
+    ],
+)
+def test_what_it_refuses(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        made(**{field: value})
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("field", "value"), [("loader", "threads"), ("replay", "host")])
+def test_what_the_base_must_leave_out(field: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        made(base=dataclasses.replace(BASE, **{field: value}))
+    assert caught.value.field == field
+
+
+def test_through_json_and_back() -> None:
+    spec = made(workers=(0, 2), page_caches=("warm", "cold"), seconds=60.0, baseline="memory/b32/w-/as-is")
+    assert TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize("broken", [{"colour": "red"}, {"base": 3}, {"strategies": None}, {"base": {"colour": "red"}}])
+def test_what_cannot_be_read(broken: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        TournamentSpec.from_dict(made().to_dict() | broken)
+
+
+def test_something_is_missing() -> None:
+    with pytest.raises(ConfigError, match="strategies"):
+        TournamentSpec.from_dict({"base": BASE.to_dict(), "batch_sizes": [1]})
+
+
+@pytest.mark.parametrize("field", TOURNAMENT_BOUNDS)
+def test_both_ends_of_the_bounds_are_allowed_and_nothing_beyond(field: str) -> None:
+    bounds = TOURNAMENT_BOUNDS[field]
+    kind = int if bounds.whole else float
+
+    def given(number: float) -> Any:
+        return (kind(number),) if field in ("batch_sizes", "workers") else kind(number)
+
+    for end in (bounds.least, bounds.most):
+        assert getattr(made(**{field: given(end)}), field) == given(end)
+    for beyond in (bounds.least - 1, bounds.most + 1):
+        with pytest.raises(ConfigError, match=f"^{field}: .* from {bounds.least:,} to {bounds.most:,}$"):
+            made(**{field: given(beyond)})
+
+
+def test_a_list_that_no_tournament_could_run_is_refused_before_its_values_are_compared() -> None:
+    with pytest.raises(ConfigError, match=f"^batch_sizes: {10**6} is not possible; give at most {MOST_TRIALS}$"):
+        made(batch_sizes=list(range(1, 10**6 + 1)))

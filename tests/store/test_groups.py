@@ -1,0 +1,72 @@
+"""The keys and roles of runs that belong together: written, read, and what is none."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.config import RunConfig
+from vitprof.store import RunStore
+from vitprof.store.groups import MADE_FOR_A_RUN, NAMED, GroupKind, RunGroup, read_role, role_of
+
+NUMBERED = tuple(kind for kind in get_args(GroupKind) if kind not in NAMED)
+
+
+@pytest.mark.parametrize(
+    ("group", "key"),
+    [
+        (RunGroup("headroom", 7), "headroom:7"),
+        (RunGroup("prediction", 12), "prediction:12"),
+        (RunGroup("tournament", 1), "tournament:1"),
+        (RunGroup("autotune", "411-1790000000000000000"), "autotune:411-1790000000000000000"),
+    ],
+)
+def test_keys_are_as_stores_have_them(group: RunGroup, key: str) -> None:
+    assert group.key == key
+    assert RunGroup.parse(key) == group
+
+
+@given(
+    st.builds(RunGroup, st.sampled_from(NUMBERED), st.integers(1, 2**63 - 1))
+    | st.builds(RunGroup, st.sampled_from(NAMED), st.from_regex(r"[0-9]{1,9}-[0-9]{1,19}", fullmatch=True))
+)
+def test_through_the_key_and_back(group: RunGroup) -> None:
+    assert RunGroup.parse(group.key) == group
+
+
+@given(st.text(max_size=80) | st.from_regex(r"(headroom|prediction|tournament|autotune):.{0,70}", fullmatch=True))
+def test_whatever_a_key_is_it_is_none_or_the_same_again(key: str) -> None:
+    group = RunGroup.parse(key)
+    assert group is None or group.key == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("", ":7", "headroom", "headroom:", "headroom:0", "headroom:-1", "headroom:07", "headroom:x", "Headroom:7"),
+        *("headroom:\u0663", "headroom:7\n", f"headroom:{10**80}", "tournament:1;2", "autotune:", "compare:7"),
+    ],
+)
+def test_what_is_no_key_or_of_another_version(key: str) -> None:
+    assert RunGroup.parse(key) is None
+
+
+def test_the_run_that_a_group_was_made_for() -> None:
+    assert [RunGroup(kind, 7).run_id for kind in MADE_FOR_A_RUN] == [7, 7]
+    assert RunGroup("tournament", 7).run_id is None
+    assert RunGroup("autotune", "7").run_id is None
+
+
+def test_a_run_knows_its_group(store: RunStore) -> None:
+    keys = {"": None, "headroom:7": RunGroup("headroom", 7), "of tomorrow:7": None}
+    for key, group in keys.items():
+        assert store.run(store.create_run(RunConfig(), group_key=key)).group == group
+
+
+def test_roles() -> None:
+    assert read_role(role_of("memory/b32/w-/as-is", 3)) == ("memory/b32/w-/as-is", 3)
+    assert read_role("nonsense") == ("", 0)
+    assert read_role("a#b") == ("a", 0)

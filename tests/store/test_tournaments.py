@@ -1,0 +1,159 @@
+"""Tournaments in the store: kept, claimed by one program, taken over, deleted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.store import RunStore, tournaments
+from vitprof.store.groups import RunGroup
+from vitprof.store.schema import runs as run_table
+from vitprof.store.schema import tournaments as store_table
+
+BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
+
+
+def made(**values: Any) -> TournamentSpec:
+    return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
+
+
+def test_kept_and_found(store: RunStore) -> None:
+    first = tournaments.insert_tournament(store, made())
+    second = tournaments.insert_tournament(store, made(repeats=1), name="mine")
+    assert [t.id for t in tournaments.list_tournaments(store)] == [second, first]
+    found = tournaments.tournament(store, first)
+    assert (found.spec, found.status, found.held) == (made(), "queued", False)
+    assert found.name == "2 strategies x 2 batch sizes on digits"
+    assert found.created_utc.endswith("Z")
+    assert tournaments.tournament(store, second).name == "mine"
+
+
+def test_a_name_that_cannot_be_shown_is_refused(store: RunStore) -> None:
+    for name in ("x" * 201, "two\nlines"):
+        with pytest.raises(ConfigError, match=r"^name: "):
+            tournaments.insert_tournament(store, made(), name=name)
+    assert tournaments.list_tournaments(store) == []
+
+
+@pytest.mark.parametrize("number", [0, -1, 5, 2**70])
+def test_there_is_none(store: RunStore, number: int) -> None:
+    with pytest.raises(StoreError, match=f"no tournament {number}"):
+        tournaments.tournament(store, number)
+
+
+def test_two_who_change_the_state_at_once(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+
+    def change(name: str) -> None:
+        for k in range(20):
+            tournaments.set_status(store, number, "running", **{f"{name}-{k}": k})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(change, ("refused", "cut")))
+    with store.transaction() as db:
+        state = db.execute(sa.select(store_table.c.state)).scalar_one()
+    assert len(state) == 40
+
+
+def test_one_program_at_a_time(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    assert tournaments.claim(store, number).status == "running"
+    with pytest.raises(JobError, match="at work already"):
+        tournaments.claim(store, number)
+    tournaments.set_status(store, number, "paused", owner=None, note="coffee")
+    found = tournaments.tournament(store, number)
+    assert (found.status, found.note, found.held, found.resumable) == ("paused", "coffee", False, True)
+    assert tournaments.claim(store, number).note == ""
+
+
+def test_one_whose_program_is_gone(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    owner = tournaments.claim(store, number).holder_pid
+    assert owner is not None
+    with store.transaction() as db:
+        state = db.execute(sa.select(store_table.c.state)).scalar_one()
+    gone = {**state["owner"], "started": 1.0}  # the process with this number is another one now
+    tournaments.set_status(store, number, "running", owner=gone)
+    found = tournaments.tournament(store, number)
+    assert (found.status, found.held, found.note) == ("paused", False, "the program that ran it ended")
+    assert tournaments.claim(store, number).status == "running"
+
+
+def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    tournaments.claim(store, number)
+    with pytest.raises(JobError, match="at work here"):
+        tournaments.release(store, number)
+    tournaments.set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
+    run_id = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    store.update_run(run_id, status="running", owner_host="box-1")
+    for act, error in ((tournaments.claim, JobError), (tournaments.delete_tournament, StoreError)):
+        with pytest.raises(error, match=r"another machine \(box-1"):
+            act(store, number)
+    tournaments.release(store, number)
+    found = tournaments.tournament(store, number)
+    assert (found.status, found.held, found.note) == ("paused", False, "taken over from box-1")
+    assert store.run(run_id).status == "interrupted"
+    assert tournaments.claim(store, number).status == "running"
+
+
+def test_of_another_version(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    other = tournaments.insert_tournament(store, made())
+    with store.transaction() as db:
+        db.execute(sa.update(store_table).where(store_table.c.id == number).values(spec={"colour": "red"}))
+    with pytest.raises(StoreError, match="another version"):
+        tournaments.tournament(store, number)
+    assert [t.id for t in tournaments.list_tournaments(store)] == [other]
+
+
+def test_deleted_with_its_runs(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    mine = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    other = store.create_run(BASE)
+    store.update_run(mine, status="done")
+    tournaments.claim(store, number)
+    with pytest.raises(StoreError, match="at work"):
+        tournaments.delete_tournament(store, number)
+    tournaments.set_status(store, number, "stopped", owner=None)
+    tournaments.delete_tournament(store, number)
+    assert tournaments.list_tournaments(store) == []
+    assert [r.id for r in store.runs()] == [other]
+
+
+def test_one_of_another_version_can_be_deleted(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    too_large = made().to_dict() | {"repeats": 10**12}
+    with store.transaction() as db:
+        db.execute(sa.update(store_table).where(store_table.c.id == number).values(spec=too_large))
+    mine = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    store.update_run(mine, status="done")
+    with pytest.raises(StoreError, match="from 1 to 100"):
+        tournaments.tournament(store, number)
+    tournaments.delete_tournament(store, number)
+    assert store.runs() == []
+    with pytest.raises(StoreError, match=f"no tournament {number}"):
+        tournaments.tournament(store, number)
+
+
+def test_the_newest_run_of_each_round(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made())
+    group = RunGroup("tournament", number).key
+    ids = [store.create_run(BASE, group_key=group, role=role) for role in ("a#1", "b#1", "a#2", "a#1", "strange")]
+    store.create_run(BASE, group_key=RunGroup("tournament", number + 1).key, role="a#1")
+    store.update_run(ids[3], status="failed", error="no room", stage="preparing", progress=0.5)
+    with store.transaction() as db:  # their configs are not read
+        db.execute(sa.update(run_table).values(config={"colour": "red"}))
+    newest = tournaments.newest_runs(store, number)
+    assert {key: {n: run.id for n, run in rounds.items()} for key, rounds in newest.items()} == {
+        "a": {1: ids[3], 2: ids[2]},
+        "b": {1: ids[1]},
+        "": {0: ids[4]},
+    }
+    assert newest["a"][1] == tournaments.TrialRun(ids[3], 1, "failed", "no room", "preparing", 0.5)
