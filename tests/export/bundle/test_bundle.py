@@ -243,6 +243,21 @@ def test_what_belongs_to_a_run_that_is_not_there_stands_alone(store: RunStore, o
     assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2)} == {("", "")}
 
 
+def test_a_run_of_a_tuning_travels(store: RunStore, other: RunStore) -> None:
+    """Its group has a name and no number."""
+    run_id = add_run(other, n=5, group_key=RunGroup("autotune", "4711-1790000000000000000").key, role="rung 1")
+    assert import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id]))).sentence == "1 run imported as run 1"
+    assert store.run(1).group_key == ""
+
+
+def test_words_that_only_a_newer_python_knows_travel(store: RunStore, other: RunStore) -> None:
+    run_id = add_run(other, n=3)
+    other.annotate(run_id, "new emoji: \U0001faff")
+    other.tag(run_id, ["\U0001faff"])
+    import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
+    assert (store.run(1).note, store.tags(1)) == (other.run(run_id).note, other.tags(run_id))
+
+
 def test_groups_in_a_circle_end(store: RunStore, other: RunStore) -> None:
     first = add_run(other, n=5)
     second = add_run(other, n=5, group_key=RunGroup("headroom", first).key, role="A")
@@ -340,7 +355,7 @@ def test_members_that_are_missing_or_twice(target: RunStore, sent: bytes) -> Non
     file = io.BytesIO(sent)
     with zipfile.ZipFile(file, "a") as opened:
         opened.writestr("run-2.json", members["run-1.json"])
-    refused(target, file.getvalue(), "not those that its manifest names")
+    refused(target, file.getvalue(), "not those that its manifest names and runs have")
 
 
 @pytest.mark.parametrize(
@@ -382,12 +397,27 @@ def test_a_bomb_is_not_unpacked(target: RunStore, sent: bytes, monkeypatch: pyte
     refused(target, bytes(bomb.replace(real, lie)), "damaged")
 
 
-def test_a_huge_table_of_contents_is_not_read(target: RunStore) -> None:
+def test_sizes_that_lie_do_not_get_past_the_limit(
+    target: RunStore, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 2**20)
+    members = unpacked(sent) | {"steps-1.f64": bytes(2**23)}
+    told = json.loads(members[archive.MANIFEST])["members"]  # the manifest says little, zip's headers the truth
+    refused(target, packed(members, members=told), "steps-1.f64 would unpack to more than the 1.00 MiB")
+    many = unpacked(sent) | {f"{kind}-{n}.f64": bytes(2**19) for n in range(1, 9) for kind in ("steps", "telemetry")}
+    refused(target, packed(many), "would unpack to more than the 1.00 MiB")  # each is small enough by itself
+
+
+@pytest.mark.parametrize("n_files", [4_000, 8_000])
+def test_a_huge_table_of_contents_is_not_read(target: RunStore, monkeypatch: pytest.MonkeyPatch, n_files: int) -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as opened:
-        for n in range(4_000):
+        for n in range(n_files):
             opened.writestr(f"run-{n}.json", b"")
+    entries: list[zipfile.ZipInfo] = []
+    monkeypatch.setattr(archive.zipfile.ZipInfo, "_decodeExtra", lambda self, *_: entries.append(self))
     refused(target, file.getvalue(), "more than the 1,000 runs")
+    assert len(entries) <= 4_000  # the longer one is refused before it is in memory
 
 
 @pytest.mark.parametrize("flag", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -435,6 +465,10 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
             ("origin", v)
             for v in (None, {}, {"host": "", "run_id": 1}, {"host": "x" * 256, "run_id": 1}, {"host": "x", "run_id": 0})
         ],
+        *[
+            ("origin", v)
+            for v in ({"host": 5, "run_id": 1}, {"host": "x", "run_id": True}, {"host": "x", "run_id": 1, "more": 1})
+        ],
         *[("name", v) for v in (None, "", " ", 3, "x" * 201, ["a"])],
         *[("status", v) for v in (None, "running", "queued", "", "dead", ["done"])],
         *[("created_utc", v) for v in (None, "", "yesterday", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00", 5)],
@@ -465,7 +499,8 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
         ("verdict", "input-bound"),
         *[("note", v) for v in (None, "x" * 4001)],
         *[("tags", v) for v in (None, "ab", [""], [" a"], ["a,b"], ["x" * 41], ["a"] * 101)],
-        *[("group_key", v) for v in (None, "x", "headroom:", "headroom:-1", "a:1;DROP", 5)],
+        *[("group_key", v) for v in (None, "x", "headroom:", "headroom:-1", "headroom:x", "a:1;DROP", 5)],
+        *[("group_key", v) for v in ("prediction:99999999999", "headroom:1\n")],
         *[("role", v) for v in (None, 5, "x" * 201)],
         ("error", None),
         *[("n_steps", v) for v in (-1, 11, 13, 10**7, 2**60, 1.5, True, None)],
@@ -567,6 +602,9 @@ def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
         import_bundle(store, tmp_path)
     with pytest.raises(BundleError, match="a device or a pipe"):
         import_bundle(store, Path(os.devnull))
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it
+    with pytest.raises(BundleError, match="a device or a pipe"):
+        import_bundle(store, tmp_path / "pipe")
 
 
 def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:

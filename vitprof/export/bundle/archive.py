@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from vitprof import __version__
-from vitprof.export.bundle.values import BundleError, fits, from_json, to_json
+from vitprof.export.bundle.values import BundleError, fits, from_json, need, to_json
 from vitprof.formats import size
 from vitprof.store import STORE_VERSION
 
@@ -36,6 +36,7 @@ DAMAGED = (
 )
 """What zipfile raises on a file that is none, on a damaged one, and on an encrypted member."""
 NOT_A_BUNDLE = f"it is not a file of runs that vitprof wrote (*{SUFFIX}), or it is damaged"
+EXPORT_FEWER = "export fewer at a time"
 TOO_MANY_RUNS = f"it holds more than the {MAX_RUNS:,} runs that are allowed"
 
 
@@ -46,51 +47,40 @@ def member_names(number: int) -> tuple[str, str, str]:
 
 def pack(members: Mapping[str, bytes], n_runs: int) -> bytes:
     """Returns the file with `members` and their manifest. The same runs give the same bytes. Raises `BundleError`."""
-    if n_runs > MAX_RUNS:
-        raise BundleError(f"{n_runs:,} runs are too many for one file; export at most {MAX_RUNS:,} at a time")
     unpacked = sum(map(len, members.values()))
-    if unpacked > MAX_UNPACKED_BYTES:
-        raise BundleError(
-            f"these runs take {size(unpacked)}, and a file may hold {size(MAX_UNPACKED_BYTES)}; export fewer at a time"
-        )
+    allowed = f"; a file may hold {MAX_RUNS:,} runs of {size(MAX_UNPACKED_BYTES)}; {EXPORT_FEWER}"
+    need(n_runs <= MAX_RUNS and unpacked <= MAX_UNPACKED_BYTES, f"these {n_runs:,} runs take {size(unpacked)}{allowed}")
     manifest = {"format": FORMAT, "version": VERSION, "vitprof": __version__, "store_version": STORE_VERSION}
     manifest |= {"n_runs": n_runs, "members": {name: _fingerprint(data) for name, data in members.items()}}
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in {MANIFEST: to_json(manifest), **members}.items():
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)  # no time in it
-    if target.tell() > MAX_FILE_BYTES:
-        raise BundleError(
-            f"the file would have {size(target.tell())}, and {size(MAX_FILE_BYTES)} are allowed; export fewer at a time"
-        )
+    packed = target.tell()
+    need(packed <= MAX_FILE_BYTES, f"it would have {size(packed)} of at most {size(MAX_FILE_BYTES)}; {EXPORT_FEWER}")
     return target.getvalue()
 
 
 def unpack(source: BinaryIO) -> dict[str, bytes]:
     """Returns the members of runs 1 to N, whose sizes and hashes are as the manifest says. Raises `BundleError`."""
-    n = source.seek(0, io.SEEK_END)
-    if n > MAX_FILE_BYTES:
-        raise BundleError(f"it has {size(n)}, and {size(MAX_FILE_BYTES)} are allowed")
+    n_bytes = source.seek(0, io.SEEK_END)
+    need(n_bytes <= MAX_FILE_BYTES, f"it has {size(n_bytes)}, and {size(MAX_FILE_BYTES)} are allowed")
     try:
-        members = _members(source, n)
+        members = _members(source, n_bytes)
         manifest = from_json(members.pop(MANIFEST), MANIFEST)
     except DAMAGED as error:
         raise BundleError(NOT_A_BUNDLE) from error
-    if manifest.get("format") != FORMAT:
-        raise BundleError(NOT_A_BUNDLE)
-    if not fits(manifest.get("version"), int) or manifest["version"] != VERSION:
-        raise BundleError("it was written by another version of vitprof, in a form that this one does not know")
+    need(manifest.get("format") == FORMAT, NOT_A_BUNDLE)
+    known = fits(manifest.get("version"), int) and manifest["version"] == VERSION
+    need(known, "it was written by another version of vitprof, in a form that this one does not know")
     n_runs, told = manifest.get("n_runs"), manifest.get("members")
     if not isinstance(told, dict) or not isinstance(n_runs, int) or not 1 <= n_runs <= MAX_RUNS:
         raise BundleError(f"its {MANIFEST} is not as vitprof writes it")
     wanted = {name for number in range(1, n_runs + 1) for name in member_names(number)}
-    if wanted - set(told):
-        raise BundleError("a part of a run is missing in it")
-    if not set(members) == set(told) == wanted:
-        raise BundleError("the files in it are not those that its manifest names, or that belong into one")
+    need(wanted <= set(told), "a part of a run is missing in it")
+    need(set(members) == set(told) == wanted, "the files in it are not those that its manifest names and runs have")
     for name, data in members.items():
-        if told[name] != _fingerprint(data):
-            raise BundleError(f"{name} is not what was written; copy the file again")
+        need(told[name] == _fingerprint(data), f"{name} is not what was written; copy the file again")
     return members
 
 
@@ -102,29 +92,24 @@ class _BoundedReader:
         self.seek, self.tell, self.seekable = source.seek, source.tell, source.seekable
 
     def read(self, n: int = -1, /) -> bytes:
-        if n > MAX_READ_BYTES:
-            raise BundleError(TOO_MANY_RUNS)
+        need(n <= MAX_READ_BYTES, TOO_MANY_RUNS)
         return self._source.read(n if n >= 0 else MAX_READ_BYTES)
 
 
 def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
     """Returns everything in a zip file. Raises `BundleError`, or one of `DAMAGED`."""
-    source.seek(max(0, n_bytes - END_BYTES))
-    end = source.read(len(END))
-    source.seek(0)
-    if end != END or source.read(len(START)) != START:
-        raise BundleError(NOT_A_BUNDLE)
+    for at, magic in ((0, START), (max(0, n_bytes - END_BYTES), END)):
+        source.seek(at)
+        need(source.read(len(magic)) == magic, NOT_A_BUNDLE)
     members: dict[str, bytes] = {}
     with zipfile.ZipFile(_BoundedReader(source)) as archive:
         infos = archive.infolist()
-        if len(infos) > 1 + 3 * MAX_RUNS:
-            raise BundleError(TOO_MANY_RUNS)
-        if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in infos):
-            raise BundleError("it is packed in a way that vitprof does not write")
+        need(len(infos) <= 1 + 3 * MAX_RUNS, TOO_MANY_RUNS)
+        need(len({info.filename for info in infos}) == len(infos), NOT_A_BUNDLE)
+        ways = {info.compress_type for info in infos}  # zipfile bounds what it unpacks at once of these two only
+        need(ways <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in a way that vitprof does not write")
         left = MAX_UNPACKED_BYTES + MAX_JSON_BYTES  # the manifest comes on top
         for info in infos:
-            if info.filename in members:
-                raise BundleError(NOT_A_BUNDLE)
             members[info.filename] = _member(archive, info, left)
             left -= len(members[info.filename])
     return members
@@ -137,8 +122,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes
     with archive.open(info) as member:
         while part := member.read(MAX_READ_BYTES):
             data += part
-            if len(data) > min(allowed, left):
-                raise BundleError(f"{info.filename} would unpack to more than the {size(allowed)} that are allowed")
+            too_large = len(data) > min(allowed, left)
+            need(not too_large, f"{info.filename} would unpack to more than the {size(allowed)} that are allowed")
     return bytes(data)
 
 

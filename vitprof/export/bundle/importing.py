@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import VitprofError, one_line
 from vitprof.export.bundle.archive import MAX_UNPACKED_BYTES, member_names, unpack
-from vitprof.export.bundle.run_values import IMPORTED, BundledRun, from_values
+from vitprof.export.bundle.run_values import IMPORTED, BundledRun, Identity, from_values
 from vitprof.export.bundle.series import steps_of, telemetry_of
-from vitprof.export.bundle.values import BundleError, from_json
+from vitprof.export.bundle.values import BundleError, from_json, need
 from vitprof.formats import size
 from vitprof.jobs.supervisor import spark
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
@@ -25,8 +25,6 @@ from vitprof.store.importing import RunImport, importing
 
 MAX_ROWS_BESIDE_A_JOB = 200_000
 """Rows, of steps and telemetry, whose storing takes about a second of CPU."""
-Identity = tuple[object, ...]
-"""What tells that two runs are the same: who made it, its number there, and when."""
 
 
 @dataclass(frozen=True)
@@ -56,49 +54,40 @@ class Imported:
     @property
     def sentence(self) -> str:
         """In words: what is new, and what was here already."""
-        own = [run for run in self.new if not run.helper]
-        helpers = len(self.new) - len(own)
-        already = [run for run in self.runs if run.already and not run.helper]
-        said = []
-        if own:
-            said.append(f"{_count(own)} imported as {_numbers(own)}")
-        if helpers:
-            said.append(f"{helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}")
-        if already:
-            said.append(f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}")
-        if self.left_out:
-            whose = "a run that is" if self.left_out == 1 else "runs that are"
-            said.append(f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out")
-        return "; ".join(said) or "everything in the file was here already"
+        own = [run.id for run in self.new if not run.helper]
+        already = [run.id for run in self.runs if run.already and not run.helper]
+        n_helpers = len(self.new) - len(own)
+        whose = "a run that is" if self.left_out == 1 else "runs that are"
+        said = (
+            own and f"{_count(own)} imported as {_numbers(own)}",
+            n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
+            already and f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}",
+            self.left_out and f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out",
+        )
+        return "; ".join(str(part) for part in said if part) or "everything in the file was here already"
 
 
 def _were(n: int) -> str:
     return "was" if n == 1 else "were"
 
 
-def _count(found: Sequence[ImportedRun]) -> str:
-    return f"{len(found)} {'run' if len(found) == 1 else 'runs'}"
+def _count(ids: Sequence[int]) -> str:
+    return f"{len(ids)} {'run' if len(ids) == 1 else 'runs'}"
 
 
-def _numbers(found: Sequence[ImportedRun]) -> str:
-    ids = [str(run.id) for run in found]
+def _numbers(ids: Sequence[int]) -> str:
     shown = ids if len(ids) <= 6 else [*ids[:3], "...", ids[-1]]
-    return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(shown)}"
+    return f"{'run' if len(ids) == 1 else 'runs'} {', '.join(map(str, shown))}"
 
 
-@dataclass(frozen=True)
-class _CheckedRun:
+class _CheckedRun(NamedTuple):
     """A run of a bundle, all of it checked."""
 
     about: BundledRun
+    values: dict[str, Any]
+    """Columns of the store's `runs`."""
     steps: Series
     telemetry: Series
-    findings: dict[str, Any]
-
-    @property
-    def identity(self) -> Identity:
-        made = self.about.origin
-        return made["host"], made["run_id"], self.about.created_utc, self.about.t_origin_s
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
@@ -110,8 +99,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
     with _opened(source) as (name, file):
         try:
             found = list(_read(unpack(file)))
-            if len({run.about.run_id for run in found}) < len(found) or len({r.identity for r in found}) < len(found):
-                raise BundleError("it holds the same run twice")
+            for names in ({run.about.run_id for run in found}, {run.about.identity for run in found}):
+                need(len(names) == len(found), "it holds the same run twice")
         except BundleError as error:
             raise BundleError(f"{name} was not imported: {one_line(error)}") from error
         except MemoryError as error:
@@ -145,22 +134,21 @@ def _read(members: dict[str, bytes]) -> Iterator[_CheckedRun]:
         about = from_values(from_json(described, names[0]), names[0])
         # As it will be here, with the columns that the file does not have: each row is stored in full.
         n_bytes += 8 * (about.n_steps * len(STEP_COLUMNS) + about.n_telemetry * len(TELEMETRY_COLUMNS))
-        if n_bytes > MAX_UNPACKED_BYTES:
-            raise BundleError(f"it has more steps and telemetry than the {size(MAX_UNPACKED_BYTES)} that are allowed")
+        allowed = size(MAX_UNPACKED_BYTES)
+        need(n_bytes <= MAX_UNPACKED_BYTES, f"it has more steps and telemetry than the {allowed} that are allowed")
         steps = steps_of(about, step_bytes, names[1])
         telemetry = telemetry_of(about, telemetry_bytes, names[2])
-        yield _CheckedRun(about, steps, telemetry, _findings(about, steps, telemetry, names[0]))
+        values = about.columns | _findings(about, steps, telemetry, names[0])
+        yield _CheckedRun(about, values, steps, telemetry)
 
 
 def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> dict[str, Any]:
     """Works verdict and sparkline out here: a sender cannot make them up. Raises `BundleError`."""
-    phases = [Phase(*phase) for phase in run.phases]
-    facts = run.environment | run.facts
+    phases, facts, verdict = [Phase(*phase) for phase in run.phases], run.environment | run.facts, None
     try:
-        verdict = (
-            judge(run.config, steps, phases, telemetry, facts, possible=can_run) if run.verdict is not None else None
-        )
-        return {"verdict": verdict and verdict.to_dict(), "spark": spark(steps, phases)}
+        if run.verdict is not None:
+            verdict = judge(run.config, steps, phases, telemetry, facts, possible=can_run).to_dict()
+        return {"verdict": verdict, "spark": spark(steps, phases)}
     except (VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise BundleError(f"{what}: its steps do not make sense ({one_line(error)})") from error
 
@@ -186,19 +174,16 @@ def _insert(into: RunImport, found: Sequence[_CheckedRun]) -> Imported:
     results = list[ImportedRun]()
     left_out = 0
     for run in found:
-        about, known, parent = run.about, here.get(run.identity), new_ids.get(run.about.parent)
+        about, known, parent = run.about, here.get(run.about.identity), new_ids.get(run.about.parent)
         if known is None and about.parent in as_it_was:  # nothing in a file changes a run that is here
             as_it_was.add(about.run_id)
             left_out += 1
             continue
-        if known is None:
-            group = RunGroup.parse(about.group_key)
-            moved = {"group_key": RunGroup(group.kind, parent).key, "role": about.role} if group and parent else {}
-            values = about.columns | run.findings | moved
-            run_id = into.insert(values, steps=run.steps, telemetry=run.telemetry, tags=about.tags)
-        else:
-            run_id = known
+        if known is not None:
             as_it_was.add(about.run_id)
+        group, series = RunGroup.parse(about.group_key), {"steps": run.steps, "telemetry": run.telemetry}
+        moved = {"group_key": RunGroup(group.kind, parent).key, "role": about.role} if group and parent else {}
+        run_id = known or into.insert(run.values | moved, **series, tags=about.tags)
         new_ids[about.run_id] = run_id
         results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
     return Imported(tuple(results), left_out)

@@ -10,36 +10,29 @@ from typing import Any, get_type_hints
 
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
-from vitprof.export.bundle.values import BundleError, fits, sendable
+from vitprof.export.bundle.values import BundleError, fits, need, sendable
 from vitprof.records import ENDED_STATUSES, Phase, RunSummary, summary_from_dict, summary_to_dict
 from vitprof.store import MAX_ID, MAX_NAME, MAX_NOTE, StoredRun
 from vitprof.store.groups import RunGroup
+from vitprof.store.schema import runs
 from vitprof.store.words import checked_note, checked_tags
 
 IMPORTED = "imported"
 """The fact of an imported run that says where it was made: {"host", "run_id"}."""
 CREATED = "%Y-%m-%dT%H:%M:%SZ"
-MAX_TAGS, MAX_NOTICES = 100, 1_000
-MAX_LENGTHS = {
-    "name": MAX_NAME,
-    "role": 200,
-    "tags": MAX_TAGS,
-    "notices": MAX_NOTICES,
-    "environment": 200,
-    "facts": 200,
-}
-"""Characters and items; of other texts it is the store's rule, or `values.MAX_TEXT`."""
-MAX_HOST, MAX_PHASE = 255, 50
+MAX_TAGS, MAX_NOTICES, MAX_HOST, MAX_PHASE = 100, 1_000, 255, 50
+MAX_LENGTHS = {"name": MAX_NAME, "role": 200, "tags": MAX_TAGS, "notices": MAX_NOTICES}
+"""Characters and items; those of other texts are the store's rule, or `values.MAX_TEXT`."""
+MAX_FACTS = 200
 MAX_TIME_S = 1e9
 """A monotonic clock counts from the start of its machine, and 1e9 s are 31 years. In nanoseconds it fits int64."""
 NUMBER_FACTS = re.compile(r"n_.*|.*_(s|ms|bytes|frac|pct|count|samples|threads|loss|accuracy|w|mhz|c|hz)")
 """Names of facts that are numbers, by their unit."""
-TEXT_FACTS = (
-    *("vitprof", "python", "torch", "torchvision", "platform", "hostname", "device", "device_name", "gpu_uuid"),
-)
+TEXT_FACTS = re.compile("vitprof|python|torch|torchvision|platform|hostname|device|device_name|gpu_uuid")
+
+Identity = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,25 +69,26 @@ class BundledRun:
     def __post_init__(self) -> None:
         """Raises `BundleError` that names the field, `StoreError` for what the store would not take."""
         for name, kind in KINDS.items():
-            _need(fits(getattr(self, name), kind), name)
+            _check(name, fits(getattr(self, name), kind))
         for name, most in MAX_LENGTHS.items():
-            _need(len(getattr(self, name)) <= most, name)
-        host, origin_id = self.origin.get("host"), self.origin.get("run_id")
-        _need(0 < self.run_id <= MAX_ID, "run_id")
-        _need(len(self.origin) == 2 and isinstance(host, str) and 0 < len(host) <= MAX_HOST, "origin")
-        _need(isinstance(origin_id, int) and 0 < origin_id <= MAX_ID, "origin")
-        _need(bool(self.name.strip()), "name")
-        _need(self.status in ENDED_STATUSES, "status")
-        _need(_is_moment(self.created_utc), "created_utc")
-        _need(abs(self.t_origin_s or 0) <= MAX_TIME_S, "t_origin_s")
-        _need(abs(self.training_since_s or 0) <= MAX_TIME_S, "training_since_s")
-        _need(all(_is_fact(*fact) for fact in self.environment.items()), "environment")
-        _need(all(_is_fact(*fact) for fact in self.facts.items()), "facts")
-        _need(all(_is_phase(Phase(*phase)) for phase in self.phases), "phases")
-        _need(all(_is_figure(*figure) for figure in (self.summary or {}).items()), "summary")
-        _need(not self.group_key or RunGroup.parse(self.group_key) is not None, "group_key")
-        _need(fits(self.parent, int) and self.parent <= MAX_ID, "group_key")
-        _need(checked_tags(self.tags) == set(self.tags), "tags")
+            _check(name, len(getattr(self, name)) <= most)
+        _check("run_id", 0 < self.run_id <= MAX_ID)
+        _check("origin", set(self.origin) == {"host", "run_id"} and fits(self.origin["host"], str))
+        _check("origin", 0 < len(self.origin["host"]) <= MAX_HOST and fits(self.origin["run_id"], int))
+        _check("origin", 0 < self.origin["run_id"] <= MAX_ID)
+        _check("name", self.name.strip())
+        _check("status", self.status in ENDED_STATUSES)
+        _check("created_utc", _is_moment(self.created_utc))
+        for name in ("t_origin_s", "training_since_s"):
+            _check(name, abs(getattr(self, name) or 0) <= MAX_TIME_S)
+        for name in ("environment", "facts"):
+            facts = getattr(self, name)
+            _check(name, len(facts) <= MAX_FACTS and all(_is_fact(*fact) for fact in facts.items()))
+        _check("phases", all(_is_phase(Phase(*phase)) for phase in self.phases))
+        _check("summary", all(_is_figure(*figure) for figure in (self.summary or {}).items()))
+        _check("group_key", not self.group_key or RunGroup.parse(self.group_key) is not None)
+        _check("group_key", fits(self.parent, int) and self.parent <= MAX_ID)
+        _check("tags", checked_tags(self.tags) == set(self.tags))
         checked_note(self.note)
 
     @property
@@ -104,14 +98,19 @@ class BundledRun:
         return (group and group.run_id) or 0
 
     @property
+    def identity(self) -> Identity:
+        """What tells that two runs are the same: who made it, its number there, and when."""
+        return self.origin["host"], self.origin["run_id"], self.created_utc, self.t_origin_s
+
+    @property
     def columns(self) -> dict[str, Any]:
-        """Columns of the store's `runs`, without verdict, sparkline, group and role."""
-        names = ("name", "status", "created_utc", "t_origin_s", "training_since_s", "environment", "phases", "notices")
-        return {
-            **{name: getattr(self, name) for name in (*names, "note", "error")},
+        """Columns of the store's `runs`; the verdict is found anew, and the group may have another number here."""
+        return {name: getattr(self, name) for name in KINDS if name in runs.c} | {
             "config": self.config.to_dict(),
             "facts": self.facts | {IMPORTED: self.origin},
             "summary": None if self.summary is None else summary_to_dict(summary_from_dict(self.summary)),
+            "group_key": "",
+            "role": "",
         }
 
 
@@ -147,7 +146,7 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
 def from_values(values: dict[str, Any], what: str) -> BundledRun:
     """Returns the run of `to_values`. Raises `BundleError`, `what` naming the file that `values` are from."""
     try:
-        _need(set(values) == set(KINDS), "the list of its fields")
+        _check("the list of its fields", set(values) == set(KINDS))
         return BundledRun(**(values | {"config": _config(values["config"])}))
     except ConfigError as error:
         raise BundleError(f"{what}: this vitprof cannot use its config ({error})") from error
@@ -155,9 +154,8 @@ def from_values(values: dict[str, Any], what: str) -> BundledRun:
         raise BundleError(f"{what}: {error}") from error
 
 
-def _need(holds: bool, field: str) -> None:
-    if not holds:
-        raise BundleError(f"{field} is not as vitprof writes it")
+def _check(field: str, holds: object) -> None:
+    need(holds, f"{field} is not as vitprof writes it")
 
 
 def _config(values: Any) -> RunConfig:
@@ -168,11 +166,10 @@ def _config(values: Any) -> RunConfig:
     try:
         config = RunConfig.from_dict(values)
         info, _ = dataset_info(config.dataset, config.n_images), model_preset(config.model)
-        parts = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS})
-        for kind in PARTS:
-            if getattr(parts, kind) not in PARTS_BY_KIND[kind]:
-                raise ConfigError(kind, getattr(parts, kind), f"choose one of {', '.join(PARTS_BY_KIND[kind])}")
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        _ = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS}).parts
+    except LookupError as error:
+        raise BundleError(f"its config names {error}, which this vitprof does not have") from error
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BundleError("config is not as vitprof writes it") from error
     return config
 
@@ -186,7 +183,7 @@ def _is_moment(text: str) -> bool:
 
 def _is_fact(name: str, value: object) -> bool:
     """Tells if a fact is no list; what has a unit in its name is a number, or not known, and names are texts."""
-    kind = float if NUMBER_FACTS.fullmatch(name) else str if name in TEXT_FACTS else str | bool | float
+    kind = float if NUMBER_FACTS.fullmatch(name) else str if TEXT_FACTS.fullmatch(name) else str | bool | float
     return name != IMPORTED and (value is None or fits(value, kind))
 
 

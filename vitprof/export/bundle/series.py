@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.arrays import Series
 from vitprof.export.bundle.run_values import MAX_TIME_S, BundledRun
-from vitprof.export.bundle.values import BundleError
+from vitprof.export.bundle.values import need
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
 
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
@@ -26,46 +26,37 @@ def steps_of(run: BundledRun, data: bytes, what: str) -> Series:
     """The steps of a run, (n,) each, in the order of the store. Raises `BundleError`."""
     series = _columns(run.step_columns, run.n_steps, data, STEP_COLUMNS, what)
     for name in WHOLE:
-        values = series[name]
-        if name not in run.step_columns or not np.all((values >= 0) & (values < MAX_WHOLE) & (values % 1 == 0)):
-            raise BundleError(f"{what}: {name} has to be whole numbers")
-    if len(series["step"]) and series["step"][-1] >= MAX_WHOLE:
-        raise BundleError(f"{what}: step has to be whole numbers")
+        values = series[name]  # NaN where the column is not in the file
+        whole = np.all((values >= 0) & (values < MAX_WHOLE) & (values % 1 == 0))
+        need(name in run.step_columns and whole, f"{what}: {name} has to be whole numbers")
     ascending = np.diff(series["step"]) > 0
     again = np.diff(series["step"]) == 0  # another rank's part of the same step
-    if not np.all(ascending | (again & (np.diff(series["rank"]) > 0))):
-        raise BundleError(f"{what}: its steps are not in order")
+    need(np.all(ascending | (again & (np.diff(series["rank"]) > 0))), f"{what}: its steps are not in order")
     by_rank = np.argsort(series["rank"], kind="stable")  # in one sort: a sender may name a rank for each step
     same = np.diff(series["rank"][by_rank]) == 0
     back = [np.diff(series[name][by_rank]) < 0 for name in ("t_start_s", "epoch")]
-    if not np.all(np.isfinite(series["t_start_s"])) or np.any(same & (back[0] | back[1])):
-        raise BundleError(f"{what}: its steps are not in the order of time")
+    in_time = np.all(np.isfinite(series["t_start_s"])) and not np.any(same & (back[0] | back[1]))
+    need(in_time, f"{what}: its steps are not in the order of time")
     for name in STEP_COLUMNS:
-        if name.endswith("_s") and np.any(np.abs(series[name]) > MAX_TIME_S):
-            raise BundleError(f"{what}: {name} has times that no clock shows")
+        too_long = name.endswith("_s") and np.any(np.abs(series[name]) > MAX_TIME_S)
+        need(not too_long, f"{what}: {name} has times that no clock shows")
     return series
 
 
 def telemetry_of(run: BundledRun, data: bytes, what: str) -> Series:
     """The telemetry of a run, (n,) each, numbered as "seq". Raises `BundleError`."""
     series = _columns(run.telemetry_columns, run.n_telemetry, data, TELEMETRY_COLUMNS, what)
-    if not _goes_on(series["t_s"]) or np.any(np.abs(series["t_s"]) > MAX_TIME_S):
-        raise BundleError(f"{what}: its samples are not in the order of time")
+    in_time = np.all(np.abs(series["t_s"]) <= MAX_TIME_S) and np.all(np.diff(series["t_s"]) >= 0)
+    need(in_time, f"{what}: its samples are not in the order of time")
     return {"seq": np.arange(run.n_telemetry, dtype=np.float64), **series}
-
-
-def _goes_on(times: Floats) -> bool:
-    return bool(np.all(np.isfinite(times)) and np.all(np.diff(times) >= 0))
 
 
 def _columns(names: Sequence[str], n: int, data: bytes, known: tuple[str, ...], what: str) -> Series:
     """Every known column; those that are not in the file are "not available"."""
-    if len(set(names)) < len(names) or not set(names) <= set(known):
-        raise BundleError(f"{what}: it has columns that this vitprof does not know")
-    if len(data) != 8 * n * len(names):
-        raise BundleError(f"{what}: its columns are not of the length that is said")
+    new = len(set(names)) < len(names) or not set(names) <= set(known)
+    need(not new, f"{what}: it has columns that this vitprof does not know")
+    need(len(data) == 8 * n * len(names), f"{what}: its columns are not of the length that is said")
     matrix = np.frombuffer(data, "<f8").reshape(len(names), n)
-    if np.any(np.isinf(matrix)):
-        raise BundleError(f"{what}: a number in it is too large")
+    need(not np.any(np.isinf(matrix)), f"{what}: a number in it is too large")
     given = dict(zip(names, matrix, strict=True))
     return {name: given.get(name, np.full(n, np.nan)).astype(np.float64) for name in known}

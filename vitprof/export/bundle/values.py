@@ -29,6 +29,12 @@ class BundleError(VitprofError):
     """A bundle that cannot be written, or one that is refused; nothing of it was stored."""
 
 
+def need(holds: object, otherwise: str) -> None:
+    """Raises `BundleError` that says `otherwise` where something does not hold."""
+    if not holds:
+        raise BundleError(otherwise)
+
+
 def sendable(value: Any, depth: int = 0) -> Any:
     """Returns `value` as a bundle carries it: texts cut and without what cannot be shown, None for NaN and the like."""
     if isinstance(value, str):
@@ -49,14 +55,12 @@ def to_json(value: object) -> bytes:
 def from_json(data: bytes, what: str) -> dict[str, Any]:
     """Returns a JSON object in which `sendable` finds nothing to change. Raises `BundleError`."""
     try:
-        value = json.loads(data.decode("utf-8"))
-        sound = isinstance(value, dict) and sendable(value) == value
+        value: Any = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{what} is not JSON in UTF-8 as vitprof writes it") from error
-    if not sound:
-        raise BundleError(f"{what} is no JSON object, or has numbers or texts in it that are too large or not for JSON")
-    found: dict[str, Any] = value
-    return found
+    need(isinstance(value, dict), f"{what} is not a JSON object")
+    need(sendable(value) == value, f"{what} has texts, numbers or a nesting that vitprof does not write")
+    return dict(value)
 
 
 def fits(value: object, kind: Any) -> bool:
