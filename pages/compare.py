@@ -3,7 +3,7 @@
 import streamlit as st
 
 from vitprof.ui.compare.page import draw_comparison
-from vitprof.ui.navigation import kept_query, through_app
+from vitprof.ui.navigation import through_app
 from vitprof.ui.texts import guarded
 
 
@@ -13,6 +13,5 @@ def page() -> None:
     draw_comparison()
 
 
-through_app("pages/compare.py")
-with kept_query("compare"):
+with through_app("pages/compare.py"):
     page()

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from vitprof.ui.history.page import draw_history
-from vitprof.ui.navigation import kept_query, through_app
+from vitprof.ui.navigation import through_app
 from vitprof.ui.texts import guarded
 
 
@@ -13,6 +13,5 @@ def page() -> None:
     draw_history()
 
 
-through_app("pages/history.py")
-with kept_query("history"):
+with through_app("pages/history.py"):
     page()

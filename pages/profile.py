@@ -7,6 +7,7 @@ from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.address import show_run
 from vitprof.ui.downloads import draw_downloads
+from vitprof.ui.navigation import through_app
 from vitprof.ui.notifications import watch
 from vitprof.ui.profile import live
 from vitprof.ui.profile.account import draw_account, draw_recording_cost
@@ -70,4 +71,5 @@ def draw_ended(run: StoredRun) -> None:
     draw_account(run)
 
 
-page()
+with through_app("pages/profile.py"):
+    page()

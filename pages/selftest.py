@@ -3,5 +3,5 @@
 from vitprof.ui.navigation import through_app
 from vitprof.ui.selftest import page
 
-through_app("pages/selftest.py")
-page()
+with through_app("pages/selftest.py"):
+    page()

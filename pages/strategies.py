@@ -3,5 +3,5 @@
 from vitprof.ui.navigation import through_app
 from vitprof.ui.strategies import page
 
-through_app("pages/strategies.py")
-page()
+with through_app("pages/strategies.py"):
+    page()

@@ -3,5 +3,5 @@
 from vitprof.ui.navigation import through_app
 from vitprof.ui.tournament.page import page
 
-through_app("pages/tournament.py")
-page()
+with through_app("pages/tournament.py"):
+    page()

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, app, said
+from tests.ui.dashboard import LIMIT_S, app, kept_in_url, said
 from tests.ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.tournament import state as tournament_state
+from vitprof.ui.tournament.sections import SECTIONS
 from vitprof.ui.tournament.state import runners
 
 WAITS = {"per-sample": 0.02, "memory": 0.001}
@@ -54,31 +55,38 @@ def test_the_answer_comes_first(store: RunStore) -> None:
 
 def test_another_baseline_stands_in_the_address(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS))
-    assert "baseline" not in at.query_params
-    at.selectbox(key="tournament-baseline").set_value(KEYS["memory"]).run()
+    at.selectbox(key="against").set_value(KEYS["memory"]).run()
     assert not at.exception
-    assert in_address(at, "baseline") == KEYS["memory"]
+    assert kept_in_url(at)["against"] == KEYS["memory"]
     assert list(at.dataframe[0].value["Against baseline"][:2]) == ["baseline", "slower"]
-    at = shown(int(in_address(at, "tournament")), baseline=KEYS["memory"])
+    at = shown(int(in_address(at, "tournament")), against="memory, batch 128")
     assert list(at.dataframe[0].value["Against baseline"][:2]) == ["baseline", "slower"]
+
+
+def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_section(store: RunStore) -> None:
+    one, other = add_tournament(store, WAITS), add_tournament(store, WAITS)
+    at = shown(one, against="memory, batch 128", section="Heat map")
+    assert charts(at) == ["heat"]
+    at.button(key="tournament-back").click().run()
+    at.button(key=f"tournament-open-{other}").click().run()
+    assert kept_in_url(at) == {"against": KEYS["per-sample"], "section": "speed"}
 
 
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
-    found = {
-        name: charts(shown(tournament_id, show=name)) for name in ("speed", "table", "heat", "costs", "break-even")
-    }
+    found = {words: charts(shown(tournament_id, section=words)) for words in SECTIONS.values()}
     assert found == {
-        "speed": ["bars"],
-        "table": [],
-        "heat": ["heat"],
-        "costs": ["pareto"],
-        "break-even": ["break-even"],
+        "Throughput": ["bars"],
+        "Epochs by batch size": [],
+        "Heat map": ["heat"],
+        "What it costs": ["pareto"],
+        "Break-even": ["break-even"],
+        "One setting": [],
     }
 
 
 def test_the_articles_table_has_numbers(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS), show="table")
+    at = shown(add_tournament(store, WAITS), section="Epochs by batch size")
     frame = at.dataframe[1].value
     assert list(frame["Setting"]) == ["memory", "per-sample", "tensordataset"]
     assert frame["Epoch (s), batch 128"][0] < frame["Epoch (s), batch 128"][1]
@@ -86,7 +94,7 @@ def test_the_articles_table_has_numbers(store: RunStore) -> None:
 
 
 def test_one_setting_with_its_runs(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS), show="setting")
+    at = shown(add_tournament(store, WAITS), section="One setting")
     runs = at.dataframe[1].value
     assert list(runs["Round"]) == [1, 2]
     at.selectbox(key="tournament-setting").set_value(KEYS["tensordataset"]).run()
@@ -94,7 +102,7 @@ def test_one_setting_with_its_runs(store: RunStore) -> None:
 
 
 def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS))
+    at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     at.button(key="tournament-use-best").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value == "memory"

@@ -7,7 +7,7 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from tests.ui.dashboard import APP, LIMIT_S, add_run, app, kept_in_url, said
 from tests.ui.tournaments import in_address
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -20,7 +20,7 @@ from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 DEVICE = "simulated:10,0"
 
 
-def page(**query: str) -> AppTest:
+def page(**query: str | list[str]) -> AppTest:
     return app("tournament", device=DEVICE, **query)
 
 
@@ -38,14 +38,14 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
     at = page(threads="1", seed="7", storage="memory")
     assert "From the settings of Profile: Seed 7, Torch CPU threads 1. Not taken from there: Storage" in said(at)
-    at.multiselect(key="tournament-strategies").set_value(["memory", "workers"]).run()
-    at.multiselect(key="tournament-workers").set_value([0, 2]).run()
-    at.multiselect(key="tournament-batch_sizes").set_value([64, 256]).run()
-    at.selectbox(key="tournament-budget").set_value("steps").run()
-    at.number_input(key="tournament-steps").set_value(30).run()
-    at.number_input(key="tournament-limit").set_value(2.0).run()
-    at.selectbox(key="tournament-baseline").set_value("workers/b64/w0/as-is").run()
-    at.text_input(key="tournament-name").set_value("mine").run()
+    at.multiselect(key="trial_strategies").set_value(["memory", "workers"]).run()
+    at.multiselect(key="trial_workers").set_value([0, 2]).run()
+    at.multiselect(key="trial_batch_sizes").set_value([64, 256]).run()
+    at.selectbox(key="trial_lasts").set_value("steps").run()
+    at.number_input(key="trial_steps").set_value(30).run()
+    at.number_input(key="trial_limit").set_value(2.0).run()
+    at.selectbox(key="trial_baseline").set_value("workers/b64/w0/as-is").run()
+    at.text_input(key="trial_name").set_value("mine").run()
     at.button(key="tournament-start").click().run()
     assert not at.exception
     (started,) = begun
@@ -59,59 +59,76 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     assert found.spec.baseline == "workers/b64/w0/as-is"
     # what was chosen is still there when the form comes back
     at.button(key="tournament-back").click().run()
-    assert at.multiselect(key="tournament-workers").value == [0, 2]
-    assert at.number_input(key="tournament-steps").value == 30
+    assert at.multiselect(key="trial_workers").value == [0, 2]
+    assert at.number_input(key="trial_steps").value == 30
 
 
 @pytest.mark.usefixtures("store")
 def test_a_reload_shows_the_same_form() -> None:
     at = page()
-    assert not {"strategies", "batch_sizes", "trial"} & set(at.query_params)
-    at.multiselect(key="tournament-strategies").set_value(["memory", "workers"]).run()
-    at.multiselect(key="tournament-workers").set_value([0, 2]).run()
-    at.multiselect(key="tournament-batch_sizes").set_value([64, 256]).run()
-    at.selectbox(key="tournament-budget").set_value("steps").run()
-    at.number_input(key="tournament-steps").set_value(30).run()
-    at.number_input(key="tournament-repeats").set_value(3).run()
+    assert set(at.query_params) == {"device"}
+    at.multiselect(key="trial_strategies").set_value(["memory", "workers"]).run()
+    at.multiselect(key="trial_workers").set_value([0, 2]).run()
+    at.multiselect(key="trial_batch_sizes").set_value([64, 256]).run()
+    at.selectbox(key="trial_lasts").set_value("steps").run()
+    at.number_input(key="trial_steps").set_value(30).run()
+    at.number_input(key="trial_repeats").set_value(3).run()
     at.selectbox(key="tournament-device").set_value("cpu").run()
-    names = ("strategies", "batch_sizes", "worker_counts", "trial", "repeats", "device")
-    query = {name: in_address(at, name) for name in names}
-    assert query == {
-        "strategies": "memory,workers",
-        "batch_sizes": "64,256",
-        "worker_counts": "0,2",
-        "trial": "30-steps",
-        "repeats": "3",
-        "device": "cpu",
-    }
-    again = app("tournament", **query)
-    assert again.multiselect(key="tournament-strategies").value == ["memory", "workers"]
-    assert again.multiselect(key="tournament-batch_sizes").value == [64, 256]
-    assert again.multiselect(key="tournament-workers").value == [0, 2]
-    assert again.number_input(key="tournament-steps").value == 30
-    assert again.number_input(key="tournament-repeats").value == 3
+    assert in_address(at, "device") == "cpu"
+    chosen = kept_in_url(at)
+    again = app(
+        "tournament",
+        device="cpu",
+        trial_strategies=["memory", "workers"],
+        trial_batch_sizes=["64", "256"],
+        trial_workers=["0", "2"],
+        trial_lasts="steps",
+        trial_steps="30",
+        trial_repeats="3",
+    )
+    assert not again.warning
+    assert kept_in_url(again) == chosen
+    assert again.multiselect(key="trial_strategies").value == ["memory", "workers"]
+    assert again.multiselect(key="trial_batch_sizes").value == [64, 256]
     assert again.selectbox(key="tournament-device").value == "cpu"
-    assert {name: in_address(again, name) for name in names} == query
 
 
 @pytest.mark.usefixtures("store")
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
-    at = page(strategies="memory,nope", trial="x-steps", repeats="0", limit="-1", early_stop="perhaps")
-    assert at.multiselect(key="tournament-strategies").value == ["memory"]
+    at = page(
+        trial_strategies=["memory", "nope"],
+        trial_steps="x",
+        trial_lasts="years",
+        trial_repeats="0",
+        trial_limit="-1",
+        trial_early_stop="perhaps",
+        trial_evaluate="false",
+        trial_seconds="5",
+    )
+    assert at.multiselect(key="trial_strategies").value == ["memory"]
     told = at.warning[0].value.replace("\\", "")
-    for words in ("nope cannot be", "x-steps cannot be", "Repeats: 0", "Limit: -1", "perhaps"):
+    for words in ("Strategies: nope cannot be", "Lasts: years", "Repeats: 0", "Limit: -1", "perhaps"):
         assert words in told
-    assert "trial" not in at.query_params
+    assert "false" not in told
+    assert "Seconds" not in told
+    at.run()
+    assert not at.warning
+
+
+@pytest.mark.usefixtures("store")
+def test_an_address_of_the_version_before_shows_the_form() -> None:
+    at = page(strategies="memory,workers", batch_sizes="64,256", trial="30-steps", repeats="3", limit="2")
+    assert "4 trials x 2 = 8 runs" in said(at)
+    assert not at.warning
 
 
 @pytest.mark.usefixtures("store")
 def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
     at = page()
-    at.session_state["tournament-batch_sizes"] = [128, "100", "100"]
+    at.session_state["trial_batch_sizes"] = [128, "100", "100"]
     at.run()
-    assert at.multiselect(key="tournament-batch_sizes").value == [128, 100]
     assert "8 trials x 2 = 16 runs" in said(at)
-    at.session_state["tournament-batch_sizes"] = [128, "many"]
+    at.session_state["trial_batch_sizes"] = [128, "many"]
     at.run()
     assert [e.value.replace("\\", "") for e in at.error] == ["Batch sizes many: give whole numbers only"]
     assert at.button(key="tournament-start").disabled
@@ -124,7 +141,7 @@ def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
 )
 def test_nothing_chosen_is_said(field: str, message: str) -> None:
     at = page()
-    at.multiselect(key=f"tournament-{field}").set_value([]).run()
+    at.multiselect(key=f"trial_{field}").set_value([]).run()
     assert [e.value.replace("\\", "") for e in at.error] == [message]
     assert at.button(key="tournament-start").disabled
 
@@ -133,27 +150,27 @@ def test_nothing_chosen_is_said(field: str, message: str) -> None:
 def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     at = page()
     assert any(e.label.startswith("Not possible here:") and "dali" in e.label for e in at.expander)
-    at.multiselect(key="tournament-strategies").set_value(["memory", "dali"]).run()
+    at.multiselect(key="trial_strategies").set_value(["memory", "dali"]).run()
     assert "dali, batch 128" in said(at)
     assert any(e.label == "1 of 2 trials cannot run here: why" for e in at.expander)
     assert "1 trial x 2 = 2 runs" in said(at)
     assert not at.button(key="tournament-start").disabled
-    at.multiselect(key="tournament-strategies").set_value(["dali"]).run()
+    at.multiselect(key="trial_strategies").set_value(["dali"]).run()
     assert "None of these trials can run here" in at.error[0].value
     assert at.button(key="tournament-start").disabled
     at.button(key="tournament-all").click().run()
-    assert "dali" not in at.multiselect(key="tournament-strategies").value
-    assert len(at.multiselect(key="tournament-strategies").value) > 10
+    assert "dali" not in at.multiselect(key="trial_strategies").value
+    assert len(at.multiselect(key="trial_strategies").value) > 10
 
 
 @pytest.mark.usefixtures("store")
 def test_another_data_set_brings_its_own_strategies() -> None:
     at = page()
     at.selectbox(key="tournament-dataset").set_value("photos").run()
-    assert "threads" in at.multiselect(key="tournament-strategies").value
-    at.multiselect(key="tournament-strategies").set_value(["memory"]).run()
+    assert "threads" in at.multiselect(key="trial_strategies").value
+    at.multiselect(key="trial_strategies").set_value(["memory"]).run()
     at.selectbox(key="tournament-dataset").set_value("digits").run()
-    assert at.multiselect(key="tournament-strategies").value == ["memory"]
+    assert at.multiselect(key="trial_strategies").value == ["memory"]
 
 
 @pytest.mark.usefixtures("store")

@@ -56,14 +56,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 
 def page() -> AppTest:
-    return app("tournament", mode="tune", device="simulated:5,0")
+    return app("tournament", mode="Tune one strategy", device="simulated:5,0")
 
 
 @pytest.mark.usefixtures("store")
 def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     at = page()
-    at.number_input(key="tournament-tune-seconds").set_value(30.0).run()
-    at.toggle(key="tournament-tune-same-batch").set_value(True).run()
+    at.number_input(key="tune_seconds").set_value(30.0).run()
+    at.toggle(key="tune_same_batch").set_value(True).run()
     at.button(key="tune-start").click().run()
     assert any("best so far 1,230 samples/s" in str(bar.proto) for bar in at.get("progress"))
     assert "tune-start" not in {b.key for b in at.button}, "it cannot be started twice"
@@ -123,7 +123,7 @@ def test_it_does_not_start_beside_other_runs(store: RunStore) -> None:
 @pytest.mark.usefixtures("store")
 def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     at = page()
-    at.selectbox(key="tournament-tune-strategy").set_value("dali").run()
+    at.selectbox(key="tune_strategy").set_value("dali").run()
     assert "Not possible here" in at.error[0].value
     assert at.button(key="tune-start").disabled
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
         raise JobError("nothing could be tuned: no run gave a figure")
 
     monkeypatch.setattr(tournament_tune, "tune", fail)
-    at.selectbox(key="tournament-tune-strategy").set_value("memory").run()
+    at.selectbox(key="tune_strategy").set_value("memory").run()
     at.button(key="tune-start").click().run()
     work()._thread.join()
     at.run()

@@ -1,7 +1,8 @@
 """The address of a page: which run it shows, and the settings that are not the default.
 
-So a link or a reload shows the same view. Streamlit empties the query when the page changes; what a session looked at
-is kept here and put back.
+So a link or a reload shows the same view. A widget keeps its value there by itself if it is bound (`IN_URL`). The
+sidebar's settings cannot be: Streamlit would put the words of the page there, such as "cuda:0 (NVIDIA H100)", take out
+what a strategy hides, and drop in silence what cannot be, where the page says what is wrong.
 """
 
 from __future__ import annotations
@@ -17,28 +18,11 @@ from vitprof.ui.widgets import BUDGET_DEFAULTS, FIELDS, settings
 IN_URL: Literal["query-params"] = "query-params"
 """What a widget is given as `bind`: its key is then its name in the URL, and its value is kept there."""
 RUN, RUNS = "run", "runs"
-LAST_RUN = "run shown last"
-
-
-def named_run() -> str | None:
-    """The run that the address names, else the one that this session looked at last; None where there is neither."""
-    named: str | None = st.query_params.get(RUN)
-    if named is None and (last := st.session_state.get(LAST_RUN)) is not None:
-        named = st.query_params[RUN] = str(last)
-    st.session_state[LAST_RUN] = named
-    return named
 
 
 def show_run(run_id: int) -> None:
-    """Make `run_id` the run that this session looks at."""
-    st.session_state[LAST_RUN] = st.query_params[RUN] = str(run_id)
-
-
-def forget_run() -> None:
-    """Look at no run: the one named is gone."""
-    st.session_state.pop(LAST_RUN, None)
-    if RUN in st.query_params:
-        del st.query_params[RUN]
+    """Makes `run_id` the run that this page shows."""
+    st.query_params[RUN] = str(run_id)
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
@@ -63,10 +47,10 @@ def _short(value: Any) -> str:
 def say_settings() -> None:
     """Put the settings into the address. What else it says stays: the run, and what belongs to a page or Streamlit."""
     said = changed_settings(settings())
-    before = st.query_params.to_dict()
-    wanted = {name: value for name, value in before.items() if name not in FIELDS} | said
-    if wanted != before:
-        st.query_params.from_dict(wanted)
+    for name in [name for name in st.query_params if name in FIELDS and name not in said]:
+        del st.query_params[name]
+    if changed := {name: value for name, value in said.items() if st.query_params.get(name) != value}:
+        st.query_params.update(changed)
 
 
 def choose(

@@ -12,14 +12,29 @@ from collections.abc import Iterator
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
-ENTERED, WANTED = "entered through app.py", "page wanted"
+ENTERED, WANTED, SHOWN = "entered through app.py", "page wanted", "page shown"
 
 
-def through_app(page: str) -> None:
-    """First thing in a page's script: go through app.py if this session has not, and come back to `page`."""
+@contextlib.contextmanager
+def through_app(page: str) -> Iterator[None]:
+    """Draws a page inside this: goes through app.py if this session has not, and comes back to `page`.
+
+    A page that is entered by a URL without a query gets the one back with which this session left it. Streamlit
+    restores bound widgets after a click on a page's link, but with the browser's Back it believes the URL, and leaving
+    a page with bound widgets puts an entry without a query into the browser's history.
+    """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
         st.switch_page("app.py")
+    key = f"query of {page}"
+    kept, before = st.session_state.get(key), st.session_state.get(SHOWN)
+    st.session_state[SHOWN] = page
+    if kept and before != page and not _query():
+        with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
+            st.query_params.from_dict(kept)
+            st.rerun()
+    yield
+    st.session_state[key] = _query()
 
 
 def enter() -> None:
@@ -28,23 +43,6 @@ def enter() -> None:
     if wanted := st.session_state.pop(WANTED, None):
         page, query = wanted
         st.switch_page(page, query_params=query)
-
-
-@contextlib.contextmanager
-def kept_query(page: str) -> Iterator[None]:
-    """Draws a page inside this: a URL without a query gets the one back with which this session left the page.
-
-    Streamlit restores bound widgets after a click on a page's link, but with the browser's Back it believes the URL,
-    and leaving a page with bound widgets puts an entry without a query into the browser's history.
-    """
-    key = f"query of {page}"
-    kept = st.session_state.get(key)
-    if kept and not _query():
-        with contextlib.suppress(StreamlitAPIException):  # where a page was left so soon that its widgets are bound yet
-            st.query_params.from_dict(kept)
-            st.rerun()
-    yield
-    st.session_state[key] = _query()
 
 
 def _query() -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
-from vitprof.ui.address import forget_run, named_run, show_run
+from vitprof.ui.address import RUN, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.texts import escaped
@@ -22,20 +22,20 @@ SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its l
 
 
 def chosen_run() -> StoredRun | None:
-    """The run that the address names, else the one that this session looked at last, else the one that is going on.
+    """The run that the address names, else the one that is going on.
 
     In the address, so that a reload or a link shows the same run.
     """
-    named = named_run()
+    named = st.query_params.get(RUN)
     if named is not None:
         try:
             return resources.store().run(int(named))
         except UnreadableRun as error:
             st.warning(escaped(f"{error}."))
-            forget_run()
+            del st.query_params[RUN]
         except (ValueError, StoreError):
             st.warning(f"There is no run {escaped(named)} any more.")
-            forget_run()
+            del st.query_params[RUN]
     for running in resources.store().runs(["running"]):
         if parent := behind(running):
             return parent

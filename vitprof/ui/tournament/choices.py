@@ -1,8 +1,8 @@
-"""What a session has chosen for its next tournament, and the tournament that makes."""
+"""The tournament that the form's choices make with the settings of the sidebar."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -11,86 +11,38 @@ from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
-from vitprof.ui.tournament.url_codec import OWN, changed_choices, read_choices
 from vitprof.ui.widgets import FIELDS, label, settings
 
-STATE = "tournament-choices"
+TRIAL = "trial_"
+"""How the names of the form's own fields begin in the URL, where the sidebar's settings stand too."""
 FIRST: dict[str, tuple[str, ...]] = {
     "idx": ("per-sample", "workers", "tensordataset", "memory"),
     "jpeg": ("per-sample", "workers", "threads", "prefetch"),
 }
 """Strategies to begin with, by kind of data set: what most people use and what usually beats it, and nothing that has
 to be prepared for minutes."""
-DEFAULTS: dict[str, Any] = {
-    "strategies": None,
-    "batch_sizes": None,
-    "workers": [],
-    "page_caches": ["as-is"],
-    "budget": "seconds",
-    "seconds": 5.0,
-    "steps": 100,
-    "epochs": 1,
-    "repeats": 2,
-    "early_stop": True,
-    "evaluate": False,
-    "baseline": "",
-    "limit": None,
-    "name": "",
-}
-"""A session's first tournament: about a minute. None: it depends on the data set, or on the sidebar of Profile."""
 IN_THE_FORM = ("dataset", "n_images", "model", "device")
 """Settings of the sidebar that stand in this form too: a change here is a change there."""
 NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluate", "replay", *BUDGETS, *PARTS)
 """Settings of the sidebar that a tournament varies, has of its own, or cannot use."""
 
 
-def choices() -> dict[str, Any]:
-    """This session's; they outlive the widgets, which vanish while a tournament is shown."""
-    if STATE not in st.session_state:
-        st.session_state[STATE] = DEFAULTS | read_choices(st.query_params.to_dict())
-    kept: dict[str, Any] = st.session_state[STATE]
-    return kept
-
-
-def strategies(info: DatasetInfo) -> list[str]:
-    """The strategies chosen, or those to begin with."""
-    chosen = choices()["strategies"]
-    return list(FIRST[info.kind] if chosen is None else chosen)
-
-
-def batch_sizes() -> list[Any]:
-    """The batch sizes chosen, or that of the sidebar; text where something was typed that is no number."""
-    chosen = choices()["batch_sizes"]
-    return [settings()["batch_size"]] if chosen is None else list(chosen)
-
-
-def say_choices() -> None:
-    """Put what the form has chosen, and is not as usual, into the address: a link or a reload shows it again."""
-    info = DATASETS[settings()["dataset"]]
-    usual = DEFAULTS | {"strategies": list(FIRST[info.kind]), "batch_sizes": [settings()["batch_size"]]}
-    said = changed_choices(choices() | {"strategies": strategies(info), "batch_sizes": batch_sizes()}, usual)
-    before = st.query_params.to_dict()
-    wanted = {name: value for name, value in before.items() if name not in OWN} | said
-    if wanted != before:
-        st.query_params.from_dict(wanted)
-
-
-def make_spec(info: DatasetInfo) -> TournamentSpec | ConfigError:
-    """The tournament that the choices make, or what is wrong with them."""
-    chosen, values = choices(), settings()
+def make_spec(
+    info: DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
+) -> TournamentSpec | ConfigError:
+    """Returns the tournament that the choices make, or what is wrong with them."""
+    values = settings()
     given = {name: values[name] for name in FIELDS if name not in NOT_TAKEN}
     if not info.any_size:
         given["n_images"] = None
-    budget = chosen["budget"]
     try:
         return TournamentSpec(
-            base=RunConfig(**given, **{budget: chosen[budget]}, evaluate=chosen["evaluate"]),
-            strategies=tuple(strategies(info)),
-            batch_sizes=_whole("batch_sizes", batch_sizes()),
-            workers=_whole("workers", chosen["workers"]) or None,
-            page_caches=tuple(chosen["page_caches"]),
-            repeats=chosen["repeats"],
-            early_stop=chosen["early_stop"],
+            base=RunConfig(**given, **each_run),
+            strategies=tuple(trials["strategies"]),
+            batch_sizes=_whole("batch_sizes", trials["batch_sizes"]),
+            workers=_whole("workers", trials["workers"]) or None,
+            page_caches=tuple(trials["page_caches"]),
+            **rounds,
         )
     except ConfigError as error:
         return error
@@ -126,13 +78,13 @@ def what_is_taken() -> str:
 
 
 def reject_unusable() -> str:
-    """Put back what came with the address and the form cannot show; the message that says so."""
+    """Puts back those of the sidebar's settings that the form cannot show; returns the message that says so."""
 
     def new(name: str) -> bool:
         """Not set by the form's own field, which says itself what is wrong."""
         return f"tournament-{name}" not in st.session_state
 
-    values, messages = settings(), list(choices().pop("rejected", ()))
+    values, messages = settings(), []
     allowed: dict[str, list[str]] = {"dataset": list(DATASETS), "model": list(MODELS)}
     for name, names in allowed.items():
         if values[name] not in names and new(name):
@@ -145,3 +97,27 @@ def reject_unusable() -> str:
             messages.append(f"{label(name)} {error.value}: {error.allowed}")
             values[name] = FIELDS[name].default
     return "; ".join(messages)
+
+
+def in_url() -> dict[str, list[str]]:
+    """Returns what the URL says about the form's own fields. Call it before they are drawn."""
+    return {name: st.query_params.get_all(name) for name in st.query_params if name.startswith(TRIAL)}
+
+
+def not_taken_in(said: Mapping[str, Sequence[str]]) -> str:
+    """Returns a message about those values of the URL that the fields, which are drawn by now, did not take."""
+    lines = []
+    for name, texts in said.items():
+        if name not in st.session_state:  # a field that is not shown now
+            continue
+        value = st.session_state[name]
+        taken = {_as_in_url(v) for v in (value if isinstance(value, list) else [value])}
+        what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
+        lines += [f"{what}: {text[:40]} cannot be; it is as usual" for text in texts if text not in {"", *taken}]
+    return "; ".join(lines)
+
+
+def _as_in_url(value: Any) -> str:
+    return (
+        str(value).lower() if isinstance(value, bool) else f"{value:.12g}" if isinstance(value, float) else str(value)
+    )

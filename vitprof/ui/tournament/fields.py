@@ -14,14 +14,17 @@ from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.strategies import STRATEGIES
 from vitprof.ui import resources
+from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.choices import FIRST, as_numbers, batch_sizes, choices, strategies
-from vitprof.ui.tournament.state import known
+from vitprof.ui.tournament.choices import FIRST, TRIAL, as_numbers
 from vitprof.ui.widgets import FIELDS, help_of, label, settings
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 WORKERS = (0, 1, 2, 4, 8)
 PAGE_CACHES = {"as-is": "as it is", "warm": "warm", "cold": "cold"}
+BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
+"""What a run lasts unless chosen: a session's first tournament takes about a minute."""
+STRATEGIES_KEY = f"{TRIAL}strategies"
 
 
 def shown(name: str, value: Any) -> str:
@@ -75,25 +78,27 @@ def _pick(field: str, options: list[str], show: Callable[[str], str], *, typed: 
     values[field] = given or FIELDS[field].default
 
 
-def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> None:
-    """Strategies, batch sizes, workers, page caches: every combination is a trial. `why`: what cannot run here."""
+def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
+    """Draws what is tried, every combination once; returns it by the names of `TournamentSpec`.
+
+    `why`: what cannot run here. The fields keep their values in the URL.
+    """
     picked = _draw_strategies(info, why)
     takes = [name for name in picked if not why[name] and _takes_workers(name, info)]
-    chosen = choices()
     left, middle, right = st.columns(3)
     with left:
-        chosen["batch_sizes"] = _draw_numbers(
+        batch_sizes = _draw_numbers(
             "batch_sizes",
             "Batch sizes",
-            batch_sizes(),
+            [settings()["batch_size"]],
             BATCH_SIZES,
             help="Samples for each step. Type another number and press Enter to add it.",
         )
     with middle:
-        chosen["workers"] = _draw_numbers(
+        workers = _draw_numbers(
             "workers",
             "Workers",
-            chosen["workers"],
+            [],
             WORKERS,
             disabled=not takes,
             placeholder="each strategy's own" if takes else "none of these takes workers",
@@ -101,35 +106,36 @@ def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> None:
             f"{' (here ' + ', '.join(takes) + ')' if takes else ''}, the others once. Empty: each strategy's own.",
         )
     with right:
-        chosen["page_caches"] = st.multiselect(
+        page_caches = st.multiselect(
             "Page cache at the start",
             list(CHOICES["page_cache"]),
-            format_func=lambda name: PAGE_CACHES[name],
-            key=shown("page_caches", chosen["page_caches"]),
+            default="as-is",
+            format_func=PAGE_CACHES.__getitem__,
+            key=f"{TRIAL}page_caches",
+            bind=IN_URL,
             help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
             "the first pass comes from the disk). Cold and warm are different experiments.",
         )
+    return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
 
 
 def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
-    chosen = choices()
     usual = list(FIRST[info.kind])
-    key = shown("strategies", strategies(info))
-    if chosen["strategies"] is None and chosen.get("kind") not in (None, info.kind):  # another data set was chosen
-        st.session_state[key] = usual
-    chosen["kind"] = info.kind
+    # another data set brings its own, unless others were chosen than those to begin with
+    if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
+        st.session_state[STRATEGIES_KEY] = usual
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     with left:
         picked = st.multiselect(
             "Strategies",
             list(STRATEGIES),
-            format_func=lambda name: f"{name} (not here)" if why.get(name) else name,
-            key=key,
+            default=usual,
+            key=STRATEGIES_KEY,
+            bind=IN_URL,
             help="How samples are stored, loaded and brought to the device. The page Strategies explains each. One "
             "that cannot run here stays in the table with the reason.",
             placeholder="Choose strategies",
-            width="stretch",
-            **known(st.multiselect, wrap=True),
+            wrap=True,
         )
     with right:
         st.button(
@@ -141,7 +147,6 @@ def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
             args=([name for name in STRATEGIES if not why[name]],),
             help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
         )
-    chosen["strategies"] = None if picked == usual else picked
     if not_here := {name: reason for name, reason in why.items() if reason}:
         with st.expander(f"Not possible here: {', '.join(not_here)}"):
             st.markdown("\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()))
@@ -149,7 +154,7 @@ def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
 
 
 def _choose(names: list[str]) -> None:
-    choices()["strategies"] = st.session_state["tournament-strategies"] = names
+    st.session_state[STRATEGIES_KEY] = names
 
 
 def _takes_workers(name: str, info: DatasetInfo) -> bool:
@@ -157,69 +162,77 @@ def _takes_workers(name: str, info: DatasetInfo) -> bool:
     return "workers" in plan.knobs(plan.combination(info), info)
 
 
-def _draw_numbers(name: str, words: str, value: list[Any], offered: tuple[int, ...], **more: Any) -> list[Any]:
+def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
     """Several numbers, others than those offered if typed. What is no number stays text, and is refused by name."""
-    key = shown(name, value)
-    # Set by hand each time: what is typed comes as text, and the list of options changes with it.
-    st.session_state[key] = as_numbers(st.session_state[key])
-    options = {*offered, *(v for v in st.session_state[key] if isinstance(v, int))}
     picked: list[Any] = st.multiselect(
         words,
-        sorted(options),
-        format_func=lambda v: f"{v:,}" if isinstance(v, int) else str(v),
+        sorted({*offered, *usual}),
+        default=usual,
         accept_new_options=True,
-        key=key,
+        key=f"{TRIAL}{name}",
+        bind=IN_URL,
         **more,
     )
     return as_numbers(picked)
 
 
-def draw_runs() -> None:
-    """How long a run is, how often it is repeated, and whether it is cut short."""
-    chosen = choices()
+def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draws how long a run is, how often it is repeated, and whether it is cut short.
+
+    Returns what belongs to `RunConfig`, and what to `TournamentSpec`.
+    """
     first, second, third = st.columns(3)
     with first:
-        chosen["budget"] = st.selectbox(
-            "Each run lasts",
-            ("seconds", "steps", "epochs"),
-            format_func=lambda b: f"so many {b}",
-            key=shown("budget", chosen["budget"]),
-            help="What ends a run. Seconds give slow and fast settings the same time; epochs also measure the pause "
-            "between epochs.",
+        budget = str(
+            st.selectbox(
+                "Each run lasts so many",
+                list(BUDGETS_AT_FIRST),
+                key=f"{TRIAL}lasts",
+                bind=IN_URL,
+                help="What ends a run. Seconds give slow and fast settings the same time; epochs also measure the "
+                "pause between epochs.",
+            )
         )
-    budget = str(chosen["budget"])
     with second:
         bounds = RUN_BOUNDS[budget]
         kind = int if bounds.whole else float
-        chosen[budget] = st.number_input(
+        lasts = st.number_input(
             budget.capitalize(),
             min_value=kind(bounds.least),
             max_value=kind(bounds.most),
+            value=BUDGETS_AT_FIRST[budget],
             step=kind(1),
             format="%d" if bounds.whole else "%g",
-            key=shown(budget, chosen[budget]),
+            key=f"{TRIAL}{budget}",
+            bind=IN_URL,
             help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
             f"{settings()['warmup_steps']}, which are warm-up.",
         )
     with third:
-        chosen["repeats"] = st.number_input(
+        repeats = st.number_input(
             "Repeats",
             min_value=int(TOURNAMENT_BOUNDS["repeats"].least),
             max_value=int(TOURNAMENT_BOUNDS["repeats"].most),
+            value=2,
             step=1,
-            key=shown("repeats", chosen["repeats"]),
+            key=f"{TRIAL}repeats",
+            bind=IN_URL,
             help="Rounds: every trial once, then every trial again. What differs between rounds tells a gain from "
             "chance; with 3 or more the intervals are narrow.",
         )
     with st.container(horizontal=True):
-        chosen["early_stop"] = st.toggle(
+        early_stop = st.toggle(
             "Cut short what cannot win",
-            key=shown("early_stop", chosen["early_stop"]),
+            value=True,
+            key=f"{TRIAL}early_stop",
+            bind=IN_URL,
             help="A trial whose throughput so far lies below the best one's beyond doubt (99%) is stopped, says so, "
             "and is not repeated. The baseline always runs to its end.",
         )
-        chosen["evaluate"] = st.toggle(
+        evaluate = st.toggle(
             "Evaluate each run",
-            key=shown("evaluate", chosen["evaluate"]),
+            key=f"{TRIAL}evaluate",
+            bind=IN_URL,
             help="On the test set at its end, for the accuracy. Takes longer; a simulated device has none.",
         )
+    return {budget: lasts, "evaluate": evaluate}, {"repeats": repeats, "early_stop": early_stop}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
+from vitprof.ui.address import choose
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.listing import draw_list
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
-from vitprof.ui.tournament.state import at_work, chosen, draw_problem, keep, open_one, preset
+from vitprof.ui.tournament.state import at_work, chosen, draw_problem, open_one
 from vitprof.ui.tournament.tuning import draw_tuning
 
 MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
-MODE, KEY = "mode", "tournament-mode"
 
 
 @guarded
@@ -24,17 +24,15 @@ def page() -> None:
         return
     st.subheader("Tournament", anchor=False)
     st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
-    preset(MODE, KEY, list(MODES), "tournament")
-    st.segmented_control(
+    mode = choose(
+        "mode",
         "Mode",
-        list(MODES),
-        format_func=lambda name: MODES[name],
-        key=KEY,
-        required=True,
-        label_visibility="collapsed",
+        MODES,
+        default="tournament",
         help="Strategies against each other, or the best workers, prefetch and batch size for one of them.",
+        show_label=False,
     )
-    if keep(MODE, KEY, "tournament") == "tune":
+    if mode == "tune":
         draw_tuning()
         return
     draw_problem()

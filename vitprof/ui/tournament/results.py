@@ -12,14 +12,13 @@ from vitprof.analysis.tournament import Leaderboard, break_even, recommend, sett
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
+from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.sections import draw_sections
-from vitprof.ui.tournament.state import BASELINE, draw_problem, keep, leave, preset, view
+from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
 from vitprof.ui.tournament.use import draw_ways_on
-
-BASELINE_KEY = "tournament-baseline"
 
 
 @guarded
@@ -30,12 +29,13 @@ def draw_tournament(tournament_id: int) -> None:
     _draw_title(now)
     draw_problem()
     draw_state(now)
-    base = _baseline(now, follows.board(now))
-    board = follows.board(dataclasses.replace(now, baseline=base))
-    _draw_answer(now, board)
+    answer = st.container()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        _pick_baseline(board, now.baseline)
+        base = _pick_baseline(follows.board(now), now.baseline)
+        board = follows.board(dataclasses.replace(now, baseline=base))
         _downloads(now, board)
+    with answer:
+        _draw_answer(now, board)
     live = now.tournament.held
     draw_table(board, live=live)
     _draw_reasons(board)
@@ -82,24 +82,20 @@ def _draw_title(now: TournamentState) -> None:
     )
 
 
-def _baseline(now: TournamentState, board: Leaderboard) -> str:
-    """Key of the setting to compare with: from the address, or the tournament's own."""
-    options = [row.key for row in board.rows if row.n_runs]
-    preset(BASELINE, BASELINE_KEY, [*options, now.baseline], now.baseline)
-    return str(st.session_state[BASELINE_KEY])
-
-
-def _pick_baseline(board: Leaderboard, own: str) -> None:
+def _pick_baseline(board: Leaderboard, own: str) -> str:
+    """Draws the choice of the setting to compare with, `own` unless another one is chosen; returns its key."""
     names = {row.key: setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
-    st.selectbox(
+    chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
-        format_func=lambda key: names[key],
-        key=BASELINE_KEY,
+        index=list(names).index(own),
+        format_func=names.__getitem__,
+        key=AGAINST,
+        bind=IN_URL,
         help="The setting that speed-ups and break-even are against.",
         width=340,
     )
-    keep(BASELINE, BASELINE_KEY, own)
+    return chosen or own
 
 
 def _draw_answer(now: TournamentState, board: Leaderboard) -> None:

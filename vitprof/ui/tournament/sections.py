@@ -16,8 +16,9 @@ from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, par
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources
+from vitprof.ui.address import choose
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.state import SHOW, keep, known, preset
+from vitprof.ui.tournament.state import SECTION
 from vitprof.ui.tournament.table import STATUSES, article_frame, height_of, rounded, status
 from vitprof.ui.tournament.use import draw_ways_on
 
@@ -31,20 +32,12 @@ SECTIONS: dict[str, str] = {
 }
 PLAIN = {"displaylogo": False, "displayModeBar": False}
 CHART_PX = 400
-SECTIONS_KEY = "tournament-show"
 
 
 def draw_sections(now: TournamentState, board: Leaderboard) -> None:
     """The choice of a section, and that section."""
-    preset(SHOW, SECTIONS_KEY, list(SECTIONS), "speed")
-    st.segmented_control(
-        "Show",
-        list(SECTIONS),
-        format_func=lambda name: SECTIONS[name],
-        key=SECTIONS_KEY,
-        required=True,
-        label_visibility="collapsed",
-        help="Only the section shown is worked out.",
+    section = choose(
+        SECTION, "Show", SECTIONS, default="speed", help="Only the section shown is worked out.", show_label=False
     )
     drawn: dict[str, Callable[[TournamentState, Leaderboard], None]] = {
         "speed": _speed,
@@ -54,13 +47,13 @@ def draw_sections(now: TournamentState, board: Leaderboard) -> None:
         "break-even": _break_even,
         "setting": _setting,
     }
-    guarded(drawn[keep(SHOW, SECTIONS_KEY, "speed")])(now, board)
+    guarded(drawn[section])(now, board)
 
 
 def draw_chart(figure: go.Figure, key: str, height: int = CHART_PX) -> None:
     """A chart with what it shows in words, for those who do not see it."""
     alt = (figure.layout.meta or {}).get("alt", "")
-    st.plotly_chart(figure, key=key, height=height, config=PLAIN, **known(st.plotly_chart, alt=alt))
+    st.plotly_chart(figure, key=key, height=height, config=PLAIN, alt=alt)
 
 
 def _speed(now: TournamentState, board: Leaderboard) -> None:

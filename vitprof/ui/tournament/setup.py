@@ -9,6 +9,7 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config.availability import why_unavailable
+from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
@@ -17,30 +18,34 @@ from vitprof.experiments.tournament.planning import PlannedTrial, plan
 from vitprof.experiments.tournament.tournament_runner import why_not_here
 from vitprof.formats import size
 from vitprof.ui import resources
-from vitprof.ui.address import say_settings
+from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import work
-from vitprof.ui.tournament.choices import choices, make_spec, reject_unusable, say_choices, what_is_taken
+from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in, reject_unusable, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
-from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials, shown
+from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
 from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
-from vitprof.ui.tournament.url_codec import LIMIT_MIN
 from vitprof.ui.widgets import label, settings
+
+NAME_KEY = f"{TRIAL}name"
+LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
+"""Time for the whole tournament, in minutes."""
 
 
 def draw_setup() -> None:
     """The whole form."""
-    rejected = reject_unusable()
+    rejected, said = reject_unusable(), in_url()
     with st.container(border=True, key="tournament-setup"):
         st.markdown("**New tournament**")
         draw_job()
         made: TournamentSpec | ConfigError
         try:
             info = _info()
-            draw_trials(info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES})
-            draw_runs()
-            made = make_spec(info)
+            trials = draw_trials(
+                info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES}
+            )
+            made = make_spec(info, trials, *draw_runs())
         except ConfigError as error:  # a number of images that cannot be
             made = error
         ready = None
@@ -48,11 +53,10 @@ def draw_setup() -> None:
             st.error(escaped(f"{label(made.field)} {made.value}".strip() + f": {made.allowed}"))
         else:
             ready = _ready(made)
-        if rejected:
-            st.warning(escaped(rejected))
+        if messages := list(filter(None, (rejected, not_taken_in(said)))):
+            st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
         say_settings()
-        say_choices()
         st.caption(escaped(what_is_taken()))
 
 
@@ -75,23 +79,20 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
     """What depends on the trials, or is rarely needed: baseline, time for all of it, name."""
-    chosen = choices()
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
-        key = shown("baseline", chosen["baseline"])
-        if st.session_state[key] not in names:
-            st.session_state[key] = ""
-        chosen["baseline"] = st.selectbox(
+        baseline = st.selectbox(
             "Compared with",
             ["", *names],
-            format_func=lambda k: names.get(k, first),
-            key=key,
+            format_func=lambda key: names.get(key, first),
+            key=f"{TRIAL}baseline",
+            persist_state="session",
             help="The baseline of the speed-ups. It can be changed in the results, too.",
         )
     with middle:
-        chosen["limit"] = st.number_input(
+        minutes = st.number_input(
             "Time for all of it (min)",
             min_value=LIMIT_MIN.least,
             max_value=LIMIT_MIN.most,
@@ -99,19 +100,20 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
             format="%g",
             placeholder="no limit",
             value=None,
-            key=shown("limit", chosen["limit"]),
+            key=f"{TRIAL}limit",
+            bind=IN_URL,
             help="No run is begun after so many minutes of runs. What was measured until then is the result.",
         )
     with right:
-        chosen["name"] = st.text_input(
+        st.text_input(
             "Name",
             max_chars=200,
-            key=shown("name", chosen["name"]),
+            key=NAME_KEY,
+            persist_state="session",
             placeholder=spec.title,
             help="What the list calls it. Empty: made from what it tries.",
         )
-    limit = None if chosen["limit"] is None else chosen["limit"] * 60
-    return dataclasses.replace(spec, baseline=chosen["baseline"] or "", seconds=limit)
+    return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
 def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
@@ -172,4 +174,4 @@ def _draw_when_free() -> None:
 
 def _start(spec: TournamentSpec | None) -> None:
     if spec is not None:
-        open_one(start(spec, str(choices()["name"] or "")))
+        open_one(start(spec, st.session_state[NAME_KEY]))

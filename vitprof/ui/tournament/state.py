@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -20,12 +18,11 @@ from vitprof.store.tournaments import StoredTournament, list_tournaments, tourna
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import work
-from vitprof.ui.tournament.url_codec import OWN
 
 VIEWS_KEPT = 8
 """Tournaments whose blocks and summaries stay in memory."""
-CHOSEN, BASELINE, SHOW = "tournament", "baseline", "show"
-"""Names in the page's address: which tournament, the setting to compare with, the section."""
+CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
+"""Names in the URL: which tournament, the setting to compare with, what is shown below the table."""
 WATCH_S = 5.0
 """How often a page that stands still looks whether another tab or program has changed something."""
 GOING_ON = ("waiting", "running")
@@ -107,37 +104,15 @@ def chosen() -> int | None:
 
 
 def open_one(tournament_id: int) -> None:
-    """Show this tournament from the next run of the script on."""
-    leave()
-    for name in OWN:
-        if name in st.query_params:
-            del st.query_params[name]
+    """Shows this tournament from the next run of the script on, in the way that a first look at it has."""
+    for name in (AGAINST, SECTION):
+        st.session_state.pop(name, None)
     st.query_params[CHOSEN] = str(tournament_id)
 
 
 def leave() -> None:
-    """Back to the list."""
-    for name in (CHOSEN, BASELINE, SHOW):
-        if name in st.query_params:
-            del st.query_params[name]
-
-
-def preset(name: str, key: str, options: Sequence[str], default: str) -> None:
-    """Before the widget `key` is drawn: set it to what the address says where that is news, else leave its choice."""
-    said = st.query_params.get(name, "")
-    if said != st.session_state.get(f"{key}-address") or st.session_state.get(key) not in options:
-        st.session_state[key] = said if said in options else default
-
-
-def keep(name: str, key: str, default: str) -> str:
-    """After it was drawn: its choice, put in the address; the default stands in none."""
-    value = str(st.session_state.get(key) or default)
-    said = st.session_state[f"{key}-address"] = "" if value == default else value
-    if said:
-        st.query_params[name] = said
-    elif name in st.query_params:
-        del st.query_params[name]
-    return value
+    """Goes back to the list."""
+    st.query_params.pop(CHOSEN, None)
 
 
 def signature(now: TournamentState) -> tuple[object, ...]:
@@ -149,11 +124,6 @@ def signature(now: TournamentState) -> tuple[object, ...]:
     ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in GOING_ON) for e in now.entries)
     statuses = ("waiting" if e.status in GOING_ON else e.status for e in now.entries)
     return (t.status, t.held, t.note, *ended, *statuses)
-
-
-def known(function: Callable[..., object], **options: Any) -> dict[str, Any]:
-    """Those of `options` that this version of Streamlit's `function` knows: it may be 1.60."""
-    return {name: value for name, value in options.items() if name in inspect.signature(function).parameters}
 
 
 def act(do: Callable[[], object]) -> None:

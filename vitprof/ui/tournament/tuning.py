@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -19,13 +18,13 @@ from vitprof.errors import ConfigError
 from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources
-from vitprof.ui.address import say_settings
+from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import reject_unusable
-from vitprof.ui.tournament.fields import draw_job, shown
+from vitprof.ui.tournament.fields import draw_job
 from vitprof.ui.tournament.state import act, at_work, draw_problem, start_tuning
 from vitprof.ui.tournament.table import rounded
 from vitprof.ui.widgets import FIELDS, label, settings
@@ -33,8 +32,7 @@ from vitprof.ui.widgets import FIELDS, label, settings
 POLL_S = 1.0
 LEAST_S = 10.0
 """Less time does not hold two runs of each of two settings."""
-KEPT = "tuning"
-DEFAULTS: dict[str, Any] = {"strategy": "workers", "seconds": 60.0, "same_batch": False}
+TUNED_AT_FIRST = "workers"
 
 
 def draw_tuning() -> None:
@@ -51,30 +49,37 @@ def _draw_form() -> None:
     st.markdown("**Find workers, prefetch and batch size for one strategy**")
     rejected = reject_unusable()
     draw_job()
-    kept: dict[str, Any] = st.session_state.setdefault(KEPT, dict(DEFAULTS))
     left, middle, right = st.columns(3, vertical_alignment="bottom")
     with left:
-        kept["strategy"] = st.selectbox(
-            "Strategy", list(STRATEGIES), key=shown("tune-strategy", kept["strategy"]), help="What is tuned."
+        strategy: str | None = st.selectbox(
+            "Strategy",
+            list(STRATEGIES),
+            index=list(STRATEGIES).index(TUNED_AT_FIRST),
+            key="tune_strategy",
+            bind=IN_URL,
+            help="What is tuned.",
         )
     with middle:
-        kept["seconds"] = st.number_input(
+        seconds = st.number_input(
             "Time (s)",
             min_value=LEAST_S,
             max_value=float(TUNING_S.most),
+            value=60.0,
             step=10.0,
             format="%g",
-            key=shown("tune-seconds", kept["seconds"]),
+            key="tune_seconds",
+            bind=IN_URL,
             help="For all of it, starting the runs included. More time tries more settings, and longer.",
         )
     with right:
-        kept["same_batch"] = st.toggle(
+        same_batch = st.toggle(
             "Keep the batch size",
-            key=shown("tune-same-batch", kept["same_batch"]),
+            key="tune_same_batch",
+            bind=IN_URL,
             help=f"Leave it at {settings()['batch_size']}, as in the settings of Profile: another one also changes how "
             "the model learns.",
         )
-    base = _base(str(kept["strategy"]))
+    base = _base(strategy or TUNED_AT_FIRST)
     wrong = f"{label(base.field)} {base.value}: {base.allowed}" if isinstance(base, ConfigError) else ""
     if not wrong and isinstance(base, RunConfig):
         info = dataset_info(base.dataset, base.n_images)
@@ -92,7 +97,7 @@ def _draw_form() -> None:
         key="tune-start",
         disabled=bool(wrong) or busy,
         on_click=act,
-        args=(lambda: start_tuning(base, float(kept["seconds"]), bool(kept["same_batch"])),),
+        args=(lambda: start_tuning(base, seconds, same_batch),),
         help="Many settings for a short time, the best third of them for longer, and so on (successive halving). Then "
         "the winner and the strategy's own setting run in turns, to check the gain.",
     )
@@ -157,7 +162,7 @@ def _draw_found(found: Tuning) -> None:
             help="Puts it into the sidebar of Profile. Nothing starts yet.",
         ):
             use_config(dataclasses.replace(found.config, name=""))
-            st.switch_page("pages/profile.py")
+            st.switch_page("pages/profile.py", query_params={})
         st.code(found.command, language="bash", wrap_lines=True)
     st.dataframe(
         pd.DataFrame(

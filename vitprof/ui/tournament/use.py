@@ -29,7 +29,7 @@ def draw_ways_on(config: RunConfig, row: LeaderboardRow, *, key: str, board: Lea
             help="Puts it into the sidebar of Profile. Nothing starts yet.",
         ):
             use_config(dataclasses.replace(config, name=""))
-            st.switch_page("pages/profile.py")
+            st.switch_page("pages/profile.py", query_params={})
         if board is not None:
             _compare(board)
         code = st.toggle(
