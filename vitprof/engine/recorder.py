@@ -76,7 +76,7 @@ class StepRecorder:
             self._pending.append((mark, None))
 
     def step(self, marks: StepMarks) -> None:
-        """Take note of a step whose device work has been launched. The recorder keeps `marks` and changes them."""
+        """Takes note of a step whose device work has been launched. The recorder keeps `marks` and changes them."""
         if self._device.immediate:  # a step of a fast loader takes 12 us: the queue would be a tenth of that
             self._hand_on_row(marks)
             return
@@ -85,7 +85,7 @@ class StepRecorder:
         self.resolve(at_most_pending=MAX_PENDING)
 
     def resolve(self, *, at_most_pending: int = 0) -> None:
-        """Hand on every step the device has finished; wait only while more than `at_most_pending` are left."""
+        """Hands on every step that the device has finished; waits only while more than `at_most_pending` are left."""
         pending, device = self._pending, self._device
         while pending:
             reached, marks = pending[0]
@@ -101,7 +101,7 @@ class StepRecorder:
             device.release(reached)
 
     def _finish(self, marks: StepMarks) -> None:
-        """Hand on a step that the device has passed: its marks become times, and are given back."""
+        """Hands on a step that the device has passed: its marks become times, and are given back."""
         passed = (marks.copy_start, marks.copy_end, marks.compute_start, marks.compute_end)
         seconds = self._device.seconds
         marks.copy_start, marks.compute_start = seconds(marks.copy_start), seconds(marks.compute_start)
@@ -113,7 +113,7 @@ class StepRecorder:
         self._device.release(*{id(mark): mark for mark in passed if mark is not None}.values())
 
     def _hand_on_row(self, marks: StepMarks) -> None:
-        """One row, in the order of `STEP_COLUMNS`; all marks are times on the host's clock."""
+        """Hands on one row, in the order of `STEP_COLUMNS`; all marks are times on the host's clock."""
         t_start, t_got, h2d_start, start = marks.t_start, marks.t_got, marks.copy_start, marks.compute_start
         end = start if marks.compute_end is None else marks.compute_end
         before = self._previous_end
