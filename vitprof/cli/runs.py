@@ -57,7 +57,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs in the store, newest first."""
-    from vitprof.jobs.supervisor import settle_interrupted
+    from vitprof.jobs.settling import settle_interrupted
 
     for name, given in (("limit", limit), ("page", page)):
         if given is not None and not 1 <= given < 2**31:

@@ -16,7 +16,8 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
-from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder, settle_interrupted
+from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder
 from vitprof.store import RunStore
 from vitprof.telemetry import list_gpus
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.summary import summarise
-from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.analysis.verdict.verdict import judge
-from vitprof.config.availability import can_run
 from vitprof.engine.locations import remove_copies
 from vitprof.errors import StoreError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
+from vitprof.jobs.settling import settle
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import SPARK_BINS, RunStore, UnreadableRun
+from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -187,31 +183,3 @@ class JobRecorder:
         status, error = self._end or without_a_word
         settled = settle(self._store, self._run_id, origin, self._clock())
         self._store.update_run(self._run_id, status=status, stage="", progress=None, message="", error=error, **settled)
-
-
-def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    """The columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
-    run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
-    facts = run.environment | run.facts
-    summary = summarise(run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s)
-    verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
-    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases)}
-
-
-def spark(steps: Series, phases: Sequence[Phase]) -> list[float | None]:
-    """The device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling."""
-    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)))
-    return [round(float(v), 3) if np.isfinite(v) else None for v in share]
-
-
-def settle_interrupted(store: RunStore) -> None:
-    """Mark runs whose program is gone, and sum up what they had stored until then."""
-    for run_id in store.mark_interrupted():
-        try:
-            run, steps = store.run(run_id), store.steps(run_id)
-        except UnreadableRun:  # what another version began, that version can sum up
-            continue
-        if run.t_origin_s is None or not len(steps["step"]):
-            continue
-        last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
-        store.update_run(run_id, **settle(store, run_id, run.t_origin_s, last_s))

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, every_gap, find_gaps, idle_interval
 from vitprof.analysis.timing.spans import complement, from_seconds, total, union
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
+from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.records import STEP_COLUMNS, Phase
 
 NAN = math.nan
@@ -251,6 +252,21 @@ def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
     whole, kept, rest = (find_gaps(steps, phases, keep=k) for k in (None, keep, ~keep))
     np.testing.assert_array_equal(whole.causes_ns[keep], kept.causes_ns)
     assert kept.span_ns + rest.span_ns == whole.span_ns
+
+
+@given(traces(), st.data())
+def test_gaps_worked_out_once_are_those_that_each_figure_would_find(trace: Any, data: Any) -> None:
+    steps, phases = trace
+    n = len(steps["step"])
+    flags = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
+    for name in ("compute_s", "gap_s", "t_start_s"):  # not every time is known, and the recorder resumed at some
+        steps[name] = np.where(data.draw(flags), steps[name], NAN)
+    every, keep = every_gap(steps, phases), data.draw(flags)
+    found, expected = every.only(keep), find_gaps(steps, phases, keep=keep)
+    for name, values in vars(expected).items():
+        np.testing.assert_array_equal(getattr(found, name), values)
+    for mine, alone in zip(idle_bins(steps, phases, bins=7, gaps=every), idle_bins(steps, phases, bins=7), strict=True):
+        np.testing.assert_array_equal(mine, alone)
 
 
 def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:

@@ -100,6 +100,8 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
     if keep is None:
         return chain
     kept = np.asarray(keep, dtype=bool)[index]
+    if kept.all():
+        return chain
     return Chain(**{name: values[kept] for name, values in vars(chain).items()})
 
 

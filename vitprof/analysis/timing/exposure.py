@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Series, mean
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
-from vitprof.analysis.timing.gaps import Gaps, find_gaps
+from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.records import TIMED_STAGES, Phase
@@ -57,8 +57,10 @@ def synchronous(config: RunConfig) -> bool:
     return config.loader in SYNCHRONOUS or (config.loader == "dataloader" and not config.workers)
 
 
-def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> Exposure:
+def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> Exposure:
     """The idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
+
+    `gaps` are those of all steps, if they are known.
 
     Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
     what came after the batch was made (hand_over). Apportioned: the rest of the wait among the stages of making a
@@ -69,7 +71,7 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase]) -> 
     (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where some of
     the loading is hidden behind the device's work.
     """
-    gaps = find_gaps(steps, phases, keep=steady_state(steps))
+    gaps = (every_gap(steps, phases) if gaps is None else gaps).only(steady_state(steps))
     waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
     gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
     idle = waited + copied

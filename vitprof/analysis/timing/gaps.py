@@ -42,6 +42,8 @@ class Gaps:
     busy with it, but not with training. `span_ns == busy_ns + idle_ns`, and `evaluation_ns` comes on top.
     """
 
+    index: Ints
+    """(n,) position of the step in the series."""
     step: Ints
     """(n,) number of the step whose compute ends the gap."""
     start_ns: Ints
@@ -60,6 +62,11 @@ class Gaps:
     """(n,) the whole copy of the step's batch."""
     exposed_h2d_ns: Ints
     """(n,) the part of it inside the step's gap and in no data wait."""
+
+    def only(self, keep: Mask) -> Gaps:
+        """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` finds them."""
+        kept = keep[self.index]
+        return self if kept.all() else Gaps(**{name: values[kept] for name, values in vars(self).items()})
 
     @property
     def busy_ns(self) -> int:
@@ -164,6 +171,7 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     causes[:, CAUSE_COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
     causes[:, CAUSE_COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
     return Gaps(
+        index=chain.index,
         step=np.asarray(steps["step"][chain.index], dtype=np.int64),
         start_ns=gap[0],
         end_ns=gap[1],
@@ -174,6 +182,11 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
         h2d_ns=chain.copy_end - chain.copy_start,
         exposed_h2d_ns=copied,
     )
+
+
+def every_gap(steps: Series, phases: Sequence[Phase]) -> Gaps:
+    """Returns the gaps of all steps, to be worked out once and narrowed by `Gaps.only` for each figure of a run."""
+    return find_gaps(steps, phases, keep=np.ones(len(steps["step"]), dtype=bool))
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:

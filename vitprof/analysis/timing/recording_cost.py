@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
-from vitprof.analysis.timing.gaps import find_gaps
+from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.parts import STORAGES
@@ -41,11 +41,12 @@ class RecordingCost:
 NOT_KNOWN = RecordingCost(math.nan, math.nan, math.nan, math.nan, 0)
 
 
-def recording_cost(steps: Series, phases: Sequence[Phase] = ()) -> RecordingCost:
+def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
     """The cost of recording the steps of `steps` ((n,) columns of `StepRecord`).
 
     A step counts where it is steady and the next one follows in the same epoch without a phase (an evaluation) in
     between. Its time goes from its own request for a batch to the next one's, so the share is exact for the loop.
+    `gaps` are those of all steps, if they are known.
     """
     followed = _followed(steps, phases)
     if not followed.any():
@@ -57,7 +58,7 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = ()) -> RecordingCost
     total = float((asked_s[index + 1] - asked_s[index]).sum())
     next_ones = np.zeros(len(followed), dtype=bool)
     next_ones[index + 1] = True
-    gaps = find_gaps(steps, phases, keep=next_ones)
+    gaps = (every_gap(steps, phases) if gaps is None else gaps).only(next_ones)
     known = len(gaps.step) == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
     exposed = gaps.seconds("logging") if known else math.nan
     return RecordingCost(

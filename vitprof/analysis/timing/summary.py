@@ -10,7 +10,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
-from vitprof.analysis.timing.gaps import find_gaps
+from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
@@ -53,8 +53,14 @@ def summarise(
     *,
     t_origin_s: float,
     t_end_s: float,
+    gaps: Gaps | None = None,
 ) -> RunSummary:
-    """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock."""
+    """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
+
+    `gaps` are those of all steps, if they are known.
+    """
+    if gaps is None:
+        gaps = every_gap(steps, phases)
     keep = steady_state(steps)
     steady = {name: values[keep] for name, values in steps.items()}
     time = float(steady["step_s"].sum())
@@ -63,7 +69,7 @@ def summarise(
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s)
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
     trained = not config.loader_only
-    idle = find_gaps(steps, phases, keep=keep).shares() if trained else {}
+    idle = gaps.only(keep).shares() if trained else {}
 
     def share(name: str) -> float:
         return float(steady[name].sum()) / time if time > 0 else math.nan
@@ -123,7 +129,7 @@ def summarise(
         exposed_h2d_frac=idle.get("h2d", math.nan),
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
-        recording_frac=recording_cost(steps, phases).frac,
+        recording_frac=recording_cost(steps, phases, gaps).frac,
         loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
         queue_depth_mean=mean(steady["queue_depth"]),
         **{f"{stage}_ms": mean(steady[f"{stage}_s"]) * 1e3 for stage in (*TIMED_STAGES, "hand_over")},

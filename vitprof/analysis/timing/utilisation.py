@@ -8,6 +8,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series
 from vitprof.analysis.timing.chain import evaluated, find_chain
+from vitprof.analysis.timing.gaps import Gaps
 from vitprof.analysis.timing.spans import Spans, complement, covered_before, intersect, union
 from vitprof.records import Phase
 
@@ -26,15 +27,22 @@ def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Float
     return np.asarray(np.where(length > 0, idle / np.maximum(length, 1), np.nan))
 
 
-def idle_bins(steps: Series, phases: Sequence[Phase], *, bins: int = 500) -> tuple[Floats, Floats]:
+def idle_bins(
+    steps: Series, phases: Sequence[Phase], *, bins: int = 500, gaps: Gaps | None = None
+) -> tuple[Floats, Floats]:
     """Edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,) from the first step's
     compute to the end of the last one's. Evaluation is neither idle nor busy. Two empty arrays where there is no step.
+    `gaps` are those of all steps, if they are known.
     """
-    chain = find_chain(steps)
-    if not len(chain.start):
+    if gaps is None:
+        chain = find_chain(steps)
+        starts, ends = chain.start, chain.end
+    else:  # each compute begins where its gap ends
+        starts, ends = gaps.end_ns, gaps.end_ns + gaps.compute_ns
+    if not len(starts):
         return np.empty(0), np.empty(0)
-    edges = np.linspace(int(chain.start[0]), int(chain.end[-1]), bins + 1).astype(np.int64)
-    busy = union(np.stack([chain.start, chain.end], axis=1))
+    edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
+    busy = union(np.stack([starts, ends], axis=1))
     return edges / 1e9, idle_share(busy, edges, apart=evaluated(phases))
 
 

@@ -21,6 +21,7 @@ from vitprof.analysis.thresholds import (
     WORTH_ADVICE_FRAC,
 )
 from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
+from vitprof.analysis.timing.gaps import Gaps
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
 from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause
 from vitprof.analysis.verdict.situation import Advice, Situation
@@ -113,13 +114,14 @@ def judge(
     headroom: MeasuredHeadroom | None = None,
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
+    gaps: Gaps | None = None,
 ) -> Verdict:
     """The verdict on a finished (or stopped, or failed) run.
 
     `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
     batches measured, if it was. `alternatives` are other ways to run the same job with their predicted or measured
     speed. `possible` says whether a config can run on this machine; without it, what needs extra packages is not
-    advised.
+    advised. `gaps` are those of all steps, if they are known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). Inconclusive: too few steady steps, no device work, or an interval that reaches from "not"
@@ -138,7 +140,7 @@ def judge(
         )
     if not n or n < MIN_STEPS:
         return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
-    exposure = find_exposure(config, steps, phases)
+    exposure = find_exposure(config, steps, phases, gaps)
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)

@@ -17,7 +17,7 @@ from vitprof.export.bundle.run_values import IMPORTED, BundledRun, Identity, fro
 from vitprof.export.bundle.series import steps_of, telemetry_of
 from vitprof.export.bundle.values import BundleError, from_json, need
 from vitprof.formats import size
-from vitprof.jobs.supervisor import spark
+from vitprof.jobs.settling import spark
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup

@@ -1,0 +1,54 @@
+"""What is kept of a run that has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.dashboard import add_run
+from vitprof.analysis.timing import chain, gaps, utilisation
+from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config import RunConfig
+from vitprof.config.availability import can_run
+from vitprof.jobs.settling import settle, settle_interrupted, spark
+from vitprof.records import summary_to_dict
+from vitprof.store import RunQuery, RunStore
+
+
+def test_gaps_are_worked_out_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*args: Any, **kwargs: Any) -> chain.Chain:
+        calls.append(kwargs)
+        return chain.find_chain(*args, **kwargs)
+
+    for module in (gaps, utilisation):
+        monkeypatch.setattr(module, "find_chain", counted)
+    run_id = add_run(store)
+    assert settle(store, run_id, 90.0, 200.0)["summary"].n_steps == 40
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 40])
+@pytest.mark.parametrize("loader_only", [False, True])
+def test_the_figures_are_those_that_each_part_finds_alone(store: RunStore, n: int, loader_only: bool) -> None:
+    run_id = add_run(store, n=n, loader_only=loader_only)
+    run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    found = settle(store, run_id, 90.0, 200.0)
+    alone = summarise(run.config, steps, telemetry, run.phases, {}, t_origin_s=90.0, t_end_s=200.0)
+    assert summary_to_dict(found["summary"]) == summary_to_dict(alone)
+    assert found["verdict"] == judge(run.config, steps, run.phases, telemetry, {}, possible=can_run).to_dict()
+    assert found["spark"] == spark(steps, run.phases)
+
+
+def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store: RunStore) -> None:
+    """A config that an older version took, such as a warm-up of 10^12 steps."""
+    bad, good = (add_run(store, status="running") for _ in range(2))
+    for run_id in (bad, good):
+        store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, verdict=None)
+    store.update_run(bad, config=RunConfig().to_dict() | {"warmup_steps": 10**12})
+    settle_interrupted(store)
+    assert {r.id: r.status for r in store.list_runs(RunQuery(), limit=5)} == dict.fromkeys((bad, good), "interrupted")
+    assert store.run(good).verdict is not None
