@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
@@ -15,7 +14,7 @@ from vitprof.errors import JobError
 from vitprof.experiments.selftest import QUICK, Result, SelftestProgress, SelftestReport
 from vitprof.store import RunStore
 from vitprof.ui import selftest
-from vitprof.ui.selftest import SelftestWork, work
+from vitprof.ui.selftest import work
 
 RIGHT = Result(
     case="read, in the loop",
@@ -77,7 +76,7 @@ def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
     other_tab = app("selftest")
     assert [b.label for b in other_tab.button] == ["Stop"]
     ended_by_hand.set()
-    work()._thread.join()
+    work().wait()
     at.run()
     assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
     assert "Selftest failed: 1 of 2" in said(at)
@@ -88,7 +87,7 @@ def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
 def test_stop_shows_what_was_run_until_then(ended_by_hand: threading.Event) -> None:
     at = start(app("selftest"))
     at.button(key="selftest-stop").click().run()
-    work()._thread.join()
+    work().wait()
     at.run()
     assert "Selftest stopped: 1 of the 1 cases run until then passed, of 2" in said(at)
 
@@ -109,20 +108,10 @@ def test_what_goes_wrong_is_one_line(error: Exception, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(selftest, "run_selftest", fail)
     at = app("selftest")
-    work().start(QUICK, 1)
-    work()._thread.join()
+    selftest.start(QUICK, 1)
+    work().wait()
     at.run()
     assert not at.exception
     (shown,) = at.error
     assert str(error) in shown.value
     assert "\n" not in shown.value
-
-
-def test_a_second_start_changes_nothing(ended_by_hand: threading.Event) -> None:
-    st.cache_resource.clear()
-    tests = work()
-    tests.start(QUICK, 1)
-    first = tests._thread
-    tests.start(QUICK, 1)
-    assert tests._thread is first
-    assert isinstance(tests, SelftestWork)

@@ -69,7 +69,7 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert "tune-start" not in {b.key for b in at.button}, "it cannot be started twice"
     assert (asked["seconds"], asked["batch_sizes"], asked["base"].strategy) == (30.0, (128,), "workers")
     asked["finish"].set()
-    work()._thread.join()
+    work().wait()
     at.run()
     assert "batch 512, 4 workers, prefetch 2 reaches 2,000 samples/s, 2.00 times" in said(at)
     assert "--workers 4" in at.code[0].value
@@ -84,7 +84,7 @@ def test_stop_shows_the_best_so_far() -> None:
     at = page()
     at.button(key="tune-start").click().run()
     at.button(key="tune-stop").click().run()
-    work()._thread.join()
+    work().wait()
     at.run()
     assert "reaches 2,000 samples/s" in said(at)
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(tournament_tune, "tune", fail)
     at.selectbox(key="tune_strategy").set_value("memory").run()
     at.button(key="tune-start").click().run()
-    work()._thread.join()
+    work().wait()
     at.run()
     (error,) = at.error
     assert "nothing could be tuned: no run gave a figure" in error.value.replace("\\", "")

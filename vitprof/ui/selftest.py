@@ -1,20 +1,18 @@
-"""The self-test behind its page: one at a time for the whole server, in a thread, so that no page waits for it."""
+"""The Self-test page: one self-test at a time for the whole server, what it found, and what went wrong."""
 
 from __future__ import annotations
 
-import atexit
 import math
-import threading
 from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
 
-from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.selftest import CASES, QUICK, Case, Result, SelftestProgress, SelftestReport, run_selftest
 from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources
+from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time
 
 POLL_S = 1.0
@@ -38,59 +36,15 @@ COLUMNS: dict[str, str] = {
 }
 
 
-class SelftestWork:
-    """The self-test of this server: what is running, and what came of the last one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.progress: SelftestProgress | None = None
-        self.report: SelftestReport | None = None
-        self.error = ""
-
-    @property
-    def running(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, cases: Sequence[Case], rounds: int) -> None:
-        """Begin, unless one is running already."""
-        with self._lock:
-            if self.running:
-                return
-            self._stop.clear()
-            self.progress, self.report, self.error = None, None, ""
-            self._thread = threading.Thread(
-                target=self._work, args=(cases, rounds), name="vitprof-selftest", daemon=True
-            )
-            self._thread.start()
-
-    def _work(self, cases: Sequence[Case], rounds: int) -> None:
-        try:
-            self.report = run_selftest(cases, rounds, progress=self._tell, stop=self._stop.is_set)
-        except Exception as error:  # a thread's exception would be seen by nobody
-            self.error = str(error) if isinstance(error, VitprofError) else one_line(error)
-
-    def _tell(self, progress: SelftestProgress) -> None:
-        self.progress = progress
-
-    def stop(self) -> None:
-        """Ask it to end; what was run until then is reported."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """End it and wait for its jobs to be gone."""
-        self.stop()
-        if self._thread is not None:
-            self._thread.join()
-
-
 @st.cache_resource(show_spinner=False)
-def work() -> SelftestWork:
-    """The one of this server."""
-    made = SelftestWork()
-    atexit.register(made.close)  # a server that ends stops its jobs
-    return made
+def work() -> BackgroundTask[SelftestProgress, SelftestReport]:
+    """Returns the self-test of this server."""
+    return BackgroundTask("vitprof-selftest")
+
+
+def start(cases: Sequence[Case], rounds: int) -> None:
+    """Begins a self-test, unless one is running already."""
+    work().start(lambda tell, stopped: run_selftest(cases, rounds, progress=tell, stop=stopped))
 
 
 def page() -> None:
@@ -128,7 +82,7 @@ def _draw(was_running: bool) -> None:
             disabled=busy,
             help="Runs the cases one after another, and says for each whether the verdict was right.",
         ):
-            tests.start(cases, rounds)
+            start(cases, rounds)
             st.rerun(scope="app")
     jobs = (len(cases) + len({case.base for case in cases})) * rounds
     st.caption(
@@ -139,8 +93,8 @@ def _draw(was_running: bool) -> None:
     )
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
-    if tests.report is not None:
-        _draw_report(tests.report)
+    if tests.result is not None:
+        _draw_report(tests.result)
 
 
 def _minutes(jobs: int) -> str:
@@ -149,7 +103,7 @@ def _minutes(jobs: int) -> str:
     return f"{least:g} to {most:g}"
 
 
-def _draw_progress(tests: SelftestWork) -> None:
+def _draw_progress(tests: BackgroundTask[SelftestProgress, SelftestReport]) -> None:
     now = tests.progress
     text = "starting" if now is None else now.words
     if now is not None and math.isfinite(now.left_s):

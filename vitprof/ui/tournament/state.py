@@ -17,7 +17,7 @@ from vitprof.experiments.tournament.tournament_view import TournamentState, Tour
 from vitprof.store.tournaments import StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.background import work
+from vitprof.ui.tournament.background import start_work, work
 
 VIEWS_KEPT = 8
 """Tournaments whose blocks and summaries stay in memory."""
@@ -81,7 +81,7 @@ def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool
         running = at_work()
         if running is not None:
             raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
-        work().start(base, seconds, same_batch)
+        start_work(base, seconds, same_batch)
 
 
 def _not_while_tuning() -> None:

@@ -147,8 +147,8 @@ def _draw_work(was_running: bool) -> None:
         return
     if tuning.error:
         st.error(f"Nothing was tuned: {escaped(tuning.error)}")
-    if tuning.found is not None:
-        _draw_found(tuning.found)
+    if tuning.result is not None:
+        _draw_found(tuning.result)
 
 
 def _draw_found(found: Tuning) -> None:

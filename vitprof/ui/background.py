@@ -1,0 +1,67 @@
+"""Work of minutes that a server does once for all its sessions: in a thread, so that no page waits for it."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from vitprof.errors import one_line
+
+Progress = TypeVar("Progress")
+Result = TypeVar("Result")
+Work = Callable[[Callable[[Progress], None], Callable[[], bool]], Result]
+"""It is given what to call with its progress, and what tells it to stop."""
+
+
+class BackgroundTask(Generic[Progress, Result]):
+    """One piece of work at a time: what is running, and what came of the last one. Ends with the program."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.progress: Progress | None = None
+        self.result: Result | None = None
+        self.error = ""
+        """Why there is no result, in one line."""
+        atexit.register(self.close)
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, work: Work[Progress, Result]) -> None:
+        """Begins `work` and forgets the last result, unless something is running already."""
+        with self._lock:
+            if self.running:
+                return
+            self._stop.clear()
+            self.progress, self.result, self.error = None, None, ""
+            self._thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=True)
+            self._thread.start()
+
+    def _run(self, work: Work[Progress, Result]) -> None:
+        try:
+            self.result = work(self._tell, self._stop.is_set)
+        except Exception as error:  # a thread's exception would be seen by nobody
+            self.error = one_line(error)
+
+    def _tell(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def stop(self) -> None:
+        """Asks the work to end; what it returns then is the result."""
+        self._stop.set()
+
+    def wait(self) -> None:
+        """Waits until nothing is running."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stops the work and waits for its jobs to be gone."""
+        self.stop()
+        self.wait()
