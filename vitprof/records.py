@@ -198,7 +198,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Phase:
-    """A named stretch of a run that is not a step: prepare, startup, evaluate, shutdown."""
+    """A named span of a run that is not a step: prepare, startup, evaluate, shutdown."""
 
     name: str
     t_start_s: float

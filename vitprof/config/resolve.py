@@ -11,6 +11,7 @@ from vitprof.config.parts import DECODERS, STORAGES, Combination, why_not
 from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
+from vitprof.records import Stage
 
 
 def resolve(config: RunConfig) -> RunConfig:
@@ -44,13 +45,13 @@ def resolve(config: RunConfig) -> RunConfig:
         raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
-        possible = _parts_to_wait_in(parts, info, augment)
-        part = injection(config.inject)[0]
-        if config.replay == "device" or (config.replay and part != "transfer"):
+        possible = _stages_to_wait_in(parts, info, augment)
+        stage = injection(config.inject)[0]
+        if config.replay == "device" or (config.replay and stage != "transfer"):
             left = "nothing of them is loaded or copied" if config.replay == "device" else "only their transfer is left"
             raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
-        if part not in possible:
-            raise ConfigError("inject", config.inject, f"this job has no such part; it has {', '.join(possible)}")
+        if stage not in possible:
+            raise ConfigError("inject", config.inject, f"this job has no such stage; it has {', '.join(possible)}")
     return dataclasses.replace(
         config,
         n_images=info.n_train if info.any_size else None,
@@ -62,13 +63,13 @@ def resolve(config: RunConfig) -> RunConfig:
     )
 
 
-def _parts_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[str]:
-    """The parts of making and moving a batch that a wait can be put into."""
+def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[Stage]:
+    """Returns the stages of making and moving a batch that a wait can be put into."""
     form = STORAGES[parts.storage].form
     transforms = parts.storage in ("idx", "imagefolder")
     if parts.loader == "dali":  # decodes and collates out of sight, on the GPU where there is one
         return ["read"]
-    possible = ["read"]
+    possible: list[Stage] = ["read"]
     if form == "encoded" or transforms:
         possible.append("decode")
     # Crop and flip of encoded photos are part of their decoding.

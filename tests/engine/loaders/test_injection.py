@@ -88,7 +88,7 @@ class TestDigits:
     @pytest.mark.parametrize(("variant", "parts"), CASES, ids=case_id)
     def test_parts_that_a_job_has_not_are_refused(self, variant: dict[str, Any], parts: tuple[str, ...]) -> None:
         for part in set(PARTS) - set(parts):
-            with pytest.raises(ConfigError, match="this job has no such part; it has read, ") as caught:
+            with pytest.raises(ConfigError, match="this job has no such stage; it has read, ") as caught:
                 config_of(**variant, inject=f"{part}:30")
             assert caught.value.allowed.endswith(", ".join([*parts, "transfer"]))
             assert "\n" not in str(caught.value)
@@ -121,7 +121,7 @@ class TestDigits:
 
     @pytest.mark.parametrize("transfer", ["stream", "resident"])
     def test_transfers_without_a_copy_in_the_loop_are_not_kept_waiting(self, transfer: str) -> None:
-        with pytest.raises(ConfigError, match=r"this job has no such part; it has read, collate$"):
+        with pytest.raises(ConfigError, match=r"this job has no such stage; it has read, collate$"):
             config_of(loader="batches", transfer=transfer, inject="transfer:30")
 
 
@@ -140,7 +140,7 @@ class TestPhotos:
 
     @pytest.mark.parametrize("variant", PHOTOS[2:], ids=variant_id)
     def test_dali_is_kept_waiting_for_what_it_reads(self, variant: dict[str, Any]) -> None:
-        with pytest.raises(ConfigError, match=r"this job has no such part; it has read$"):
+        with pytest.raises(ConfigError, match=r"this job has no such stage; it has read$"):
             photos_config(**variant, inject="decode:30")
         with opened(photos_config(**variant, batch_size=8, inject="read:30")) as loader:
             made = next(loader.epoch(0)).made

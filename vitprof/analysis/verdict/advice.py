@@ -85,7 +85,7 @@ def _chosen_transfer(config: RunConfig) -> str | None:
 
 
 def _without_idle_injection(config: RunConfig) -> RunConfig:
-    """`config`, without its injected wait if the job has no such part."""
+    """`config`, without its injected wait if the job has no such stage."""
     try:
         resolve(config)
     except ConfigError as error:
