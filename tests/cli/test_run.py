@@ -21,13 +21,14 @@ from rich.console import Console
 
 from tests import ROOT
 from tests.command_line import Call
+from tests.csv_cells import read_csv_text
 from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config import catalog
 from vitprof.engine import train
 from vitprof.engine.data import idx
 from vitprof.engine.trainer import TorchTrainer
-from vitprof.export import SUMMARY_HEADER, read_csv_text
+from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore

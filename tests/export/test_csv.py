@@ -13,16 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.csv_cells import read_csv_text
 from vitprof.config import CONFIG_COLUMNS, RunConfig
-from vitprof.export import (
-    FORMULA_STARTS,
-    STEPS_HEADER,
-    SUMMARY_HEADER,
-    cell_text,
-    read_csv_text,
-    steps_csv,
-    summary_csv,
-)
+from vitprof.export.csv import FORMULA_STARTS, STEPS_HEADER, SUMMARY_HEADER, cell_text, steps_csv, summary_csv
 from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.store import RunStore, StoredRun
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests import ROOT
 from vitprof.config import RunConfig
-from vitprof.export import STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS

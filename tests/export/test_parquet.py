@@ -13,7 +13,8 @@ import pytest
 
 from tests.export.test_csv import EXAMPLE
 from tests.ui.dashboard import add_run
-from vitprof.export import STEPS_HEADER, SUMMARY_HEADER, steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export import steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 

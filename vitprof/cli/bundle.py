@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from vitprof import formats
-from vitprof.cli.common.terminal import check_csv, out, run_id
-from vitprof.errors import ConfigError
+from vitprof.cli.common.terminal import check_output, out, run_id
 from vitprof.store import RunStore
 
 
@@ -21,10 +20,7 @@ def bundle(
     """Write runs, with all that is known of them, to one file that another machine can import."""
     from vitprof.export.bundle import write_bundle
 
-    try:
-        check_csv(output)
-    except ConfigError as error:
-        raise ConfigError("output", error.value, error.allowed) from None
+    check_output(output)
     with contextlib.closing(RunStore()) as store:
         write_bundle(store, run_ids, output)
     out.print(f"{output}: {formats.size(output.stat().st_size)}; python -m vitprof import {output} takes it in")

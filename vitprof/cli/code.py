@@ -5,30 +5,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 
 from vitprof import formats
-from vitprof.cli.common.options import FIELDS, option
-from vitprof.cli.common.terminal import RUN, check_csv, reader
+from vitprof.cli.common.options import CONFIG_FIELDS, option, parameter
+from vitprof.cli.common.terminal import RUN, check_output, print_text, reader
 from vitprof.config import GROUPS, RunConfig
-from vitprof.export import write_bytes
+from vitprof.export import write_text
 from vitprof.export.code import script
 from vitprof.store import RunStore
 
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")
 """The groups of settings that a script depends on."""
-WITHOUT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_latency_ms", "skip_unreadable")
+NOT_IN_A_SCRIPT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_latency_ms", "skip_unreadable")
 """Settings of these that it does not: they are about vitprof's own data and measuring."""
 
 
 def code(*, run: int | None, output: Path | None, **settings: Any) -> None:
     """Print a strategy as a script for your own training: of a run, or as the options say."""
-    check_csv(output, "output")
-    chosen = {name: value for name, value in settings.items() if value != FIELDS[name].default}
+    check_output(output)
+    chosen = {name: value for name, value in settings.items() if value != CONFIG_FIELDS[name].default}
     found = ""
     if run is None:
         config = RunConfig(**chosen)
@@ -41,20 +40,15 @@ def code(*, run: int | None, output: Path | None, **settings: Any) -> None:
             found = formats.number(speed, "samples/s in steady state")
     text = script(config, found, run if not chosen else None)
     if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+        print_text(text)
     else:
-        write_bytes(output, text.encode())
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        write_text(output, text)
 
 
 # Typer reads a command's options off its signature; this one is made, not written down.
 cast(Any, code).__signature__ = inspect.Signature(
     [
-        _parameter(
+        parameter(
             "run",
             Annotated[
                 int | None,
@@ -65,7 +59,7 @@ cast(Any, code).__signature__ = inspect.Signature(
                 ),
             ],
         ),
-        *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in WITHOUT),
-        _parameter("output", Annotated[Path | None, typer.Option("--output", help="write it to this file instead")]),
+        *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
+        parameter("output", Annotated[Path | None, typer.Option("--output", help="write it to this file instead")]),
     ]
 )

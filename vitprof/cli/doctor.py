@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vitprof.cli.common.terminal import COLOURS, EXIT_FAILED, out
+from vitprof.cli.common.terminal import EXIT_FAILED, VERDICT_COLOURS, out
 
 
 def doctor() -> None:
@@ -16,7 +16,9 @@ def doctor() -> None:
     table = Table("what", "found", "verdict")
     checks = list(examine())
     for check in checks:
-        verdict = Text.assemble((check.verdict, COLOURS[check.verdict]), f": {check.meaning}" if check.meaning else "")
+        verdict = Text.assemble(
+            (check.verdict, VERDICT_COLOURS[check.verdict]), f": {check.meaning}" if check.meaning else ""
+        )
         table.add_row(check.what, check.found, verdict)
     out.print(table)
     if any(check.verdict == "bad" for check in checks):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from vitprof.cli.common.terminal import check_csv, run_id
+from vitprof.cli.common.terminal import check_output, run_id
 from vitprof.errors import ConfigError
 from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet, write_bytes
 from vitprof.store import RunStore, StoredRun
@@ -42,7 +42,7 @@ FORMATS: dict[str, Callable[[RunStore, list[StoredRun]], bytes]] = {
     "trace": _trace,
     "tensorboard": lambda store, found: b"",  # no file but a directory
 }
-NO_TEXT = ("parquet", "steps-parquet", "tensorboard")
+BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
 
 
 def export(
@@ -65,10 +65,10 @@ def export(
     kind = f"steps-{kind}" if steps and f"steps-{kind}" in FORMATS else kind
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
-    if output is None and kind in NO_TEXT:
+    if output is None and kind in BINARY_FORMATS:
         raise ConfigError("format", kind, "it is no text for a terminal; give --output and a name")
     if kind != "tensorboard":
-        check_csv(output, "csv" if csv is not None else "output")
+        check_output(output, "csv" if csv is not None else "output")
     with contextlib.closing(RunStore()) as store:
         found = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:

@@ -15,7 +15,6 @@ from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id
 from vitprof.config.bounds import ANCHOR_REPEATS
-from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore, StoredRun
 
 
@@ -36,7 +35,7 @@ def headroom(
         profiled = store.run(run)
     found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION, "run_id": run, "headroom": found})
+        print_json({"run_id": run, "headroom": found})
     if stopped:
         raise typer.Exit(EXIT_STOPPED)
     if found is not None and found["speed_up"] is None:

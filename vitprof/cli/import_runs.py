@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from vitprof.cli.common.terminal import AsJson, out, print_json
-from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 
@@ -24,6 +23,6 @@ def import_runs(
         came = import_bundle(store, file)
     if as_json:
         runs = [{"run_id": r.id, "name": r.name, "already_here": r.already, "helper": r.helper} for r in came.runs]
-        print_json({"schema_version": SCHEMA_VERSION, "runs": runs})
+        print_json({"runs": runs})
     else:
         out.print(came.sentence)

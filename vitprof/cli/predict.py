@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +11,14 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
+from vitprof.cli.common.lists import strategies_that_run, texts
 from vitprof.cli.common.progress import progress
+from vitprof.cli.common.stopping import sigterm_interrupts
 from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id
 from vitprof.config.bounds import LOADING_S
-from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
-from vitprof.records import SCHEMA_VERSION, json_number
+from vitprof.records import json_number
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import StoredPrediction
 
@@ -44,7 +45,7 @@ def predict(
         chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        sigterm_interrupts()
         manager = JobManager(store)
         try:
             with progress() as show:
@@ -74,15 +75,8 @@ def predict(
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
     """What `--strategies` asks for. Raises `ConfigError`."""
     if names == "all":
-        from vitprof.config.availability import look_around, why_unavailable
-        from vitprof.config.catalog import dataset_info
-
-        machine, info = look_around(), dataset_info(profiled.config.dataset, profiled.config.n_images)
-        others = (s for s in STRATEGIES.values() if s.name != profiled.config.strategy)
-        return [s.name for s in others if not why_unavailable(s, info, machine)]
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    if not asked:
-        raise ConfigError("strategies", names, "give names separated by commas, or all")
+        return [name for name in strategies_that_run(profiled.config) if name != profiled.config.strategy]
+    asked = texts("strategies", names, "give names separated by commas, or all")
     try:
         return [strategy(name).name for name in asked]
     except ConfigError as error:
@@ -116,7 +110,6 @@ def _object(
     profiled: StoredRun, found: list[StoredPrediction], error: Calibration, failed: list[str]
 ) -> dict[str, Any]:
     return {
-        "schema_version": SCHEMA_VERSION,
         "run_id": profiled.id,
         "predictions": [
             {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import signal
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,9 +12,10 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.cli.common import terminal
-from vitprof.cli.common.options import run_signature
+from vitprof.cli.common.options import parameter, run_signature
 from vitprof.cli.common.progress import POLL_S, progress
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
+from vitprof.cli.common.stopping import sigterm_interrupts
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, JSON_HELP, check_output, complain, print_json
 from vitprof.cli.headroom import measure_and_tell
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
@@ -26,13 +25,13 @@ from vitprof.export import run_object, summary_csv, write_text
 from vitprof.records import RunSummary
 from vitprof.store import RunStore, StoredRun
 
-PANEL = "Output"
+OUTPUT_PANEL = "Output"
 
 
 def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
     config = RunConfig(**settings)
-    check_csv(csv)
+    check_output(csv, "csv")
     if headroom:
         from vitprof.experiments.headroom import anchor_configs
 
@@ -58,25 +57,22 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> 
         complain("interrupted", EXIT_STOPPED)
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
 # Typer reads a command's options off its signature; this one is made, not written down.
 cast(Any, run).__signature__ = run_signature(
-    _parameter(
+    parameter(
         "as_json",
-        Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else", rich_help_panel=PANEL)],
+        Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=OUTPUT_PANEL)],
         False,
     ),
-    _parameter(
+    parameter(
         "csv",
         Annotated[
-            Path | None, typer.Option("--csv", help="write the run's summary to this file", rich_help_panel=PANEL)
+            Path | None,
+            typer.Option("--csv", help="write the run's summary to this file", rich_help_panel=OUTPUT_PANEL),
         ],
         None,
     ),
-    _parameter(
+    parameter(
         "headroom",
         Annotated[
             bool,
@@ -99,7 +95,7 @@ def _run_job(config: RunConfig) -> StoredRun:
     store = RunStore()
     manager = JobManager(store)
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        sigterm_interrupts()
         run_id = manager.submit(config)
         try:
             with progress() as show:
@@ -114,9 +110,6 @@ def _run_job(config: RunConfig) -> StoredRun:
     finally:
         manager.shutdown()
         store.close()
-
-
-NOT_AVAILABLE = formats.NOT_AVAILABLE
 
 
 def _storage(s: RunSummary) -> str:
@@ -159,11 +152,13 @@ def _show(run: StoredRun) -> None:
         ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),
         (
             "copied first",
-            f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}" if s.stage_s > 0 else NOT_AVAILABLE,
+            f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}"
+            if s.stage_s > 0
+            else formats.NOT_AVAILABLE,
         ),
         ("storage", _storage(s)),
         ("cache hit rate", formats.percent(s.cache_hit_frac)),
-        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else NOT_AVAILABLE),
+        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else formats.NOT_AVAILABLE),
         ("test accuracy", formats.percent(s.test_accuracy)),
         ("own recording", _own_cost(s)),
     ):

@@ -12,10 +12,9 @@ from vitprof import formats
 from vitprof.cli.common.terminal import AsJson, out, print_json, reader
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
-from vitprof.records import SCHEMA_VERSION
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore
 
-LIMIT = 50
+DEFAULT_LIMIT = 50
 """Runs in a table where nobody says how many; as JSON it is all of them."""
 SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
 
@@ -40,7 +39,7 @@ def runs(
     limit: Annotated[
         int | None,
         typer.Option(
-            help=f"how many at most; {LIMIT} as a table and all with --json if not given",
+            help=f"how many at most; {DEFAULT_LIMIT} as a table and all with --json if not given",
             metavar="INTEGER",
             show_default=False,
             parser=reader("limit", int, "give a whole number of at least 1"),
@@ -79,11 +78,11 @@ def runs(
     with contextlib.closing(RunStore()) as store:
         settle_interrupted(store)
         total = store.count_runs(query)
-        most = limit if limit is not None else max(total, 1) if as_json else LIMIT
+        most = limit if limit is not None else max(total, 1) if as_json else DEFAULT_LIMIT
         rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
         anything = bool(total) or bool(store.count_runs(RunQuery(helpers=True)))
         if as_json:
-            print_json({"schema_version": SCHEMA_VERSION, "runs": list(_objects(store, rows))})
+            print_json({"runs": list(_objects(store, rows))})
             return
     if rows:
         out.print(_table(rows))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -14,11 +13,11 @@ from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli.common import terminal
+from vitprof.cli.common.progress import shows_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
 from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, run_selftest
 from vitprof.experiments.selftest.report import Result
-from vitprof.records import SCHEMA_VERSION
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 
@@ -34,7 +33,7 @@ def selftest(
     if stopped and not report.results:
         raise typer.Exit(EXIT_STOPPED)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION} | report.to_dict())
+        print_json(report.to_dict())
     else:
         _show(report)
     if stopped:
@@ -46,7 +45,7 @@ def selftest(
 @contextlib.contextmanager
 def _progress() -> Iterator[driver.Report]:
     """A function that shows how far it is: on a terminal as a bar, else not at all."""
-    if not (sys.stderr.isatty() and terminal.err.is_terminal):
+    if not shows_progress():
         yield lambda progress: None
         return
     layout = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}"))

@@ -10,13 +10,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from vitprof.cli.common.terminal import COLOURS, AsJson, out, print_json, reader
+from vitprof.cli.common.terminal import VERDICT_COLOURS, AsJson, out, print_json, reader
 from vitprof.config import RunConfig
 from vitprof.config.availability import Availability, Machine, availability, look_around
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.records import SCHEMA_VERSION
 
 DEFAULTS = RunConfig()
 
@@ -40,7 +39,7 @@ def strategies(
     info, machine = dataset_info(dataset, n_images), look_around()
     if as_json:
         listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]
-        print_json({"schema_version": SCHEMA_VERSION, "dataset": info.name, "strategies": listed})
+        print_json({"dataset": info.name, "strategies": listed})
         return
     table = Table("strategy", "what it does, when it helps, what it costs", show_lines=True)
     for s in STRATEGIES.values():
@@ -63,7 +62,9 @@ def _knobs(strategy: Strategy, info: DatasetInfo) -> dict[str, Any]:
 
 def _here(seen: Availability) -> Text:
     word = "no" if seen.verdict == "bad" else "yes"
-    return Text.assemble("Runs here: ", (word, COLOURS[seen.verdict]), f"; {seen.reason}" if seen.reason else "")
+    return Text.assemble(
+        "Runs here: ", (word, VERDICT_COLOURS[seen.verdict]), f"; {seen.reason}" if seen.reason else ""
+    )
 
 
 def _as_object(strategy: Strategy, info: DatasetInfo, machine: Machine) -> dict[str, Any]:

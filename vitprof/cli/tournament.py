@@ -12,21 +12,23 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.tournament import break_even, recommend
 from vitprof.cli.common import terminal
+from vitprof.cli.common.lists import texts, whole
+from vitprof.cli.common.progress import overall_progress
 from vitprof.cli.common.stopping import stop_asked
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_csv, complain, print_json
-from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec, texts, whole
-from vitprof.cli.common.tournament_output import bar, running_words, show_board, show_tuning, tuning_object
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, print_json
+from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec
+from vitprof.cli.common.tournament_output import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.records import SCHEMA_VERSION
+from vitprof.export import write_text
 from vitprof.store import RunStore
 from vitprof.store.tournaments import list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
 
 POLL_S = 0.2
-AUTO_S = 60.0
+DEFAULT_AUTO_S = 60.0
 
 
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
@@ -36,7 +38,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     factor and batch size of one strategy by itself.
     """
     asked = {p.name: given.pop(p.name) for p in OPTIONS}
-    check_csv(asked["csv"])
+    check_output(asked["csv"], "csv")
     if asked["take_over"] and asked["resume"] is None:
         raise ConfigError("take_over", True, "it goes with --resume ID")
     if asked["show_list"]:
@@ -73,7 +75,7 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         if stored(store, tournament_id).status != "done":
             manager = JobManager(store)
             try:
-                with stop_asked() as stop, bar() as show:
+                with stop_asked() as stop, overall_progress() as show:
                     runner = TournamentRunner(manager, tournament_id)
                     try:
                         while not runner.join(POLL_S) and not stop():
@@ -110,8 +112,6 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
 
 
 def _write_csv(path: Path, text: str, tournament_id: int) -> None:
-    from vitprof.export.writing import write_text
-
     try:
         write_text(path, text)
     except VitprofError as problem:
@@ -128,7 +128,7 @@ def _list(as_json: bool) -> None:
             | {"spec": t.spec.to_dict(), "simulated": is_simulated(t.spec.base.device)}
             for t in found
         ]
-        print_json({"schema_version": SCHEMA_VERSION, "tournaments": told})
+        print_json({"tournaments": told})
         return
     if not found:
         terminal.out.print("no tournaments yet: python -m vitprof tournament --strategies memory,workers makes one")
@@ -157,11 +157,11 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     sizes = whole("batch_sizes", asked["batch_sizes"]) if asked["batch_sizes"] else None
     workers = whole("workers", asked["workers"]) if asked["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
-    seconds = AUTO_S if asked["time"] is None else asked["time"]
+    seconds = DEFAULT_AUTO_S if asked["time"] is None else asked["time"]
     with contextlib.closing(RunStore()) as store:
         manager = JobManager(store)
         try:
-            with stop_asked() as stop, bar() as show:
+            with stop_asked() as stop, overall_progress() as show:
 
                 def tell(p: TuneProgress) -> None:
                     if show is not None:

@@ -3,32 +3,14 @@
 What takes long to import is imported where it is used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
-from vitprof.export.csv import (
-    FORMULA_STARTS,
-    STEPS_HEADER,
-    SUMMARY_HEADER,
-    cell_text,
-    csv_text,
-    read_csv_text,
-    steps_csv,
-    summary_csv,
-)
-from vitprof.export.objects import run_object, runs_json, runs_object
+from vitprof.export.csv import steps_csv, summary_csv
+from vitprof.export.objects import run_object, runs_json
 from vitprof.export.parquet import steps_parquet, summary_parquet
-from vitprof.export.timestamps import TIMESTAMPS
 from vitprof.export.writing import write_bytes, write_text
 
 __all__ = [
-    "FORMULA_STARTS",
-    "STEPS_HEADER",
-    "SUMMARY_HEADER",
-    "TIMESTAMPS",
-    "cell_text",
-    "csv_text",
-    "read_csv_text",
     "run_object",
     "runs_json",
-    "runs_object",
     "steps_csv",
     "steps_parquet",
     "summary_csv",

@@ -1,7 +1,7 @@
 """CSV files. Column names and their order come from `vitprof.records`; docs/formats.md tells them.
 
 UTF-8 by RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet
-would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"); `read_csv_text` takes it off again.
+would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"); who reads it takes that off again.
 """
 
 from __future__ import annotations
@@ -43,11 +43,6 @@ def cell_text(value: object) -> str:
         return repr(value)
     text = str(value)
     return "'" + text if text.startswith((*FORMULA_STARTS, "'")) else text
-
-
-def read_csv_text(cell: str) -> str:
-    """A text cell as it was before `cell_text` made it harmless."""
-    return cell[1:] if cell.startswith("'") else cell
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

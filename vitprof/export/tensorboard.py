@@ -10,7 +10,6 @@ import datetime as dt
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.csv import figures
+from vitprof.export.writing import new_directory
 from vitprof.store import RunStore, StoredRun
 
 MAX_GROUPS = 5_000
@@ -68,20 +68,13 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
     Wall times are those of the run, from its one anchor to UTC.
     """
     try:
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
-        target = directory.resolve()
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     except OSError as error:
         raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
-    try:
+    if taken:
+        raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
+    with new_directory(directory) as made:
         _in_a_process(made, {run_directory(run): _scalars(store, run) for run in runs})
-        made.chmod(0o755)  # mkdtemp's 0700 would hide it from others
-        made.replace(target)
-    except OSError as error:
-        raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:

@@ -1,9 +1,12 @@
-"""Files that are written as a whole or not at all."""
+"""Files and directories that are written as a whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from vitprof.errors import VitprofError
@@ -28,5 +31,24 @@ def write_bytes(path: Path, data: bytes) -> None:
         finally:
             with contextlib.suppress(OSError):  # gone after the rename; else the first error is the one to tell
                 temporary.unlink()
+    except OSError as error:
+        raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill under a temporary name: `path` at the end of the block, or gone. Raises `VitprofError`.
+
+    There must be nothing at `path` but an empty directory; who calls this has looked.
+    """
+    try:
+        target = path.resolve()
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o755)  # mkdtemp's 0700 would hide it from others
+            temporary.replace(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -16,10 +16,10 @@ from vitprof.config.catalog import DATASETS, MODELS
 from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 
-FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
-NUMBERS: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
+CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
+NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """The type of a field of `RunConfig`, without " | None", to what reads it and what help calls it."""
-NAMES: dict[str, Iterable[str]] = {
+KNOWN_NAMES: dict[str, Iterable[str]] = {
     "dataset": DATASETS,
     "model": MODELS,
     "strategy": STRATEGIES,
@@ -29,9 +29,14 @@ NAMES: dict[str, Iterable[str]] = {
 """What can be given for options that take one of several names."""
 
 
+def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """Returns a keyword argument of a command whose signature is made."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 def option(name: str, panel: str | None = None) -> inspect.Parameter:
     """The field of `RunConfig` called `name` as a keyword argument that Typer makes an option of."""
-    field = FIELDS[name]
+    field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     flag = "--" + name.replace("_", "-")
     settings: dict[str, Any] = {"help": field.metadata["doc"], "rich_help_panel": panel}
@@ -39,13 +44,13 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
     kind: type = str
     if type_name == "bool":
         kind, flag = bool, f"{flag}/--no-{flag.removeprefix('--')}"
-    elif type_name in NUMBERS:
-        kind, metavar = NUMBERS[type_name]
+    elif type_name in NUMBER_TYPES:
+        kind, metavar = NUMBER_TYPES[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, RUN_BOUNDS[name].allowed)}
-    elif name in NAMES:  # shown, not enforced: the message for another value is RunConfig's own
-        settings["help"] += f"; one of {', '.join(NAMES[name])}"
+    elif name in KNOWN_NAMES:  # shown, not enforced: the message for another value is RunConfig's own
+        settings["help"] += f"; one of {', '.join(KNOWN_NAMES[name])}"
     annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
+    return parameter(name, annotation, field.default)
 
 
 def run_signature(*more: inspect.Parameter) -> inspect.Signature:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vitprof import formats
 from vitprof.cli.common import terminal
 from vitprof.store import StoredRun
 
@@ -21,10 +23,19 @@ class Show(Protocol):
     def __call__(self, run: StoredRun, of_many: str = "") -> None: ...
 
 
+ShowOverall = Callable[[str, float, float], None]
+"""(what is running, how far it all is 0..1, seconds left or NaN)"""
+
+
+def shows_progress() -> bool:
+    """Tells if there is a terminal to show it on. Rich alone believes FORCE_COLOR, in a pipe too."""
+    return sys.stderr.isatty() and terminal.err.is_terminal
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[Show]:
     """A function that shows a run's progress, after a few words: on a terminal as a bar, else not at all."""
-    if not (sys.stderr.isatty() and terminal.err.is_terminal):  # Rich alone believes FORCE_COLOR, in a pipe too
+    if not shows_progress():
         yield lambda run, of_many="": None
         return
     layout = (
@@ -48,5 +59,27 @@ def progress() -> Iterator[Show]:
                 total=None if run.progress is None else 1.0,
                 completed=run.progress or 0.0,
             )
+
+        yield show
+
+
+@contextlib.contextmanager
+def overall_progress() -> Iterator[ShowOverall | None]:
+    """A function that shows how far many runs are together; None where there is no terminal to show it on."""
+    if not shows_progress():
+        yield None
+        return
+    layout = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*layout, console=terminal.err, transient=True) as bar:
+        task = bar.add_task("starting", total=1.0, left="")
+
+        def show(words: str, fraction: float, left_s: float) -> None:
+            left = f"about {formats.seconds(math.ceil(left_s))} left" if math.isfinite(left_s) else ""
+            bar.update(task, description=words, completed=fraction, left=left)
 
         yield show

@@ -1,4 +1,4 @@
-"""Ctrl-C that lets a command show what it has so far."""
+"""Ctrl-C and SIGTERM, which let a command show what it has so far."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType
+
+
+def sigterm_interrupts() -> None:
+    """Makes SIGTERM do what Ctrl-C does, until the program ends."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 class Asked:

@@ -1,4 +1,4 @@
-"""What every command shares: where it prints, how it reads a number, how it ends."""
+"""What every command shares: where it prints, what it writes to, how it reads a number, how it ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 
 from vitprof.errors import ConfigError
+from vitprof.records import SCHEMA_VERSION
 
 RUN = "RUN"
 EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
-COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
+VERDICT_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 """Of the word that says whether something can run here."""
 PIPE_WIDTH = 400
 """Columns of a table that goes to a file or another program: one line for each run, whatever its name."""
@@ -25,7 +26,8 @@ PIPE_WIDTH = 400
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
+JSON_HELP = "print one JSON object and nothing else"
+AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
@@ -47,8 +49,8 @@ def run_id(help_text: str) -> Any:
     )
 
 
-def check_csv(path: Path | None, option: str = "csv") -> None:
-    """Say that a file cannot be written before the work is done, not after. Raises `ConfigError`."""
+def check_output(path: Path | None, option: str = "output") -> None:
+    """Says that the file of an option cannot be written before the work is done, not after. Raises `ConfigError`."""
     if path is None:
         return
     if path.is_dir():
@@ -62,8 +64,13 @@ def check_csv(path: Path | None, option: str = "csv") -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Prints one JSON object, and with it the version of what its names mean."""
+    print_text(json.dumps({"schema_version": SCHEMA_VERSION} | value, indent=2, allow_nan=False) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Prints text as it is, for another program or a file."""
+    sys.stdout.write(text)
     sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
 
 

@@ -8,22 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof.cli.common.options import option
-from vitprof.cli.common.terminal import reader
+from vitprof.cli.common.lists import strategies_that_run, texts, whole
+from vitprof.cli.common.options import option, parameter
+from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
 from vitprof.config.bounds import TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 
-DEFAULT_BATCH = str(RunConfig.batch_size)
+DEFAULT_BATCH_SIZES = str(RunConfig.batch_size)
 TRIAL_S = 5.0
 """Seconds of training of a trial that has no other budget."""
-PANEL, OUTPUT, WORK = "Tournament", "Output", "Work"
-NOT_SHARED = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
+TOURNAMENT_PANEL, OUTPUT_PANEL, WORK_PANEL = "Tournament", "Output", "Work"
+OF_EACH_TRIAL = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
 """Fields of `RunConfig` that are no options here: a trial has its own."""
-SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in NOT_SHARED}
-BUDGET_HELP = {
+SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OF_EACH_TRIAL}
+SHARED_HELP = {
     "epochs": "budget of each trial: epochs",
     "steps": "budget of each trial: training steps",
     "seconds": f"budget of each trial: seconds of training; {TRIAL_S:g} if no budget is given",
@@ -33,10 +34,10 @@ BUDGET_HELP = {
 
 
 def _own(
-    name: str, flag: str, kind: Any, default: Any, text: str, panel: str = PANEL, **more: Any
+    name: str, flag: str, kind: Any, default: Any, text: str, panel: str = TOURNAMENT_PANEL, **more: Any
 ) -> inspect.Parameter:
     annotation = Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel, **more)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return parameter(name, annotation, default)
 
 
 def _number(name: str, flag: str, kind: type, default: Any, text: str, metavar: str = "INTEGER") -> inspect.Parameter:
@@ -73,19 +74,21 @@ OPTIONS = (
         "seconds for all runs together: none is begun after that; with --auto for the search (60 if not given)",
         "NUMBER",
     ),
-    _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK),
+    _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK_PANEL),
     _number("resume", "--resume", int, None, "go on with a tournament; of one that is through, show it again"),
-    _own("take_over", "--take-over", bool, False, "with --resume: of a machine or container that is gone", WORK),
-    _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK),
-    _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT),
-    _own("as_json", "--json", bool, False, "print one JSON object and nothing else", OUTPUT),
-    _own("markdown", "--markdown", bool, False, "print the table of epoch times by batch size in Markdown", OUTPUT),
+    _own("take_over", "--take-over", bool, False, "with --resume: of a machine or container that is gone", WORK_PANEL),
+    _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK_PANEL),
+    _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT_PANEL),
+    _own("as_json", "--json", bool, False, JSON_HELP, OUTPUT_PANEL),
+    _own(
+        "markdown", "--markdown", bool, False, "print the table of epoch times by batch size in Markdown", OUTPUT_PANEL
+    ),
 )
 
 
 def _shared(name: str, panel: str) -> inspect.Parameter:
     made = option(name, panel)
-    made.annotation.__metadata__[0].help = BUDGET_HELP.get(name, made.annotation.__metadata__[0].help)
+    made.annotation.__metadata__[0].help = SHARED_HELP.get(name, made.annotation.__metadata__[0].help)
     return made.replace(default=False) if name == "evaluate" else made
 
 
@@ -102,29 +105,13 @@ def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
             raise ConfigError(name, value, "a tournament that is resumed keeps its settings; leave it out")
 
 
-def texts(name: str, text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not found:
-        raise ConfigError(name, text, "give values separated by commas")
-    return found
-
-
-def whole(name: str, text: str) -> tuple[int, ...]:
-    read = reader(name, int, "give whole numbers separated by commas")
-    return tuple(read(part) for part in texts(name, text))
-
-
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
     """What `--strategies` asks for. Raises `ConfigError`."""
     if not text:
         raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
     if text != "all":
         return texts("strategies", text)
-    from vitprof.config.availability import look_around, why_unavailable
-    from vitprof.config.catalog import dataset_info
-
-    machine, info = look_around(), dataset_info(base.dataset, base.n_images)
-    return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
+    return strategies_that_run(base)
 
 
 def _base(given: dict[str, Any]) -> RunConfig:
@@ -139,7 +126,7 @@ def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
     return TournamentSpec(
         base=base,
         strategies=_strategies(asked["strategies"], base),
-        batch_sizes=whole("batch_sizes", asked["batch_sizes"] or DEFAULT_BATCH),
+        batch_sizes=whole("batch_sizes", asked["batch_sizes"] or DEFAULT_BATCH_SIZES),
         workers=whole("workers", asked["workers"]) if asked["workers"] else None,
         page_caches=texts("page_caches", asked["page_caches"] or "as-is"),
         repeats=asked["repeats"],

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from vitprof import formats
@@ -17,34 +14,10 @@ from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
-from vitprof.records import SCHEMA_VERSION, json_number
+from vitprof.records import json_number
 
 MAX_REASONS_SHOWN = 6
 """Settings of which the break-even is told: the fastest of each strategy, these many at most."""
-Show = Callable[[str, float, float], None]
-"""(what is running, how far it all is 0..1, seconds left or NaN)"""
-
-
-@contextlib.contextmanager
-def bar() -> Iterator[Show | None]:
-    """A function that shows how far it is; None where there is no terminal to show it on."""
-    if not (sys.stderr.isatty() and terminal.err.is_terminal):
-        yield None
-        return
-    layout = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*layout, console=terminal.err, transient=True) as shown:
-        task = shown.add_task("starting", total=1.0, left="")
-
-        def show(words: str, fraction: float, left_s: float) -> None:
-            left = f"about {formats.seconds(math.ceil(left_s))} left" if math.isfinite(left_s) else ""
-            shown.update(task, description=words, completed=fraction, left=left)
-
-        yield show
 
 
 def running_words(standing: TournamentState, board: Leaderboard) -> str:
@@ -61,8 +34,6 @@ def show_board(
     board: Leaderboard,
     pays: Sequence[BreakEven],
     best: Recommendation | None,
-    *,
-    top: int = 0,
 ) -> None:
     """The leaderboard, what did not run and why, break-even and the recommendation."""
     found = standing.tournament
@@ -87,7 +58,7 @@ def show_board(
         title_justify="left",
     )
     ranked = [row for row in board.rows if row.rank is not None]
-    for row in ranked[: top or None]:
+    for row in ranked:
         table.add_row(*_cells(row, board))
     if ranked:
         terminal.out.print(table)
@@ -187,7 +158,6 @@ def tuning_object(found: Tuning) -> dict[str, Any]:
         return vars(t.candidate) | own
 
     return {
-        "schema_version": SCHEMA_VERSION,
         "strategy": found.strategy,
         "default": vars(found.default),
         "winner": vars(found.winner),

@@ -1,0 +1,31 @@
+"""Options that take several values, separated by commas."""
+
+from __future__ import annotations
+
+from vitprof.cli.common.terminal import reader
+from vitprof.config import RunConfig
+from vitprof.config.strategies import STRATEGIES
+from vitprof.errors import ConfigError
+
+
+def texts(name: str, given: str, allowed: str = "give values separated by commas") -> tuple[str, ...]:
+    """Returns the values of option `name`, at least one. Raises `ConfigError`."""
+    found = tuple(part.strip() for part in given.split(",") if part.strip())
+    if not found:
+        raise ConfigError(name, given, allowed)
+    return found
+
+
+def whole(name: str, given: str) -> tuple[int, ...]:
+    """Returns the whole numbers of option `name`, at least one. Raises `ConfigError`."""
+    read = reader(name, int, "give whole numbers separated by commas")
+    return tuple(read(part) for part in texts(name, given))
+
+
+def strategies_that_run(config: RunConfig) -> tuple[str, ...]:
+    """Returns what "all" stands for: the strategies that can load the config's data set here."""
+    from vitprof.config.availability import look_around, why_unavailable
+    from vitprof.config.catalog import dataset_info
+
+    machine, info = look_around(), dataset_info(config.dataset, config.n_images)
+    return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
