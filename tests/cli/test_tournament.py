@@ -242,3 +242,21 @@ def test_goes_on_after_a_kill(call: Call) -> None:
         found = [(r.role, r.status) for r in store.runs(oldest_first=True)]
     first, second = "memory/b500/w-/as-is#1", "memory/b1000/w-/as-is#1"
     assert found == [(first, "interrupted"), (first, "done"), (second, "done")]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--batch-sizes", "32,1000000000000"],
+        ["--workers", "0,1000000000000"],
+        ["--repeats", "1000000000000"],
+        ["--time", "1000000000000"],
+        ["--batch-sizes", ",".join(str(n) for n in range(1, 5000))],
+        ["--auto", "--time", "1000000000000"],
+        ["--auto", "--batch-sizes", ",".join(str(n) for n in range(1, 5000))],
+    ],
+    ids=lambda args: " ".join(args)[:40],
+)
+def test_a_tournament_that_would_never_end_is_refused(call: Call, args: list[str]) -> None:
+    status, out, err = call("tournament", "--strategies", "memory", *args)
+    assert (status, out, err.count("\n")) == (2, "", 1)

@@ -1,0 +1,165 @@
+"""The options of `run`: every setting is one, and a value that cannot be used is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import pytest
+
+from tests.command_line import Call
+from vitprof import cli
+from vitprof.config import CHOICES, GROUPS, RunConfig
+from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.config.parts import STORAGES
+from vitprof.config.strategies import STRATEGIES
+from vitprof.errors import VitprofError
+from vitprof.home import home
+
+NAMES = ", ".join(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--strategy", "magic"], f"--strategy magic: choose one of {NAMES}"),
+        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist, photos"),
+        (["--model", "huge"], "--model huge: choose one of tiny, ti/16, s/16, b/16"),
+        (["--batch-size", "0"], "--batch-size 0: give a whole number from 1 to 1,000,000"),
+        (["--batch-size", "-3"], "--batch-size -3: give a whole number from 1 to 1,000,000"),
+        (["--batch-size", "60001"], "--batch-size 60001: the training set of digits has 60000 samples"),
+        (["--batch-size", "many"], "--batch-size many: give a whole number from 1 to 1,000,000"),
+        (["--batch-size", "1.5"], "--batch-size 1.5: give a whole number from 1 to 1,000,000"),
+        (["--batch-size", ""], "--batch-size : give a whole number from 1 to 1,000,000"),
+        (["--image-size", "30"], "--image-size 30: tiny cuts images into 7 px patches; give a multiple"),
+        (
+            ["--model", "ti/16", "--image-size", "28"],
+            "--image-size 28: ti/16 cuts images into 16 px patches; give a multiple",
+        ),
+        (["--epochs", "0"], "--epochs 0: give a whole number from 1 to 1,000,000"),
+        (["--steps", "ten"], "--steps ten: give a whole number from 1 to 100,000,000"),
+        (["--seconds", "0"], "--seconds 0.0: give a number from 0.001 to 2,592,000"),
+        (["--seconds", "nan"], "--seconds nan: give a number from 0.001 to 2,592,000"),
+        (["--seconds", "soon"], "--seconds soon: give a number from 0.001 to 2,592,000"),
+        (["--steps", "5", "--epochs", "1"], "--steps 5: give one budget only, and epochs is given already"),
+        (
+            ["--device", "tpu"],
+            "--device tpu: choose auto, cpu, cuda:N such as cuda:0 (up to 999), simulated:rtx2060-article, "
+            "or simulated:A_MS,B_US such as simulated:66,70",
+        ),
+        (
+            ["--device", "simulated:x"],
+            "--device simulated:x: choose simulated:rtx2060-article, or give milliseconds for each step (up to "
+            "60,000) and microseconds for each sample (up to 1,000,000), such as simulated:66,70",
+        ),
+        (
+            ["--inject", "sleep:5"],
+            "--inject sleep:5: give STAGE:MILLISECONDS, such as read:20; stages are read, decode, transform, collate, "
+            "transfer, from 0.001 to 60000 ms",
+        ),
+        (["--precision", "fp8"], "--precision fp8: choose one of fp32, bf16"),
+        (["--isolation", "vm"], "--isolation vm: choose one of process, thread"),
+        (
+            ["--strategy", "memory", "--workers", "2"],
+            "--workers 2: strategy memory does not take it (it takes shuffle)",
+        ),
+        (
+            ["--strategy", "workers", "--prefetch-factor", "0"],
+            "--prefetch-factor 0: give a whole number from 1 to 1,000",
+        ),
+        (["--lr", "-1"], "--lr -1.0: give a number from 1e-12 to 1,000"),
+        (["--seed", "-1"], "--seed -1: give a whole number from 0 to 4,294,967,295"),
+        (["--threads", "-1"], "--threads -1: give a whole number from 0 to 1,024"),
+        (["--warmup-steps", "x"], "--warmup-steps x: give a whole number from 0 to 1,000,000"),
+        (["--telemetry-hz", "0"], "--telemetry-hz 0.0: give a number from 0.01 to 50"),
+        (["--name", "x" * 201], f"--name {'x' * 20}...: give at most 200 characters"),
+        (["--storage", "tape"], f"--storage tape: choose one of {', '.join(STORAGES)}"),
+        (
+            ["--strategy", "hdf5", "--loader", "threads"],
+            "--loader threads: it cannot read storage hdf5; choose one of dataloader, batches, ahead, generator",
+        ),
+        (["--strategy", "slow-drive", "--slow-mb-s", "0"], "--slow-mb-s 0.0: give a number from 0.1 to 1,000,000"),
+        (["--page-cache", "hot"], "--page-cache hot: choose one of as-is, warm, cold"),
+        (["--n-images", "5"], "--n-images 5: digits always has 60000; leave it out"),
+        (["--strategy", "two\nlines"], f"--strategy two lines: choose one of {NAMES}"),
+        (["--csv", "/no/such/place/x.csv"], "--csv /no/such/place/x.csv: there is no directory /no/such/place"),
+        (["--csv", "/"], "--csv /: it is a directory; give a file"),
+        (["--csv", os.devnull], f"--csv {os.devnull}: it is a device or a pipe; give a file"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["", "json"])
+def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str, as_json: bool) -> None:
+    assert call("run", *args, *(["--json"] if as_json else [])) == (2, "", f"vitprof: {complaint}\n")
+    assert not home().exists()  # before anything was touched
+
+
+def test_every_number_that_a_run_takes_is_read_here(call: Call) -> None:
+    """So that none is left to Typer, which does not name the value in every version."""
+    numbers = [f.name for f in dataclasses.fields(RunConfig) if str(f.type).startswith(("int", "float"))]
+    assert {"workers", "prefetch_factor", "cache_mb", "slow_latency_ms", "n_images"} < set(numbers)
+    for name in numbers:
+        option = "--" + name.replace("_", "-")
+        status, _, err = call("run", option, "x7")
+        assert status == 2
+        assert err.startswith(f"vitprof: {option} x7: give a ")
+
+
+def test_groups_hold_every_setting_once() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(f.name for f in dataclasses.fields(RunConfig))
+
+
+def test_help_of_run_names_every_option_in_its_panel(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    out = call("run", "--help")[1]
+    for panel, names in GROUPS.items():
+        section = out.partition(f"{panel} ─")[2].partition("╰")[0]
+        assert all("--" + name.replace("_", "-") in section for name in names), panel
+
+
+OTHER: dict[str, tuple[str, Any]] = {"int": ("7", 7), "float": ("7.5", 7.5), "str": ("x", "x")}
+VALID: dict[str, tuple[str, Any]] = {
+    "inject": ("read:5", "read:5"),
+    "device": ("cpu", "cpu"),
+    **{name: (values[-1], values[-1]) for name, values in CHOICES.items()},
+}
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(RunConfig)])
+def test_every_setting_reaches_the_config(call: Call, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Up to the point where the run would start."""
+    seen: list[RunConfig] = []
+
+    def take(config: RunConfig) -> None:
+        seen.append(config)
+        raise VitprofError("far enough")
+
+    monkeypatch.setattr(cli.run, "_run_job", take)
+    field = next(f for f in dataclasses.fields(RunConfig) if f.name == name)
+    kind, flag = str(field.type).removesuffix(" | None"), name.replace("_", "-")
+    if kind == "bool":
+        assert call("run", f"--{flag}")[0] == call("run", f"--no-{flag}")[0] == 1
+        assert [getattr(config, name) for config in seen] == [True, False]
+    else:
+        text, value = VALID.get(name) or OTHER[kind]
+        assert call("run", f"--{flag}", text) == (1, "", "vitprof: far enough\n")
+        assert getattr(seen[0], name) == value
+    others = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name not in (name, "epochs")}
+    assert others == {key: getattr(seen[0], key) for key in others}
+
+
+@pytest.mark.parametrize("command", [["run"], ["tournament", "--strategies", "memory"]])
+def test_a_number_that_nothing_could_count_to_is_refused(call: Call, command: list[str]) -> None:
+    """1,000,000,000,000 steps of warm-up once hung the verdict, and whatever opened the store afterwards."""
+    not_shared = () if command == ["run"] else ("batch_size", "workers")
+    for name, bounds in RUN_BOUNDS.items():
+        if name in not_shared:
+            continue
+        option = "--" + name.replace("_", "-")
+        status, out, err = call(*command, option, "1000000000000")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith(f"vitprof: {option} 1000000000000")
+        assert f"; {bounds.allowed}" in err or f": {bounds.allowed}" in err

@@ -1,0 +1,29 @@
+"""`import`: the runs of a file that `bundle` wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stored_runs import add, ids
+from tests.command_line import Call
+from vitprof.store import RunStore
+
+
+def test_a_bundle_goes_to_another_home(
+    call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        add(mine)
+    file = tmp_path / "two.vitprof"
+    status, out, err = call("bundle", "1", "2", "--output", str(file))
+    assert (status, err) == (0, "")
+    assert f"python -m vitprof import {file} takes it in" in " ".join(out.split())
+    assert call("import", str(file))[1] == "2 runs were here already: runs 1, 2\n"
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
+    assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")
+    status, out, _ = call("import", str(file), "--json")
+    assert [(r["run_id"], r["already_here"]) for r in json.loads(out)["runs"]] == [(1, True), (2, True)]
+    assert ids(call) == [2, 1]

@@ -1,0 +1,91 @@
+"""`runs`: searched, filtered and paged as on the History page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+from tests.cli.stored_runs import add, ids
+from tests.command_line import Call
+from vitprof.config import RunConfig
+from vitprof.store import RunStore
+
+
+def test_empty(call: Call) -> None:
+    status, out, err = call("runs")
+    assert (status, err) == (0, "")
+    assert "no runs yet" in out
+    assert json.loads(call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
+
+
+def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
+    slow, fast = add(mine, 10.0), add(mine, 1000.0, strategy="memory", status="failed")
+    middle = add(mine, 100.0, strategy="memory", name="the one in the middle", device="simulated:5,0")
+    mine.tag(middle, ["kept"])
+    mine.update_run(slow, verdict={"kind": "input-bound"})
+    assert ids(call) == [middle, fast, slow]
+    assert ids(call, "--ascending") == [slow, fast, middle]
+    assert ids(call, "--sort", "samples_per_s") == [fast, middle, slow]
+    assert ids(call, "--strategy", "memory", "--status", "done") == [middle]
+    assert ids(call, "--strategy", "memory", "--strategy", "per-sample") == [middle, fast, slow]
+    assert ids(call, "--verdict", "input-bound") == ids(call, "--text", f"#{slow}") == [slow]
+    assert ids(call, "--tag", "kept") == ids(call, "--text", "MIDDLE one") == ids(call, "--device", "simulated:5,0")
+    assert ids(call, "--dataset", "photos") == []
+    assert ids(call, "--limit", "2") == [middle, fast]
+    assert ids(call, "--limit", "2", "--page", "2") == [slow]
+    out = call("runs", "--limit", "2")[1]
+    assert "1 to 2 of 3 runs; --limit and --page show others" in out
+    assert "the one in the middle (simulated)" in out
+    assert "kept" in out
+    assert "there is no page 3: 3 runs, 2 a page" in call("runs", "--limit", "2", "--page", "3")[1]
+    assert "no run matches" in call("runs", "--text", "nothing like it")[1]
+
+
+def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunStore) -> None:
+    own = add(mine)
+    helper = mine.create_run(RunConfig(), group_key=f"headroom:{own}", role="A")
+    mine.update_run(helper, status="done")
+    assert ids(call) == [own]
+    assert ids(call, "--helpers") == [helper, own]
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["runs", "--limit", "0"], "--limit 0: give a whole number of at least 1"),
+        (["runs", "--limit", "many"], "--limit many: give a whole number of at least 1"),
+        (["runs", "--page", "-1"], "--page -1: give a whole number of at least 1"),
+        (["runs", "--page", "99999999999999999999"], "--page 99999999999999999999: give a whole number of at least 1"),
+        (["runs", "--sort", "size"], "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str) -> None:
+    assert call(*args) == (2, "", f"vitprof: {complaint}\n")
+
+
+def test_a_name_is_shown_as_it_is(call: Call) -> None:
+    """Brackets are no markup, colons no emoji, and a short line stays one."""
+    name = "[/oops] :dog: [red] " + "long " * 30
+    store = RunStore()
+    store.create_run(RunConfig(name=name))
+    store.close()
+    status, out, err = call("runs")
+    assert (status, err) == (0, "")
+    assert name in out
+
+
+def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call) -> None:
+    imports = "from vitprof.config import RunConfig; from vitprof.store import RunStore"
+    script = f"{imports}; RunStore().create_run(RunConfig())"
+    root = str(ROOT)
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": root})
+    (run,) = json.loads(call("runs", "--json")[1])["runs"]
+    assert run["status"] == "interrupted"
+    assert call("delete", "1") == (0, "", "")
+    assert json.loads(call("runs", "--json")[1])["runs"] == []
