@@ -26,7 +26,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def field(page: Any, name: str) -> Any:
-    return page.locator(f".st-key-tournament-{name} input").first
+    return page.locator(f".st-key-trial_{name} input").first
 
 
 def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, picture: Any) -> None:
@@ -65,7 +65,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     picture(page, "tournament", 1100)
 
     page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
-    page.wait_for_url(re.compile("show=break-even"))
+    page.wait_for_url(re.compile("section=Break-even"))
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()

@@ -8,13 +8,14 @@ what a strategy hides, and drop in silence what cannot be, where the page says w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from vitprof.config import BUDGETS
 from vitprof.ui.widgets import BUDGET_DEFAULTS, FIELDS, settings
 
+Option = TypeVar("Option", bound=str)
 IN_URL: Literal["query-params"] = "query-params"
 """What a widget is given as `bind`: its key is then its name in the URL, and its value is kept there."""
 RUN, RUNS = "run", "runs"
@@ -54,8 +55,8 @@ def say_settings() -> None:
 
 
 def choose(
-    name: str, words: str, options: Mapping[str, str], *, default: str, help: str, show_label: bool = True
-) -> str:
+    name: str, words: str, options: Mapping[Option, str], *, default: Option, help: str, show_label: bool = True
+) -> Option:
     """Draws a control to choose one of `options` (value -> words on the page); kept in the URL as `name`."""
     chosen = st.segmented_control(
         words,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
 from vitprof import charts
@@ -17,22 +16,29 @@ from vitprof.charts.distribution import ecdf
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
+from vitprof.ui import tables
 from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
-from vitprof.ui.compare.table import NOT_AVAILABLE
 from vitprof.ui.findings import headroom_of
+from vitprof.ui.plots import WITH_ZOOM, plot
 from vitprof.ui.profile.live import is_simulated_run
+from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped
 
 CHART_HEIGHT = 400
 LEGEND_ROW = 20
-WITH_ZOOM = {"displaylogo": False}
-PLAIN = {"displaylogo": False, "displayModeBar": False}
 STRIP_BINS = 400
 """Stretches of time in the rows of idle shares, all runs on one axis."""
 LONGEST_NAME = 48
 """Characters of a run's name in a chart: more leave no room for the chart on a phone."""
 LOSS = "loss"
+WAIT_COLUMNS = (
+    Column("Run", "Number and name.", lambda name, _: name),
+    Column("Median (ms)", "Half of the steps waited at most this long.", lambda _, waits: 1e3 * waits.median),
+    Column("p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95),
+    Column("Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest),
+    Column("Steps", "Steady steps.", lambda _, waits: waits.n, "%d", exact=True),
+)
 
 
 @dataclass(frozen=True)
@@ -106,11 +112,10 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     )
     st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
     edges, idle = on_one_axis([(time.edges_s, time.idle) for _, time in told], bins=STRIP_BINS)
-    st.plotly_chart(
+    plot(
         idle_strips([name for name, _ in told], edges, idle),
         height=bars_height(len(told)) - 50,
         key="compare-idle",
-        config=PLAIN,
     )
 
 
@@ -123,11 +128,10 @@ def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
         if max(lengths) > 0:
             words, colour = DEVICE_TIME[cause]
             parts.append((words if cause == "compute" else f"idle: {words}", colour, lengths))
-    st.plotly_chart(
+    plot(
         charts.shares([name for name, _ in told], parts, x_title=title, unit=suffix),
         height=bars_height(len(told)),
         key="compare-shares",
-        config=PLAIN,
     )
 
 
@@ -174,7 +178,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     if not lines:
         st.info(f"None of these runs has a figure for {metric.words.lower()}. Choose another one.")
         return
-    st.plotly_chart(
+    plot(
         charts.overlay(
             lines,
             x_title="step" if by == "step" else "time since training began (s)",
@@ -207,37 +211,8 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
     if not any(waits.n for _, waits in found):
         st.info("None of these runs has a steady step. Train for more steps than the warm-up takes.")
         return
-    st.plotly_chart(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", config=WITH_ZOOM)
-    rows = [
-        {
-            "Run": name,
-            "Median (ms)": _ms(waits.median),
-            "p95 (ms)": _ms(waits.p95),
-            "Longest (ms)": _ms(waits.largest),
-            "Steps": waits.n,
-        }
-        for name, waits in found
-    ]
-    helps = {
-        "Run": "Number and name.",
-        "Median (ms)": "Half of the steps waited at most this long.",
-        "p95 (ms)": "95% of the steps waited at most this long.",
-        "Longest (ms)": "The longest wait of a steady step.",
-        "Steps": "Steady steps.",
-    }
-    config = {name: st.column_config.Column(name, help=text) for name, text in helps.items()}
-    st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        width="stretch",
-        key="compare-wait-figures",
-        column_config=config,
-        placeholder=NOT_AVAILABLE,
-    )
-
-
-def _ms(seconds: float) -> float:
-    return float(f"{seconds * 1e3:.3g}")
+    plot(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", config=WITH_ZOOM)
+    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, found), key="compare-wait-figures")
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
@@ -264,7 +239,7 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
             figure.update_yaxes(range=[0, top])
         with columns[place % len(columns)]:
             st.markdown(f"Run {run.id}: {escaped(run.name)}")
-            st.plotly_chart(figure, height=320, key=f"compare-waterfall-{run.id}", config=PLAIN)
+            plot(figure, height=320, key=f"compare-waterfall-{run.id}")
 
 
 def _these(ids: Sequence[str]) -> str:

@@ -1,11 +1,10 @@
-"""The Compare page's table: numbers as numbers, so that a click on a header sorts by them; and the downloads."""
+"""The Compare page's table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -13,23 +12,16 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.compare.comparison import Compared, against
 from vitprof.analysis.verdict.wording import CLASSES
+from vitprof.formats import NOT_AVAILABLE
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
+from vitprof.ui import tables
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.live import is_simulated_run
+from vitprof.ui.tables import Column, rounded
 
-WIDTHS: dict[str, dict[str, Any]] = {
-    "Run": {"pinned": True, "width": 130},
-    "Samples/s": {"width": 90},
-    "Speed-up (x)": {"width": 100},
-    "Name": {"width": 220},
-}
-"""The run stays in sight while the rest is scrolled, and leaves room on a phone for two columns of numbers."""
-NOT_AVAILABLE = "n/a"
 CLOSE = 0.1
 """A speed-up this near to 1 is told in four digits: 1.00, and yet faster, is no answer."""
-DIGITS = 3
-"""Significant digits, as everywhere (`vitprof.formats`)."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +31,6 @@ class ComparisonRow:
     run: StoredRun
     summary: RunSummary
     gain: Compared
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: its header with the unit, what it tells, and its value for a row (NaN: not available)."""
-
-    name: str
-    help: str
-    value: Callable[[ComparisonRow], str | float]
-    format: str = "localized"
-    exact: bool = False
-    """Its value is rounded already."""
-    always: bool = False
-    """Also where no run has it."""
 
 
 def _spread(row: ComparisonRow) -> float:
@@ -75,7 +53,7 @@ def _digits(ratio: float) -> str:
 
 def _speed_up(row: ComparisonRow) -> float:
     ratio = row.gain.speed_up
-    return round(ratio, 3) if abs(ratio - 1) < CLOSE else _rounded(ratio)
+    return round(ratio, 3) if abs(ratio - 1) < CLOSE else rounded(ratio)
 
 
 def _epoch_from(row: ComparisonRow) -> str:
@@ -85,15 +63,23 @@ def _epoch_from(row: ComparisonRow) -> str:
     return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("Run", "Number and strategy.", lambda r: f"{r.run.id}: {r.run.config.strategy}", always=True),
-    Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True),
+COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
+    Column(
+        "Run",
+        "Number and strategy.",
+        lambda r: f"{r.run.id}: {r.run.config.strategy}",
+        always=True,
+        pinned=True,
+        width=130,
+    ),
+    Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
     Column(
         "Speed-up (x)",
         "Throughput over the baseline's.",
         _speed_up,
         exact=True,
         always=True,
+        width=100,
     ),
     Column(
         "vs baseline",
@@ -108,7 +94,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda r: verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
         always=True,
     ),
-    Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True),
+    Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
     Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     Column("Epoch (s)", "Training time of an epoch.", lambda r: r.summary.epoch_s),
@@ -154,46 +140,17 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def table(runs: Sequence[StoredRun], baseline: int | None) -> pd.DataFrame:
-    """One row for each run, one column for each of `COLUMNS` that some run has a value for.
-
-    Numbers are float64 with three significant digits, NaN where not available.
-    """
+    """Returns one row for each run, with the columns of `COLUMNS` that some run has a value for."""
     summaries = [run.summary or RunSummary() for run in runs]
     gains = against(summaries, baseline)
-    rows = [ComparisonRow(run, s, gain) for run, s, gain in zip(runs, summaries, gains, strict=True)]
-    data: dict[str, list[str] | list[float]] = {}
-    for column in COLUMNS:
-        values = [column.value(row) for row in rows]
-        if any(isinstance(value, str) for value in values):
-            if column.always or any(value not in ("", NOT_AVAILABLE) for value in values):
-                data[column.name] = [str(value) for value in values]
-        elif column.always or any(math.isfinite(float(value)) for value in values):
-            data[column.name] = [float(value) if column.exact else _rounded(float(value)) for value in values]
-    return pd.DataFrame(data)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else math.nan
+    rows = [(ComparisonRow(run, s, gain),) for run, s, gain in zip(runs, summaries, gains, strict=True)]
+    return tables.frame(COLUMNS, rows)
 
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
-    frame = table(runs, baseline)
-    configs = {
-        c.name: st.column_config.TextColumn(c.name, help=c.help, **WIDTHS.get(c.name, {}))
-        if pd.api.types.is_string_dtype(frame[c.name])
-        else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, **WIDTHS.get(c.name, {}))
-        for c in COLUMNS
-        if c.name in frame
-    }
-    st.dataframe(
-        frame,
-        hide_index=True,
-        width="stretch",
-        height="content" if len(frame) <= 12 else 460,
-        column_config=configs,
-        placeholder=NOT_AVAILABLE,
-        key="compare-table",
-    )
-    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in frame and not c.name.startswith("Copied")]
+    """Draws the table, and in words which figures none of the runs has."""
+    shown = table(runs, baseline)
+    tables.draw(COLUMNS, shown, key="compare-table")
+    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith("Copied")]
     hidden = f" Not available for these runs: {', '.join(absent)}." if absent else ""
     st.caption(f"A click on a header sorts by its numbers.{hidden}")

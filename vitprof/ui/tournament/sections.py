@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from vitprof import formats
@@ -17,9 +16,11 @@ from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.address import choose
+from vitprof.ui.plots import plot
+from vitprof.ui.tables import height_of, rounded
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import SECTION
-from vitprof.ui.tournament.table import STATUSES, article_frame, height_of, rounded, status
+from vitprof.ui.tournament.table import STATUSES, article_frame, status
 from vitprof.ui.tournament.use import draw_ways_on
 
 SECTIONS: dict[str, str] = {
@@ -30,7 +31,6 @@ SECTIONS: dict[str, str] = {
     "break-even": "Break-even",
     "setting": "One setting",
 }
-PLAIN = {"displaylogo": False, "displayModeBar": False}
 CHART_PX = 400
 
 
@@ -50,15 +50,9 @@ def draw_sections(now: TournamentState, board: Leaderboard) -> None:
     guarded(drawn[section])(now, board)
 
 
-def draw_chart(figure: go.Figure, key: str, height: int = CHART_PX) -> None:
-    """A chart with what it shows in words, for those who do not see it."""
-    alt = (figure.layout.meta or {}).get("alt", "")
-    st.plotly_chart(figure, key=key, height=height, config=PLAIN, alt=alt)
-
-
 def _speed(now: TournamentState, board: Leaderboard) -> None:
     ranked = sum(row.rank is not None for row in board.rows)
-    draw_chart(throughput_bars(board), "tournament-bars", 140 + 34 * ranked)
+    plot(throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
 def _article(now: TournamentState, board: Leaderboard) -> None:
@@ -93,18 +87,9 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
 
 def _heat(now: TournamentState, board: Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
-    value = st.segmented_control(
-        "Colour",
-        list(values),
-        format_func=lambda v: values[v],
-        default="epoch_s",
-        required=True,
-        key="tournament-heat-value",
-        help="What the cells tell.",
-        label_visibility="collapsed",
-    )
+    value = choose("colour", "Colour", values, default="epoch_s", help="What the cells tell.", show_label=False)
     found = article_table(board)
-    draw_chart(article_heat(found, value or "epoch_s"), "tournament-heat", 150 + 40 * len(found.lines))
+    plot(article_heat(found, value), key="tournament-heat", height=150 + 40 * len(found.lines))
 
 
 def _costs(now: TournamentState, board: Leaderboard) -> None:
@@ -120,7 +105,7 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
         help="What throughput is weighed against. On the dotted line no other setting is better in both.",
         width=320,
     )
-    draw_chart(pareto_chart(board, against or known[0]), "tournament-pareto")
+    plot(pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
 
 
 def _break_even(now: TournamentState, board: Leaderboard) -> None:
@@ -136,7 +121,7 @@ def _break_even(now: TournamentState, board: Leaderboard) -> None:
     )
     names = {row.key: setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in found))
-    draw_chart(break_even_chart(board), "tournament-break-even")
+    plot(break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
 def _setting(now: TournamentState, board: Leaderboard) -> None:

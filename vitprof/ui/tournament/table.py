@@ -1,4 +1,4 @@
-"""The leaderboard and the article's table as data frames: numbers as numbers, so that a click on a header sorts."""
+"""The leaderboard, and the article's table as a data frame."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-import streamlit as st
 
 from vitprof.analysis.tournament import ArticleCell, ArticleTable, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof.ui import tables
+from vitprof.ui.tables import Column, rounded
 
 MIB = 2.0**20
-DIGITS = 3
 STATUSES = {
     "waiting": "waiting",
     "running": "waiting",
@@ -24,19 +24,6 @@ STATUSES = {
 }
 """A trial's status in words."""
 TOO_FEW, NOT_KNOWN = "too few steps", "not known"
-ROW_PX, MOST_PX = 35, 460
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its header with the unit, what it tells, and its value for a row (NaN: not available)."""
-
-    name: str
-    help: str
-    value: Callable[[LeaderboardRow, Leaderboard], str | float]
-    format: str = "localized"
-    always: bool = False
-    """Also where no row has it."""
 
 
 def standing(row: LeaderboardRow, board: Leaderboard) -> str:
@@ -71,7 +58,11 @@ def _unless_baseline(name: str) -> Callable[[LeaderboardRow, Leaderboard], float
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        "Setting", "Strategy, batch size, workers, page cache.", lambda r, b: setting_in_words(r.entry), always=True
+        "Setting",
+        "Strategy, batch size, workers, page cache.",
+        lambda r, b: setting_in_words(r.entry),
+        always=True,
+        pinned=True,
     ),
     Column("Samples/s", "Steady-state throughput, mean over the rounds.", lambda r, b: r.samples_per_s, always=True),
     Column("from", "Lower end of its 95% interval, samples/s.", lambda r, b: r.low),
@@ -108,9 +99,15 @@ COLUMNS: tuple[Column, ...] = (
         lambda r, b: r.entry.disk_bytes / MIB if r.entry.disk_bytes else math.nan,
     ),
     Column("Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s),
-    Column("Rank", "By throughput.", lambda r, b: math.nan if r.rank is None else float(r.rank), "%d"),
-    Column("Runs", "Runs behind the figures.", lambda r, b: float(r.n_runs), "%d", always=True),
-    Column("Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: float(r.n_steps), "%d"),
+    Column("Rank", "By throughput.", lambda r, b: math.nan if r.rank is None else float(r.rank), "%d", exact=True),
+    Column("Runs", "Runs behind the figures.", lambda r, b: float(r.n_runs), "%d", exact=True, always=True),
+    Column(
+        "Steps",
+        "Steady steps behind the figures, of runs that have ended.",
+        lambda r, b: float(r.n_steps),
+        "%d",
+        exact=True,
+    ),
 )
 
 
@@ -118,49 +115,11 @@ LIVE = ("Setting", "Samples/s", "from", "to", "Speed-up (x)", "Against baseline"
 """The columns while it goes on: the table is sent anew after each run."""
 
 
-def table(board: Leaderboard, *, live: bool = False) -> pd.DataFrame:
-    """One row for each setting, one column for each of `COLUMNS` that some setting has; numbers are float64."""
-    data: dict[str, list[str] | list[float]] = {}
-    for column in COLUMNS:
-        if live and column.name not in LIVE:
-            continue
-        values = [column.value(row, board) for row in board.rows]
-        if any(isinstance(value, str) for value in values):
-            if column.always or any(values):
-                data[column.name] = [str(value) for value in values]
-        elif column.always or any(math.isfinite(float(value)) for value in values):
-            data[column.name] = [rounded(float(value)) for value in values]
-    return pd.DataFrame(data)
-
-
-def rounded(value: float) -> float:
-    """Three significant digits."""
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else math.nan
-
-
-def height_of(rows: int) -> int:
-    """Of a table, so that a short one is shown whole."""
-    return min((rows + 1) * ROW_PX + 3, MOST_PX)
-
-
 def draw_table(board: Leaderboard, *, live: bool) -> None:
-    """The leaderboard."""
-    frame = table(board, live=live)
-    st.dataframe(
-        frame,
-        hide_index=True,
-        width="stretch",
-        height=height_of(len(frame)),
-        key="tournament-table",
-        placeholder="–",
-        column_config={
-            c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.name == "Setting")
-            if pd.api.types.is_string_dtype(frame[c.name])
-            else st.column_config.NumberColumn(c.name, help=c.help, format=c.format)
-            for c in COLUMNS
-            if c.name in frame
-        },
-    )
+    """Draws the leaderboard: one row for each setting."""
+    columns = [column for column in COLUMNS if not live or column.name in LIVE]
+    shown = tables.frame(columns, [(row, board) for row in board.rows])
+    tables.draw(columns, shown, key="tournament-table", placeholder="–")
 
 
 @dataclass(frozen=True)

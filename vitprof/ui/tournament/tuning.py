@@ -21,12 +21,12 @@ from vitprof.ui import resources
 from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.profile.settings import use_config
+from vitprof.ui.tables import rounded
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job
 from vitprof.ui.tournament.state import act, at_work, draw_problem, start_tuning
-from vitprof.ui.tournament.table import rounded
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0

@@ -1,0 +1,81 @@
+"""Tables of figures: numbers as numbers, so that a click on a header sorts by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import streamlit as st
+
+from vitprof.formats import NOT_AVAILABLE
+
+DIGITS = 3
+"""Significant digits, as everywhere (`vitprof.formats`)."""
+MAX_ROWS_SHOWN, SCROLLED_PX = 12, 460
+"""A longer table is as high as one of 12 rows, and is scrolled."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its header with the unit, what it tells, and its value for a row (NaN: not available)."""
+
+    name: str
+    help: str
+    value: Callable[..., str | float]
+    format: str = "localized"
+    exact: bool = False
+    """Its value is a count, or rounded already."""
+    always: bool = False
+    """Also where no row has it."""
+    width: int | None = None
+    """In pixels; None: as its content asks for."""
+    pinned: bool = False
+    """It stays in sight while the rest is scrolled."""
+
+
+def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
+    """Returns one row for each of `rows`, whose parts are what `Column.value` is called with.
+
+    It has the columns that some row has a value for. Numbers are float64 with three significant digits.
+    """
+    data: dict[str, list[str] | list[float]] = {}
+    for column in columns:
+        values = [column.value(*row) for row in rows]
+        if any(isinstance(value, str) for value in values):
+            if column.always or any(value not in ("", NOT_AVAILABLE) for value in values):
+                data[column.name] = [str(value) for value in values]
+        elif column.always or any(math.isfinite(float(value)) for value in values):
+            data[column.name] = [float(value) if column.exact else rounded(float(value)) for value in values]
+    return pd.DataFrame(data)
+
+
+def draw(columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE) -> None:
+    """Draws what `frame` has made."""
+    st.dataframe(
+        shown,
+        hide_index=True,
+        width="stretch",
+        height=height_of(len(shown)),
+        key=key,
+        placeholder=placeholder,
+        column_config={
+            c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
+            if pd.api.types.is_string_dtype(shown[c.name])
+            else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, pinned=c.pinned, width=c.width)
+            for c in columns
+            if c.name in shown
+        },
+    )
+
+
+def height_of(rows: int) -> int | Literal["content"]:
+    """Returns the height of a table, so that a short one is shown whole."""
+    return "content" if rows <= MAX_ROWS_SHOWN else SCROLLED_PX
+
+
+def rounded(value: float) -> float:
+    """Returns `value` with three significant digits."""
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else math.nan
