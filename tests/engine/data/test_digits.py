@@ -66,7 +66,7 @@ def test_classes_can_be_told_apart_but_not_by_a_template(full: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path, threads: int) -> None:
-    n_train = 2 * digits.CHUNK + 345
+    n_train = 2 * digits.IMAGES_A_CHUNK + 345
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     digits.make(tmp_path / "a", n_train=n_train, n_test=150, seed=7)
@@ -127,7 +127,10 @@ def test_tiny_sets(tmp_path: Path, n_train: int, n_test: int) -> None:
 def test_progress_rises_to_one_chunk_by_chunk(tmp_path: Path) -> None:
     told: list[tuple[float, str]] = []
     digits.make(
-        tmp_path, n_train=3 * digits.CHUNK, n_test=digits.CHUNK, progress=lambda f, message: told.append((f, message))
+        tmp_path,
+        n_train=3 * digits.IMAGES_A_CHUNK,
+        n_test=digits.IMAGES_A_CHUNK,
+        progress=lambda f, message: told.append((f, message)),
     )
     assert [fraction for fraction, _ in told] == [0, 0.25, 0.5, 0.75, 1]
     assert told[-1][1] == "drawing digits: 4,000 of 4,000"
@@ -137,7 +140,7 @@ def test_progress_rises_to_one_chunk_by_chunk(tmp_path: Path) -> None:
 def test_stop_ends_it_and_its_threads(tmp_path: Path, chunks: int) -> None:
     asked = iter(range(100))
     with pytest.raises(JobStopped, match="digits"):
-        digits.make(tmp_path, n_train=20 * digits.CHUNK, n_test=10, stop=lambda: next(asked) == chunks)
+        digits.make(tmp_path, n_train=20 * digits.IMAGES_A_CHUNK, n_test=10, stop=lambda: next(asked) == chunks)
     assert next(asked) == chunks + 1
     assert not [t.name for t in threading.enumerate() if t.name.startswith("vitprof-digits")]
 
@@ -160,7 +163,7 @@ def test_stop_does_not_draw_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(digits, "distort", counted)
     with pytest.raises(JobStopped):
-        digits.make(tmp_path, n_train=50 * digits.CHUNK, n_test=0, stop=stop)
+        digits.make(tmp_path, n_train=50 * digits.IMAGES_A_CHUNK, n_test=0, stop=stop)
     assert len(drawn) < 50
 
 

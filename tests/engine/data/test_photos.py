@@ -158,7 +158,7 @@ def test_classes_can_be_told_apart_in_thumbnails() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path, threads: int) -> None:
-    sizes = {"n_train": 2 * photos.CHUNK + 3, "n_test": 4}
+    sizes = {"n_train": 2 * photos.IMAGES_A_CHUNK + 3, "n_test": 4}
     for name, n in (("a", None), ("b", threads)):
         (tmp_path / name).mkdir()
         photos.make(tmp_path / name, **sizes, seed=7, threads=n)
@@ -176,7 +176,7 @@ def test_seeds_splits_and_samples_differ(tmp_path: Path) -> None:
 
 def test_stopped_and_gone_on_with(made: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Complete files are kept, one that was cut short is made again; the result is the same."""
-    monkeypatch.setattr(photos, "CHUNK", 4)
+    monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
     data = vitprof_home / "data"
     asked = iter(range(100))
     with pytest.raises(JobStopped, match="kept"):
@@ -184,7 +184,7 @@ def test_stopped_and_gone_on_with(made: Path, vitprof_home: Path, monkeypatch: p
     (partial,) = [p for p in data.iterdir() if p.is_dir()]
     assert partial.name.startswith(f".photos-{N_PHOTOS}.partial-")
     kept = list(photos.files(partial).values())
-    assert photos.CHUNK <= len(kept) < N_PHOTOS
+    assert photos.IMAGES_A_CHUNK <= len(kept) < N_PHOTOS
     kept[0].write_bytes(kept[0].read_bytes()[:1000])
     kept[1].write_bytes(b"")
     inodes = {path.name: path.stat().st_ctime_ns for path in kept[2:]}
@@ -198,7 +198,7 @@ def test_stopped_and_gone_on_with(made: Path, vitprof_home: Path, monkeypatch: p
 
 
 def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(photos.MAKER, "version", 0)
+    monkeypatch.setitem(photos.IDENTITY, "version", 0)
     asked = iter(range(100))
     with pytest.raises(JobStopped):
         prepare("photos", N_PHOTOS, stop=lambda: next(asked) == 2)
@@ -248,7 +248,7 @@ def test_made_once_and_checked(mine: Path) -> None:
     assert prepare("photos", N_PHOTOS) == mine
     assert {p: p.stat().st_mtime_ns for p in mine.rglob("*")} == before
     manifest = json.loads((mine / MANIFEST).read_text())
-    assert manifest["maker"] == photos.MAKER
+    assert manifest["maker"] == photos.IDENTITY
     assert len(manifest["files"]) == N_PHOTOS + N_TEST
 
 

@@ -66,7 +66,7 @@ def test_made_once_and_read(made: Path) -> None:
     assert images.shape == (2500, 28, 28)
     assert labels.shape == (2500,)
     manifest = json.loads((root / data.MANIFEST).read_text())
-    assert manifest["maker"] == digits.MAKER
+    assert manifest["maker"] == digits.IDENTITY
     assert manifest["maker"]["seed"] == digits.SEED
     assert manifest["files"][idx.FILES[0]]["size"] == 16 + 2500 * 784
 
@@ -157,7 +157,7 @@ def test_a_file_in_the_way(made: Path) -> None:
 def test_another_version_is_made_again_silently(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = prepare("digits")
     (root / "old").touch()
-    monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+    monkeypatch.setattr(digits, "IDENTITY", digits.IDENTITY | {"version": 99})
     assert prepare("digits") == root
     assert not (root / "old").exists()
     assert json.loads((root / data.MANIFEST).read_text())["maker"]["version"] == 99
@@ -167,7 +167,7 @@ def test_another_version_is_made_again_silently(made: Path, monkeypatch: pytest.
 def test_the_old_version_stays_if_the_new_one_fails(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = prepare("digits")
     before = read_split(root, True)[0]
-    monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+    monkeypatch.setattr(digits, "IDENTITY", digits.IDENTITY | {"version": 99})
     with pytest.raises(JobStopped):
         prepare("digits", stop=lambda: True)
     assert np.array_equal(read_split(root, True)[0], before)
@@ -226,7 +226,7 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
     """Both have made the whole set before either may put it in place."""
     if outdated:
         with monkeypatch.context() as patch:
-            patch.setattr(digits, "MAKER", digits.MAKER | {"version": 0})
+            patch.setattr(digits, "IDENTITY", digits.IDENTITY | {"version": 0})
             prepare("digits")
     script = """
         make = digits.make

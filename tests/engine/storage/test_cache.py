@@ -16,7 +16,7 @@ from vitprof.engine import data
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.storage import Place, open_storage
-from vitprof.engine.storage.cache import MB, Cached, cached
+from vitprof.engine.storage.cache import BYTES_A_MB, Cached, cached
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.errors import DataError, JobStopped, SampleError
 
@@ -64,7 +64,7 @@ class Counted:
 
 
 def filled(storage: Any, form: str, n_bytes: float, seed: int = SEED) -> Cached:
-    return cached(storage, form, n_bytes / MB, seed, progress=lambda *_: None, stop=never)
+    return cached(storage, form, n_bytes / BYTES_A_MB, seed, progress=lambda *_: None, stop=never)
 
 
 def read_all(cache: Any, form: str) -> None:

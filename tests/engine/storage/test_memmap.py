@@ -38,7 +38,7 @@ def test_written_in_chunks(tmp_path: Path) -> None:
     ids, labels = [str(i) for i in range(10)], np.arange(10)
     writer = Writer(tmp_path, SplitFacts("train", 10, (4, 4, 3), ids, labels))
     for start, stop in ((0, 4), (4, 8), (8, 10)):
-        writer.add(start, Chunk(ids[start:stop], labels[start:stop], images[start:stop], None))
+        writer.add(start, Chunk(ids[start:stop], images[start:stop], None))
     writer.finish()
     writer.close()
     writer.close()

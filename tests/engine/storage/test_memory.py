@@ -28,7 +28,7 @@ def test_moved_to_a_device(shared_home: Path) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("train", [True, False])
 def test_photos_come_from_the_array_on_disk(few_photos: Path, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(memory, "CHUNK", 7)
+    monkeypatch.setattr(memory, "IMAGES_AT_ONCE", 7)
     where = place("memory", PHOTOS)
     assert (where.root / "train.npy").exists()
     images = images_of(PHOTOS, train=train)

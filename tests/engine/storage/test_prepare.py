@@ -25,12 +25,12 @@ from tests.engine.storage.writer_helpers import small_disk  # noqa: F401
 from tests.engine_fixtures import SMALL, small_home, ticking  # noqa: F401
 from vitprof.engine import data
 from vitprof.engine.data import digits
+from vitprof.engine.data.manifest import MANIFEST
 from vitprof.engine.data.source import open_source
 from vitprof.engine.storage import format, memmap, open_storage
 from vitprof.engine.storage import prepare as making
 from vitprof.engine.storage.journal import JOURNAL
 from vitprof.engine.storage.labels import LABELS, read_ids, read_labels
-from vitprof.engine.storage.manifest import MANIFEST
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
 
 usual = pytest.mark.usefixtures("small_home")
@@ -122,7 +122,7 @@ def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: 
     else:
         home = Path(os.environ["VITPROF_HOME"])
         (home / "data").unlink()  # made once for all tests, and linked
-        monkeypatch.setattr(digits, "MAKER", digits.MAKER | {"version": 99})
+        monkeypatch.setattr(digits, "IDENTITY", digits.IDENTITY | {"version": 99})
     log = Log()
     prepare("memmap", progress=log)
     assert log.done()

@@ -56,7 +56,7 @@ def chunk_of(form: Format, split: str, start: int, stop: int) -> Chunk:
     facts = facts_of(split)
     pixels = pixels_of(split)[start:stop] if form.needs == "pixels" else None
     encoded = encoded_of(split)[start:stop] if form.needs == "encoded" else None
-    return Chunk(facts.ids[start:stop], facts.labels[start:stop], pixels, encoded)
+    return Chunk(facts.ids[start:stop], pixels, encoded)
 
 
 def write_split(directory: Path, form: Format, split: str) -> None:

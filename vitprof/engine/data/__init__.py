@@ -42,7 +42,7 @@ Stop = Callable[[], bool]
 class Maker(Protocol):
     """What a module that makes a data set offers."""
 
-    MAKER: dict[str, int | str]
+    IDENTITY: dict[str, int | str]
     """Identity of what is made; a set on disk with another one is made again."""
 
     @property
@@ -121,7 +121,7 @@ def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
 def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
     """Whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
     manifest = read_manifest(root)
-    if manifest is None or manifest["maker"] != MAKERS[info.name].MAKER:
+    if manifest is None or manifest["maker"] != MAKERS[info.name].IDENTITY:
         return False
     check(root, KINDS[info.kind], manifest, skip_unreadable=skip_unreadable)
     return True
@@ -144,7 +144,7 @@ def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: St
     """The same in `.<name>.partial-<identity>`, which stays when making is interrupted. One process at a time."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
-    made = json.dumps([MAKERS[info.name].MAKER, info.n_train, info.n_test])
+    made = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(made.encode()).hexdigest()[:8]}"
     with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
@@ -168,7 +168,7 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, 
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
     progress(0.95, f"{root.name}: recording {'checksums' if kind.hashed else 'sizes'}")
     with idx.writing(directory):
-        seal(directory, kind, maker.MAKER)
+        seal(directory, kind, maker.IDENTITY)
     with idx.writing(root):
         _put_in_place(directory, root, info)
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from vitprof.engine.data import OnProgress, Stop
 
 SEED = 42
-MAKER: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
+IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
 """Identity of what `make` makes. Raise the version with every change to the pixels: sets on disk are then remade."""
 
 SIDE = 28
-CHUNK = 1000
+IMAGES_A_CHUNK = 1000
 """Images drawn at once. Each chunk has a random stream of its own, so threads cannot change the result."""
 
 # Glyphs are drawn OVERSAMPLE times larger and averaged down: smooth edges at any later rotation.
@@ -99,14 +99,14 @@ def draw(
     bank = glyphs()
 
     def fill(start: int) -> int:
-        part = slice(start, start + CHUNK)
-        images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // CHUNK)))
+        part = slice(start, start + IMAGES_A_CHUNK)
+        images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK)))
         return len(labels[part])
 
     # NumPy releases the GIL in what takes the time here, so that threads do help.
     with ThreadPoolExecutor(max(1, min(threads, os.cpu_count() or 1)), "vitprof-digits") as pool:
         try:
-            for size in pool.map(fill, range(0, n, CHUNK)):
+            for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
                 chunk_done(size)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # or leaving the `with` would draw all the rest

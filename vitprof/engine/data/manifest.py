@@ -48,12 +48,19 @@ def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
     return facts | {"sha256": _sha256(path)} if hashed else facts
 
 
-def read_manifest(root: Path) -> dict[str, Any] | None:
-    """The manifest under `root`; None if there is no set yet. Raises `DataError` if it is unreadable."""
+def read_manifest(
+    root: Path, dicts: tuple[str, ...] = ("maker", "files"), numbers: tuple[str, ...] = ()
+) -> dict[str, Any] | None:
+    """Returns the manifest in `root`, a data set's or a storage's; entries of those names are dicts and numbers.
+
+    None if nothing is there yet. Raises `DataError` if it is unreadable.
+    """
     path = root / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(manifest["maker"], dict) or not isinstance(manifest["files"], dict):
+        if not all(isinstance(manifest[name], dict) for name in dicts) or not all(
+            isinstance(manifest[name], int | float) for name in numbers
+        ):
             raise TypeError
     except (FileNotFoundError, NotADirectoryError):
         if root.is_dir() and any(root.iterdir()):

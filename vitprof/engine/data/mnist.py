@@ -17,7 +17,7 @@ from vitprof.errors import DataError, JobStopped
 if TYPE_CHECKING:
     from vitprof.engine.data import OnProgress, Stop
 
-MAKER: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
+IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` gets; it is downloaded again when this changes."""
 
 TIMEOUT_S = 20.0

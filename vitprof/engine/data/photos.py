@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from vitprof.engine.data import OnProgress, Stop
 
 SEED = 42
-MAKER: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
+IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
 """Identity of what `make` makes. Raise the version with every change to the pixels: sets on disk are then remade."""
 
 CLASSES = 100
 BYTES_AN_IMAGE = 105_000
 """Room an image takes on disk, about (measured); asked before anything is made."""
-CHUNK = 32
+IMAGES_A_CHUNK = 32
 """Images made between two looks at `stop`, about 0.1 s of one core."""
 
 
@@ -79,8 +79,8 @@ def make(
 
     The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
     OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
-    Raises `JobStopped` if `stop()` turned true (asked after every CHUNK images), `DataError` if the disk is full or the
-    files cannot be written. What was made until then stays, and the next call goes on from there.
+    Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if the disk is full or
+    the files cannot be written. What was made until then stays, and the next call goes on from there.
     """
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
     n, done = n_train + n_test, n_train + n_test - len(todo)
@@ -93,7 +93,7 @@ def make(
     scenes.fields()  # made once, not by each thread
 
     def chunk(start: int) -> int:
-        jobs = todo[start : start + CHUNK]
+        jobs = todo[start : start + IMAGES_A_CHUNK]
         for path, label, entropy in jobs:
             encoded = scenes.encode(scenes.draw(label, np.random.default_rng(entropy)))
             with idx.writing(path):
@@ -110,7 +110,7 @@ def make(
     # OpenCV, NumPy and simplejpeg release the GIL in what takes the time here.
     with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
         try:
-            for size in pool.map(chunk, range(0, len(todo), CHUNK)):
+            for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
                 done += size
                 tell()
         except BaseException:

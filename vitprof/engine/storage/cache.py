@@ -6,6 +6,7 @@ could evict is of more use than what it keeps, and the hit rate is the share of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,9 @@ from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.storage import EncodedStorage, PixelStorage
 from vitprof.errors import JobStopped, SampleError
 
-MB = 1e6
-FILL = 256
-"""Samples read at once while the cache is filled."""
+BYTES_A_MB = 1e6
+SAMPLES_AT_ONCE = 256
+"""So many are read at once while the cache is filled."""
 
 
 class Cached:
@@ -56,9 +57,9 @@ class CachedPixels(Cached):
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
         kept: list[Tensor] = []
         n = 0
-        for start in range(0, len(resident), FILL):
+        for start in range(0, len(resident), SAMPLES_AT_ONCE):
             _report(progress, stop, start, len(resident))
-            for indices in _readable(storage, resident[start : start + FILL], self._images[n:]):
+            for indices in _readable(storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:]):
                 kept.append(indices)
                 n += len(indices)
         super().__init__(storage, torch.cat(kept) if kept else resident[:0])
@@ -86,7 +87,7 @@ class CachedEncoded(Cached):
         pieces: list[bytes] = []
         free = n_bytes
         for i, index in enumerate(order.tolist()):
-            if i % FILL == 0:
+            if i % SAMPLES_AT_ONCE == 0:
                 _report(progress, stop, n_bytes - free, n_bytes)
             try:
                 encoded = storage.read_encoded(index)
@@ -140,9 +141,9 @@ def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: On
     n = len(storage)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     if form == "encoded":
-        return CachedEncoded(storage, budget_mb * MB, order, progress, stop)
-    sample_bytes = storage.shape[0] * storage.shape[1] * storage.shape[2]
-    resident = order[: min(n, int(budget_mb * MB // sample_bytes))]
+        return CachedEncoded(storage, budget_mb * BYTES_A_MB, order, progress, stop)
+    sample_bytes = math.prod(storage.shape)
+    resident = order[: min(n, int(budget_mb * BYTES_A_MB // sample_bytes))]
     return CachedPixels(storage, resident.sort().values, progress, stop)
 
 

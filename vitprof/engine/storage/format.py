@@ -32,7 +32,6 @@ class Chunk:
     """Some samples of a split, in order. One of `pixels` and `encoded` is there, as the writer's module asks for."""
 
     ids: list[str]
-    labels: NDArray[np.int64]
     pixels: NDArray[np.uint8] | None
     """(n, height, width, channels)"""
     encoded: list[bytes] | None

@@ -28,8 +28,8 @@ from vitprof.engine.storage.hdf5_file import (
     labels_of,
     open_file,
     opened,
-    unusable,
 )
+from vitprof.engine.storage.unusable import unusable
 
 __all__ = [
     "CHUNKED_FORMAT",

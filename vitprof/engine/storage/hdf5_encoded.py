@@ -24,9 +24,9 @@ from vitprof.engine.storage.hdf5_file import (
     image_set,
     labels_of,
     opened,
-    unusable,
 )
 from vitprof.engine.storage.labels import read_ids
+from vitprof.engine.storage.unusable import unusable
 from vitprof.errors import SampleError
 
 COPY_BYTES = 8 << 20

@@ -13,7 +13,7 @@ import numpy as np
 from h5py import h5d
 from numpy.typing import NDArray
 
-from vitprof.errors import DataError
+from vitprof.engine.storage.unusable import unusable
 
 HDF5_FILE = "data.h5"
 
@@ -140,9 +140,3 @@ def labels_of(file: Any, path: Path, split: str) -> NDArray[np.int64]:
         raise unusable(path, f"Y_{split} is {found.dtype} {found.shape}, not int64 with one axis")
     labels: NDArray[np.int64] = found[:]
     return labels
-
-
-def unusable(path: Path, why: str) -> DataError:
-    """The error that says why the file cannot be used, and what to do."""
-    reason = " ".join(why.split())
-    return DataError(f"{path} cannot be read ({reason}); delete {path.parent} and it is made again")

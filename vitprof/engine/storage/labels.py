@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitprof.errors import DataError
+from vitprof.engine.storage.unusable import unusable
 
 LABELS = "labels.npz"
 """Arrays `train_ids`, `train_labels`, `test_ids` and `test_labels`."""
@@ -43,20 +43,16 @@ def _read(root: Path, *, train: bool) -> tuple[NDArray[np.str_], NDArray[np.int6
         with np.load(path, allow_pickle=False) as file:
             ids, labels = file[f"{split}_ids"], file[f"{split}_labels"]
     except FileNotFoundError:
-        raise _unusable(path, "it is missing") from None
+        raise unusable(path, "it is missing") from None
     except OSError as error:
-        raise _unusable(path, error.strerror or "it is damaged") from error
+        raise unusable(path, error.strerror or "it is damaged") from error
     except KeyError as error:
-        raise _unusable(path, f"it holds no {split} split") from error
+        raise unusable(path, f"it holds no {split} split") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError) as error:
-        raise _unusable(path, "it is damaged") from error
+        raise unusable(path, "it is damaged") from error
     if ids.dtype.kind != "U" or labels.dtype != np.int64 or labels.ndim != 1 or ids.shape != labels.shape:
-        raise _unusable(
+        raise unusable(
             path,
             f"its {split} split has {labels.dtype} {labels.shape} labels and {ids.shape} IDs, not int64 and one each",
         )
     return ids, labels
-
-
-def _unusable(path: Path, why: str) -> DataError:
-    return DataError(f"{path} cannot be read ({why}); delete {path.parent} and it is made again")

@@ -15,7 +15,7 @@ from typing import Any
 
 import lmdb
 
-from vitprof.errors import DataError
+from vitprof.engine.storage.unusable import unusable
 
 # Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
 # magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page, number of
@@ -34,7 +34,7 @@ class Opened:
                 str(path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False
             )
         except lmdb.Error as error:
-            raise _unusable(path, str(error)) from error
+            raise unusable(path, str(error)) from error
         self._pid = os.getpid()
         self.readers: weakref.WeakSet[object] = weakref.WeakSet()
 
@@ -83,26 +83,22 @@ def _ensure_whole(path: Path) -> None:
             first = _META.unpack(_exactly(file.read(_META.size)))
             page_size = first[4]
             if first[0] != _MAGIC or not 256 <= page_size <= 65536:
-                raise _unusable(path, "it is not an LMDB file")
+                raise unusable(path, "it is not an LMDB file")
             file.seek(page_size)
             second = _META.unpack(_exactly(file.read(_META.size)))
     except FileNotFoundError:
-        raise _unusable(path, "it is missing") from None
+        raise unusable(path, "it is missing") from None
     except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from error
+        raise unusable(path, error.strerror or str(error)) from error
     except EOFError:
-        raise _unusable(path, "it ends inside its header") from None
+        raise unusable(path, "it ends inside its header") from None
     last_page = max(first, second, key=lambda meta: int(meta[6]))[5]
     wanted = (last_page + 1) * page_size
     if size < wanted:
-        raise _unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
+        raise unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
 
 
 def _exactly(raw: bytes) -> bytes:
     if len(raw) != _META.size:
         raise EOFError
     return raw
-
-
-def _unusable(path: Path, why: str) -> DataError:
-    return DataError(f"{path} cannot be read ({why}); delete {path.parent} and it is made again")

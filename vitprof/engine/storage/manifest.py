@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.manifest import fsync
+from vitprof.engine.data import manifest as data_manifest
+from vitprof.engine.data.manifest import MANIFEST, fsync
 from vitprof.errors import DataError
 
-MANIFEST = "manifest.json"
 FEW_FILES = 100
 """So many are waited for one by one. 70,000 would take minutes: then one call waits for all that is to be written."""
 
@@ -54,23 +54,8 @@ def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
     """The manifest of the storage in `root`; None if there is none yet. Raises `DataError` if it cannot be read."""
-    path = root / MANIFEST
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        whole = all(isinstance(manifest[name], dict) for name in ("made_of", "files", "folders")) and all(
-            isinstance(manifest[name], int | float) for name in ("size_bytes", "prepare_s", "n_unreadable")
-        )
-    except FileNotFoundError:
-        if root.is_dir() and any(root.iterdir()):
-            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
-        return None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; make it readable, or delete {root}") from error
-    except (ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise DataError(f"{path} is damaged; delete {root} and it is made again")
-    return manifest
+    numbers = ("size_bytes", "prepare_s", "n_unreadable")
+    return data_manifest.read_manifest(root, ("made_of", "files", "folders"), numbers)
 
 
 def check(root: Path, manifest: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import psutil
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from vitprof.engine.storage.memmap import MemmapStorage
 from vitprof.errors import DataError
 from vitprof.formats import size
 
-CHUNK = 256
+IMAGES_AT_ONCE = 256
 """Images converted at once, so that no second copy of the whole set is needed meanwhile."""
 
 
@@ -70,11 +72,11 @@ def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
     source = _stored(info, place, train)
     if isinstance(source, MemoryStorage):
         return source
-    ensure_memory(len(source) * _n_pixels(source), f"the {'train' if train else 'test'} split of {info.name}")
+    ensure_memory(len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
     images = torch.empty((len(source), *source.shape), dtype=torch.uint8)
-    for start in range(0, len(source), CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, len(source)))
-        source.read(rows, images[start : start + CHUNK])
+    for start in range(0, len(source), IMAGES_AT_ONCE):
+        rows = torch.arange(start, min(start + IMAGES_AT_ONCE, len(source)))
+        source.read(rows, images[start : start + IMAGES_AT_ONCE])
     source.close()
     return MemoryStorage(images, source.labels)
 
@@ -82,12 +84,12 @@ def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
 def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
     """The split as one float32 tensor scaled to 0..1: four bytes for each pixel. Raises as `open_uint8` does."""
     source = _stored(info, place, train)
-    ensure_memory(4 * len(source) * _n_pixels(source), f"the {'train' if train else 'test'} split of {info.name}")
+    ensure_memory(4 * len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
     height, width, channels = source.shape
     images = torch.empty((len(source), channels, height, width))
-    for start in range(0, len(source), CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, len(source)))
-        images[start : start + CHUNK] = source.read(rows).permute(0, 3, 1, 2)
+    for start in range(0, len(source), IMAGES_AT_ONCE):
+        rows = torch.arange(start, min(start + IMAGES_AT_ONCE, len(source)))
+        images[start : start + IMAGES_AT_ONCE] = source.read(rows).permute(0, 3, 1, 2)
     source.close()
     return FloatStorage(images.div_(255), source.labels)
 
@@ -108,8 +110,3 @@ def _stored(info: DatasetInfo, place: Place, train: bool) -> PixelStorage:
         return MemmapStorage(info, place, train)
     images, labels = read_split(place.root, train)
     return MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
-
-
-def _n_pixels(storage: PixelStorage) -> int:
-    height, width, channels = storage.shape
-    return height * width * channels

@@ -21,13 +21,12 @@ from vitprof.config.parts import prepared_as
 from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.data.idx import ensure_space, write_error, writing
 from vitprof.engine.data.lock import locked
-from vitprof.engine.data.manifest import fsync
+from vitprof.engine.data.manifest import MANIFEST, fsync
 from vitprof.engine.data.source import Source, open_source
 from vitprof.engine.storage.format import Chunk, Format, SplitFacts, format_of, image_bytes
 from vitprof.engine.storage.journal import Journal
 from vitprof.engine.storage.labels import write_labels
 from vitprof.engine.storage.manifest import (
-    MANIFEST,
     allocated_bytes,
     check,
     identity,
@@ -202,7 +201,7 @@ class _Making:
                     pixels = source.pixels(start, end)
                 else:
                     encoded = source.encoded(start, end)
-                writer.add(start, Chunk(facts.ids[start:end], facts.labels[start:end], pixels, encoded))
+                writer.add(start, Chunk(facts.ids[start:end], pixels, encoded))
                 self._n_done += end - start
                 done = end
                 tell(self._n_done / self._n, f"{self._n_done:,} of {self._n:,} samples")
