@@ -14,6 +14,7 @@ from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.experiments.tournament import early_stop
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
@@ -170,7 +171,7 @@ class TestToTheEnd:
         ran(manager, number)
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
         now = TournamentView(manager.store, number).look()
-        assert now.tournament.note == "the 1e-06 s given were spent after 1 of 4 runs"
+        assert now.tournament.note == "the 0.001 s given were spent after 1 of 4 runs"
         assert [e.status for e in now.entries] == ["done", "stopped"]
         assert now.entries[1].reason == now.tournament.note
 
@@ -243,8 +244,8 @@ class TestEarlyStop:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
-        monkeypatch.setattr(jobs, "PATIENCE_S", 0.05)
-        monkeypatch.setattr(jobs, "PATIENCE", 0.0)
+        monkeypatch.setattr(early_stop, "PATIENCE_S", 0.05)
+        monkeypatch.setattr(early_stop, "PATIENCE", 0.0)
         base = dataclasses.replace(BASE, slow_latency_ms=20.0)
         number = made(
             manager.store,

@@ -8,18 +8,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vitprof.analysis.tournament import trial_key
-from vitprof.config import KNOBS, RunConfig
+from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config.availability import Machine, availability
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
+from vitprof.experiments.headroom import why_no_cold
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament
 
 WhyNot = Callable[[RunConfig], str]
 """Why a resolved job cannot be run here, in one line; "" if it can."""
+
+
+def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
+    """Why the resolved job cannot be run on this machine, in one line; "" if it can."""
+    info = dataset_info(config.dataset, config.n_images)
+    parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
+    seen = availability(strategy(config.strategy), info, parts, machine=machine)
+    if seen.verdict == "bad":
+        return seen.reason
+    return why_no_cold(config) if config.page_cache == "cold" else ""
 
 
 @dataclass(frozen=True)

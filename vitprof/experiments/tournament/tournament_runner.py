@@ -6,7 +6,6 @@ program after this one was killed. A run that was left half done is made again.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import traceback
@@ -15,15 +14,18 @@ from collections.abc import Callable
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, Entry, LeaderboardRow, cannot_win, setting_in_words
-from vitprof.config import PARTS, RunConfig
-from vitprof.config.availability import Machine, availability, look_around
-from vitprof.config.catalog import dataset_info
-from vitprof.config.strategies import strategy
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, cannot_win
+from vitprof.config import RunConfig
+from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.experiments.headroom import why_no_cold
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule
+from vitprof.experiments.tournament.early_stop import (
+    blocks_so_far,
+    patience_s,
+    since_prepared,
+    to_beat,
+    why_it_cannot_win,
+)
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
@@ -36,20 +38,6 @@ STORE_GRACE_S, RETRY_S = 30.0, 0.5
 LOOK_S, LOOK_SHARE = 1.0, 0.01
 """How often a running trial is asked whether it can still win; less often where its many steps make the question take
 more than this share of the time, which the trial would lack."""
-PATIENCE_S, PATIENCE = 60.0, 5.0
-"""How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
-tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
-second, and would hold all others up."""
-
-
-def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
-    """Why the resolved job cannot be run on this machine, in one line; "" if it can."""
-    info = dataset_info(config.dataset, config.n_images)
-    parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
-    seen = availability(strategy(config.strategy), info, parts, machine=machine)
-    if seen.verdict == "bad":
-        return seen.reason
-    return why_no_cold(config) if config.page_cache == "cold" else ""
 
 
 class TournamentRunner:
@@ -197,11 +185,11 @@ class TournamentRunner:
     def _run(self, now: TournamentState, trial: PlannedTrial, number: int) -> None:
         """One run of a trial, to its end or until it is cut short."""
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
-        best = self._to_beat(now, trial) if may_be_cut else None
-        patience_s = self._patience_s(now)
-        earlier = _blocks(next(e for e in now.entries if e.key == trial.key))
+        best = to_beat(self._view.board(now), now, trial) if may_be_cut else None
+        patience = patience_s(now)
+        earlier = blocks_so_far(next(e for e in now.entries if e.key == trial.key))
         if best is not None and cannot_win(earlier, best.within_low):
-            self._cut[trial.key] = _cannot_win(f"not run again after round {number - 1}", earlier, best)
+            self._cut[trial.key] = why_it_cannot_win(f"not run again after round {number - 1}", earlier, best)
             set_status(self._store, self.id, self._status(), cut=self._cut)
             return
         run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
@@ -218,9 +206,9 @@ class TournamentRunner:
                 if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
                     continue
                 begun = begun or self._store.n_steps(run_id) > 0
-                if not begun and _since_prepared(run) > patience_s:
+                if not begun and since_prepared(run) > patience:
                     self._cut[trial.key] = (
-                        f"no step after {formats.seconds(patience_s)}; run it alone, without early stop"
+                        f"no step after {formats.seconds(patience)}; run it alone, without early stop"
                     )
                 elif (
                     begun
@@ -231,7 +219,7 @@ class TournamentRunner:
                     blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
                     if cannot_win(blocks, best.within_low):
                         n = self._store.n_steps(run_id)
-                        self._cut[trial.key] = _cannot_win(f"cut short after {n:,} steps", blocks, best)
+                        self._cut[trial.key] = why_it_cannot_win(f"cut short after {n:,} steps", blocks, best)
                 if trial.key in self._cut:
                     set_status(self._store, self.id, self._status(), cut=self._cut)
                     self._manager.stop(run_id)
@@ -241,40 +229,5 @@ class TournamentRunner:
             self._manager.wait(run_id)
             raise
 
-    def _to_beat(self, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
-        """The best trial so far with this one's batch size and page cache, if there is one besides `trial`.
-
-        Another batch size is another question: what loads best at this one is worth its full time.
-        """
-        mine = next(e for e in now.entries if e.key == trial.key)
-        alike = (mine.batch_size, mine.page_cache)
-        rows = (r for r in self._view.board(now).rows if r.rank is not None)
-        best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
-        return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
-
-    def _patience_s(self, now: TournamentState) -> float:
-        """See `PATIENCE_S`."""
-        took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
-        return max(PATIENCE_S, PATIENCE * float(np.median(took))) if took else PATIENCE_S
-
     def _status(self) -> TournamentStatus:
         return "paused" if self._pausing.is_set() else "running"
-
-
-def _cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
-    so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
-    return (
-        f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "
-        f"{formats.number(best.within_low)}"
-    )
-
-
-def _since_prepared(run: StoredRun) -> float:
-    """Seconds since the run's data were ready; below 0 while they are not."""
-    ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
-    return time.perf_counter() - ready[-1] if ready else -math.inf
-
-
-def _blocks(entry: Entry) -> Floats:
-    """samples/s of all blocks that a trial's finished runs gave."""
-    return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])

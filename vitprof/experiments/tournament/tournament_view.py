@@ -19,7 +19,8 @@ from vitprof.config.footprint import footprint
 from vitprof.config.parts import prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan
+from vitprof.experiments.tournament.tournament_progress import TournamentProgress, progress_of
 from vitprof.records import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
@@ -29,24 +30,6 @@ BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
 BY_A_PERSON = "stopped by a person"
 """Why a trial has no more runs where the tournament has no other reason."""
 EMPTY: Floats = np.empty(0)
-
-
-@dataclass(frozen=True)
-class TournamentProgress:
-    """How far a tournament is."""
-
-    done: int
-    """Runs that have ended or will not be made any more: of trials that failed or were cut short."""
-    total: int
-    """Runs of all trials that can run here."""
-    current_key: str
-    """The trial that is running; "" if none is."""
-    current_round: int
-    current_run_id: int | None
-    fraction: float
-    """0..1, the running trial's own progress included."""
-    seconds_left: float
-    """From what the runs so far took; NaN while none has ended."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +78,7 @@ class TournamentView:
                 tournament=found,
                 planned=planned,
                 entries=entries,
-                progress=_progress(found, planned, entries, newest, spent),
+                progress=progress_of(found, planned, entries, newest, spent),
                 baseline=baseline_of(found.spec, planned),
                 n_train=dataset_info(found.spec.base.dataset, found.spec.base.n_images).n_train,
                 spent_s=math.fsum(spent.values()),
@@ -214,47 +197,3 @@ def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
         + (summary.stage_bytes if parts.location == "staged" else 0.0),
         "ram_bytes": kept + (summary.stage_bytes if parts.location == "ram-disk" else 0.0),
     }
-
-
-def _progress(
-    found: StoredTournament,
-    planned: Sequence[PlannedTrial],
-    found_entries: Sequence[Entry],
-    newest: Mapping[str, Mapping[int, TrialRun]],
-    spent: Mapping[int, float],
-) -> TournamentProgress:
-    by_key = {e.key: e for e in found_entries}
-    took = {
-        e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in found_entries
-    }
-    every = [s for seconds in took.values() for s in seconds]
-    typical = math.fsum(every) / len(every) if every else math.nan
-    done = total = 0
-    left, current, within = 0.0, None, 0.0
-    for number, trial in schedule(planned, found.spec.repeats):
-        total += 1
-        entry = by_key[trial.key]
-        run = newest.get(trial.key, {}).get(number)
-        if entry.status in ("failed", "cut") or (run is not None and run.status == "done"):
-            done += 1
-            continue
-        own = took[trial.key]
-        expected = math.fsum(own) / len(own) if own else typical
-        if run is not None and run.status in LIVE_STATUSES and (current is None or run.status == "running"):
-            within = (run.progress or 0.0) if run.stage == "training" else 0.0
-            current = trial.key, number, run.id
-            expected *= 1 - within
-        left += expected
-    if found.spec.seconds is not None and left > 0:
-        left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
-    key, number, run_id = current or ("", 0, None)
-    over = found.status in ("done", "stopped") and not current
-    return TournamentProgress(
-        done=done,
-        total=total,
-        current_key=key,
-        current_round=number,
-        current_run_id=run_id,
-        fraction=min((done + within) / total, 1.0) if total else 1.0,
-        seconds_left=0.0 if over else left,
-    )

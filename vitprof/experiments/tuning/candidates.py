@@ -19,7 +19,7 @@ from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
-from vitprof.experiments.tournament.tournament_runner import why_not_here
+from vitprof.experiments.tournament.planning import why_not_here
 
 MOST_SPAN = 16
 """The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""

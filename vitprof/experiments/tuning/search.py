@@ -20,7 +20,7 @@ from vitprof.config import RunConfig
 from vitprof.config.bounds import TUNING_S
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments.tournament.tournament_runner import why_not_here
+from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tournament.tournament_view import given
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words, candidates, with_candidate
 from vitprof.jobs.manager import JobManager

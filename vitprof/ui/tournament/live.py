@@ -9,7 +9,8 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
-from vitprof.experiments.tournament.tournament_view import TournamentProgress, TournamentState
+from vitprof.experiments.tournament.tournament_progress import TournamentProgress
+from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store.tournaments import StoredTournament, release
 from vitprof.ui import resources
 from vitprof.ui.notifications import watch_tournament

@@ -14,8 +14,7 @@ from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
-from vitprof.experiments.tournament.planning import PlannedTrial, plan
-from vitprof.experiments.tournament.tournament_runner import why_not_here
+from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.formats import size
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL, say_settings

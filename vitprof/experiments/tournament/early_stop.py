@@ -1,0 +1,58 @@
+"""When a trial is cut short: it cannot win any more, or makes no step at all."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from vitprof import formats
+from vitprof.analysis.arrays import Floats
+from vitprof.analysis.tournament import Entry, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof.experiments.tournament.planning import PlannedTrial
+from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.store import StoredRun
+
+LEAST_PATIENCE_S, PATIENCE_RUNS = 60.0, 5.0
+"""How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
+tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
+second, and would hold all others up."""
+
+
+def to_beat(board: Leaderboard, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
+    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `trial`.
+
+    Another batch size is another question: what loads best at this one is worth its full time.
+    """
+    mine = next(e for e in now.entries if e.key == trial.key)
+    alike = (mine.batch_size, mine.page_cache)
+    rows = (r for r in board.rows if r.rank is not None)
+    best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
+    return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
+
+
+def patience_s(now: TournamentState) -> float:
+    """Returns how long a trial may take to its first step, see `LEAST_PATIENCE_S`."""
+    took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+    return max(LEAST_PATIENCE_S, PATIENCE_RUNS * float(np.median(took))) if took else LEAST_PATIENCE_S
+
+
+def why_it_cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
+    """Returns the reason in words, `how` being when it was cut."""
+    so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
+    return (
+        f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "
+        f"{formats.number(best.within_low)}"
+    )
+
+
+def since_prepared(run: StoredRun) -> float:
+    """Seconds since the run's data were ready; below 0 while they are not."""
+    ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
+    return time.perf_counter() - ready[-1] if ready else -math.inf
+
+
+def blocks_so_far(entry: Entry) -> Floats:
+    """samples/s of all blocks that a trial's finished runs gave."""
+    return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])
