@@ -104,7 +104,7 @@ def measure(n: int, rounds: int) -> list[str]:
         pages = -(-n // 25)
         steps: dict[str, Callable[[], object]] = {
             "first": at.run,
-            "last": lambda: (at.session_state.__setitem__("page", pages), at.run()),
+            "last": lambda: at.pagination(key="page").set_value(pages).run(),
             "search": lambda: at.text_input(key="q").set_value("memory number 7").run(),
             "nothing": lambda: at.text_input(key="q").set_value("zzz").run(),
             "filter": lambda: (

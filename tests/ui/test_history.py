@@ -185,8 +185,7 @@ def test_pages(store: RunStore) -> None:
     at = app("history", page="2")
     assert listed(at) == list(range(35, 10, -1))
     assert "26 to 50 of 60 runs" in said(at)
-    at.session_state["page"] = 3
-    at.run()
+    at.pagination(key="page").set_value(3).run()
     assert listed(at) == list(range(10, 0, -1))
     assert "51 to 60 of 60 runs" in said(at)
     assert kept_in_url(at)["page"] == 3
@@ -195,8 +194,7 @@ def test_pages(store: RunStore) -> None:
     kept = kept_in_url(at)
     assert (kept["size"], kept["page"]) == (100, 1)
     at.selectbox(key="size").set_value(25).run()
-    at.session_state["page"] = 2
-    at.run()
+    at.pagination(key="page").set_value(2).run()
     at.text_input(key="q").set_value("#7").run()
     assert listed(at) == [7]
     assert kept_in_url(at)["page"] == 1
