@@ -244,8 +244,8 @@ class TestEarlyStop:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
-        monkeypatch.setattr(early_stop, "PATIENCE_S", 0.05)
-        monkeypatch.setattr(early_stop, "PATIENCE", 0.0)
+        monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.05)
+        monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
         base = dataclasses.replace(BASE, slow_latency_ms=20.0)
         number = made(
             manager.store,
