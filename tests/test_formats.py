@@ -40,6 +40,7 @@ def test_a_number_has_three_significant_digits(value: float, text: str) -> None:
     assert formats.number(value, "samples/s") == f"{text} samples/s"
 
 
+@pytest.mark.slow
 @given(st.floats(1e-3, 1e12))
 def test_a_number_is_never_off_by_more_than_half_of_its_third_digit(value: float) -> None:
     assert float(formats.number(value).replace(",", "")) == pytest.approx(value, rel=5.1e-3)

@@ -132,6 +132,7 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         references.compiled.__wrapped__()
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("small_home")
 def test_every_row_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

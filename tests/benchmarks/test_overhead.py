@@ -80,6 +80,7 @@ def test_the_plain_loop_and_vitprof_run_the_same_job(tmp_path: Path) -> None:
     assert found["torch-cycles"]["on-cpu"]["recorded"] == 3  # one cycle of five steps, in three of which it records
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 @pytest.mark.parametrize("tool", ["vitprof", *overhead.MODULES])
 def test_a_tool_runs_in_an_interpreter_of_its_own(tool: str) -> None:

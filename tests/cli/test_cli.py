@@ -96,6 +96,7 @@ def test_a_terminal_that_cannot_show_a_character(monkeypatch: pytest.MonkeyPatch
     assert rb"50 \xb5s" in shown.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
 def test_a_reader_that_has_gone() -> None:
     root = str(ROOT)

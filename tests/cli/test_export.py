@@ -40,6 +40,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byt
     return run
 
 
+@pytest.mark.slow
 def test_every_format_makes_its_file(call: Call, tmp_path: Path) -> None:
     for kind in FORMATS:
         target = tmp_path / f"{kind}.out"

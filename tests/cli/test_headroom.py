@@ -41,6 +41,7 @@ class TestHeadroom:
         assert found["simulated"] is True
         assert found["sentence"].startswith("With free data")
 
+    @pytest.mark.slow
     def test_json_of_a_run_has_it(self, call: Call) -> None:
         status, out, _ = call(*RUN, "--headroom", "--json")
         assert status == 0
@@ -94,6 +95,7 @@ class TestHeadroom:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredict:
+    @pytest.mark.slow
     def test_predicted_and_checked(self, call: Call) -> None:
         call(*RUN)
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2")

@@ -56,6 +56,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.usefixtures("small_home")
 class TestRun:
+    @pytest.mark.slow
     def test_json_is_one_object_and_nothing_else(self, call: Call) -> None:
         status, out, err = call(*QUICK, "--name", "a name", "--json")
         assert (status, err) == (0, "")
@@ -100,6 +101,7 @@ class TestRun:
         assert (status, err) == (0, "")
         json.loads(out)
 
+    @pytest.mark.slow
     def test_progress_on_a_terminal(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a job says of itself is shown as it is."""
         shown = io.StringIO()
@@ -253,6 +255,7 @@ class TestProcess:
             [sys.executable, "-m", "vitprof", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
     def test_ctrl_c_keeps_what_was_measured(self, name: str) -> None:
         as_json = ["--json"] if name == "SIGINT" else []
@@ -284,6 +287,7 @@ class TestProcess:
         else:
             assert out.startswith("run 1: memory")
 
+    @pytest.mark.slow
     @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a CUDA device here")
     def test_a_failed_run(self) -> None:
         program = self.start(*self.RUN, "--steps", "5", "--json", "--device", "cuda:0")

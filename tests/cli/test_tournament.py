@@ -180,6 +180,7 @@ class TestTournament:
 
 @pytest.mark.usefixtures("small_home")
 class TestAuto:
+    @pytest.mark.slow
     def test_what_it_finds(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         import torch
 
@@ -217,6 +218,7 @@ class TestAuto:
         assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 def test_goes_on_after_a_kill(call: Call) -> None:
     """A program that was killed in mid-trial: the trial is run again, what was done is not."""

@@ -52,8 +52,16 @@ def cases() -> Iterator[Any]:
     for name in ("digits", "photos"):
         for parts in legal_combinations(dataset_info(name)):
             ids = (name, parts.storage, parts.location, parts.loader, parts.transfer)
-            skip = pytest.mark.skipif(parts.loader == "dali" and not HAS_DALI, reason="nvidia-dali is not installed")
-            yield pytest.param(name, parts, id="-".join(ids), marks=skip)
+            marks = [pytest.mark.skipif(parts.loader == "dali" and not HAS_DALI, reason="nvidia-dali is not installed")]
+            if not _in_inner_loop(parts):
+                marks.append(pytest.mark.slow)
+            yield pytest.param(name, parts, id="-".join(ids), marks=marks)
+
+
+def _in_inner_loop(parts: Combination) -> bool:
+    """Every storage and loader by the simplest way, and every location and transfer with one storage."""
+    simple = parts.location == "disk" and parts.transfer == "blocking"
+    return (simple and parts.loader != "dataloader") or (parts.storage, parts.loader) == ("memmap", "batches")
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +242,7 @@ def test_decoders_agree(decoder: str, loader: str, pipeline: Any) -> None:
     assert np.abs(images - wanted[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", [s for s in STORAGES if STORAGES[s].form == "encoded"])
 def test_every_loader_crops_a_sample_alike(storage: str, pipeline: Any) -> None:
     """Random crops depend on seed, epoch and sample alone, so runs of different loaders can be compared."""

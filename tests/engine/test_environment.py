@@ -37,6 +37,7 @@ def test_facts_are_plain_values() -> None:
     assert facts["cpu_count"] == os.cpu_count()
 
 
+@pytest.mark.slow
 def test_a_living_worker_counts() -> None:
     before = process_tree_cpu_s()
     with subprocess.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:

@@ -59,6 +59,7 @@ class TestFacts:
     def test_the_data_sets_own_files_are_not_prepared(self) -> None:
         assert trained(strategy="per-sample", steps=2).values["storage_prepare_s"] == 0.0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("budget_mb", "hits"), [(0.2352, 0.5), (100.0, 1.0)])
     def test_the_cache_tells_its_hit_rate(self, budget_mb: float, hits: float) -> None:
         run = trained(strategy="cache", cache_mb=budget_mb, epochs=1)  # 600 samples of 784 bytes
@@ -72,6 +73,7 @@ class TestFacts:
         run = trained(strategy="preprocessed", steps=1, page_cache=wanted)
         assert run.values["page_cached_frac"] == pytest.approx(cached, abs=0.05)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["ram-disk", "staged"])
     def test_copies_are_counted_apart(self, strategy: str) -> None:
         fast = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0} if strategy == "staged" else {}
@@ -84,6 +86,7 @@ class TestFacts:
         assert any(name == "staging" for name, _, _ in run.stages)
         assert ("throttled" in run.notices[0]) == (strategy == "staged")
 
+    @pytest.mark.slow
     def test_a_copy_made_while_training(self) -> None:
         fast = {"slow_mb_s": 50.0, "slow_latency_ms": 0.0, "workers": 0}
         run = trained(strategy="staged", stage_overlap=True, epochs=2, evaluate=False, **fast)
@@ -146,6 +149,7 @@ class TestPhotos:
         assert 0 <= run.values["test_accuracy"] <= 1
         assert run.values["n_train"] == 120
 
+    @pytest.mark.slow
     def test_all_strategies_without_augmentation_lose_alike(self) -> None:
         """Decoded by the same library, so to the last bit; prepared or not."""
         settings = PHOTOS | {"augment": "off"}
@@ -170,6 +174,7 @@ class TestUnreadable:
         assert str(damaged) in str(caught.value)
         assert "cannot be decoded" in str(caught.value)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
     def test_left_out_and_counted(self, damaged: Path, values: dict[str, Any]) -> None:
         run = trained(**(PHOTOS | {"steps": None, "epochs": 2, "skip_unreadable": True} | values))
@@ -178,6 +183,7 @@ class TestUnreadable:
         named = [line for line in run.notices if damaged.name in line]
         assert len(named) == 1
 
+    @pytest.mark.slow
     def test_left_out_of_a_prepared_storage(self, damaged: Path) -> None:
         with pytest.raises(SampleError, match=damaged.name):
             trained(**PHOTOS, strategy="preprocessed")

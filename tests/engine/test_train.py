@@ -28,7 +28,9 @@ PREPARED = ["startup", "prepare", "prepare", "startup"]
 BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 
-LOADED = [s for s in STRATEGIES if s != "dali"]
+QUICK = ("per-sample", "workers", "memory", "hdf5")
+"""One of each way to load; the inner loop leaves the others out."""
+LOADED = [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in STRATEGIES if s != "dali"]
 """The strategies that can load digits. DALI decodes JPEG only; tests/engine/test_contract.py has it."""
 
 
@@ -127,6 +129,7 @@ def test_phases_and_steps_do_not_overlap() -> None:
 
 
 class TestBudget:
+    @pytest.mark.slow
     def test_epochs(self) -> None:
         run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=300)
         assert run["epoch"].tolist() == [0, 0, 1, 1]
@@ -138,6 +141,7 @@ class TestBudget:
         run = trained(strategy="memory", steps=2, evaluate=False, batch_size=300)
         assert (run.completed, run["epoch"].tolist()) == (True, [0, 0])
 
+    @pytest.mark.slow
     def test_seconds_of_training(self) -> None:
         run = trained(strategy="memory", seconds=0.1, evaluate=False, batch_size=150, clock=ticking())
         began = run["t_start_s"][0]
@@ -147,6 +151,7 @@ class TestBudget:
         assert ends[-2] < 0.1 <= ends[-1] + 3e-3  # asked after the step, by a clock that goes on with each reading
         assert run["step_s"].sum() <= 0.11
 
+    @pytest.mark.slow
     def test_batch_as_large_as_the_set(self) -> None:
         run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=600)
         assert run["samples"].tolist() == [600, 600]
@@ -161,6 +166,7 @@ def test_warmup(warmup: int) -> None:
 
 
 class TestEvaluation:
+    @pytest.mark.slow
     def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         models = []
         build = trainer.build_model
@@ -172,11 +178,13 @@ class TestEvaluation:
         assert run.values["test_accuracy"] == (logits.argmax(1) == labels).sum().item() / 100
         assert run.values["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "times"), [({"epochs": 3}, 3), ({"steps": 5}, 1), ({"steps": 2}, 1)])
     def test_after_each_epoch_or_at_the_end(self, budget: dict[str, int], times: int) -> None:
         run = trained(strategy="memory", batch_size=300, **budget)
         assert sum(name == "evaluate" for name, _, _ in run.phases) == times
 
+    @pytest.mark.slow
     def test_every_strategy_sees_the_same_test_set(self) -> None:
         facts = [trained(steps=1, **of(s)).values for s in LOADED]
         assert {f["test_accuracy"] for f in facts} == {facts[0]["test_accuracy"]}
@@ -187,6 +195,7 @@ class TestEvaluation:
         assert "test_accuracy" not in run.values
         assert "evaluate" not in [name for name, _, _ in run.phases]
 
+    @pytest.mark.slow
     def test_training_goes_on_as_if_there_had_been_none(self) -> None:
         with_it, without = (
             trained(strategy="memory", epochs=2, batch_size=200, evaluate=evaluate)["loss"]
@@ -265,6 +274,7 @@ class TestFailure:
             trained(strategy="memory", device="cuda:0")
 
 
+@pytest.mark.slow
 def test_bf16_stays_near_fp32(runs: Callable[[str], Recorded]) -> None:
     half = trained(strategy="memory", steps=20, evaluate=False, precision="bf16")["loss"]
     assert half == pytest.approx(runs("memory")["loss"], abs=0.1)
@@ -277,6 +287,7 @@ def test_images_are_resized_where_the_model_wants_it() -> None:
     assert math.isfinite(run.values["test_loss"])
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_the_run(runs: Callable[[str], Recorded]) -> None:
     again = trained(strategy="memory", steps=20, evaluate=False)["loss"]
     assert again == pytest.approx(runs("memory")["loss"], abs=1e-6)
@@ -284,6 +295,7 @@ def test_a_seed_fixes_the_run(runs: Callable[[str], Recorded]) -> None:
     assert abs(other[0] - again[0]) > 1e-6
 
 
+@pytest.mark.slow
 def test_a_compiled_model_trains_the_same(runs: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     """Through Dynamo only: the default backend compiles for a minute here."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
@@ -291,6 +303,7 @@ def test_a_compiled_model_trains_the_same(runs: Callable[[str], Recorded], monke
     assert run["loss"] == pytest.approx(runs("memory")["loss"][:3], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_stages_tell_how_far_it_is() -> None:
     run = trained(strategy="memory", epochs=2, batch_size=100, clock=ticking(0.05))
     training = [fraction for name, fraction, _ in run.stages if name == "training"]

@@ -115,6 +115,7 @@ class TestAnchorConfigs:
 
 @pytest.mark.usefixtures("small_home")
 class TestMeasuring:
+    @pytest.mark.slow
     def test_an_injected_wait_is_found(self, manager: JobManager) -> None:
         """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms.
 
@@ -144,6 +145,7 @@ class TestMeasuring:
         assert found.notes[-1].startswith("no anchor D: storage memory is in memory")
         assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
 
+    @pytest.mark.slow
     @ON_DISK
     def test_four_anchors_in_turns(self, manager: JobManager) -> None:
         run = profiled(manager, strategy="preprocessed", steps=12)
@@ -220,6 +222,7 @@ class TestMeasuring:
         assert found is not None
         assert found.pending == ("C",)
 
+    @pytest.mark.slow
     def test_stop_ends_all(self, manager: JobManager) -> None:
         run = profiled(manager, steps=8)
         slow = dataclasses.replace(run, config=dataclasses.replace(run.config, steps=300, device="simulated:200,0"))
@@ -230,6 +233,7 @@ class TestMeasuring:
         assert [a.n_runs for a in found.anchors] == [0, 0, 0]
         assert math.isnan(found.speed_up)
 
+    @pytest.mark.slow
     def test_an_interrupt_ends_all(self, manager: JobManager) -> None:
         run = profiled(manager, steps=8)
         slow = dataclasses.replace(run, config=dataclasses.replace(run.config, steps=300, device="simulated:200,0"))

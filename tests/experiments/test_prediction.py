@@ -49,6 +49,7 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
+    @pytest.mark.slow
     def test_predicted_then_checked(self, manager: JobManager) -> None:
         run = profiled(manager)
         assert run.status == "done", run.error
@@ -80,6 +81,7 @@ class TestPredicting:
         assert jobs.calibrate(manager.store, device="cpu").n == 0
         assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
 
+    @pytest.mark.slow
     def test_a_strategy_that_fails_has_no_prediction(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -95,6 +97,7 @@ class TestPredicting:
         assert line.startswith("memory-ahead: ")
         assert "no such thread" in line
 
+    @pytest.mark.slow
     def test_a_check_that_fails_can_be_made_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager)
         (p,) = jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)

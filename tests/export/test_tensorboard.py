@@ -29,6 +29,7 @@ def read(directory: Path) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_every_step_can_be_read_back(store: RunStore, tmp_path: Path) -> None:
     ids = [add_run(store, n=12, name="../<b> ü", device="simulated:8,0"), add_run(store, n=4)]
     runs = [store.run(i) for i in ids]
@@ -60,6 +61,7 @@ def test_long_runs_keep_what_stands_out() -> None:
     assert (np.diff(step) > 0).all()
 
 
+@pytest.mark.slow
 def test_the_zip_holds_the_directory(store: RunStore) -> None:
     run = store.run(add_run(store, n=3))
     with zipfile.ZipFile(io.BytesIO(tensorboard_zip(store, [run]))) as archive:
@@ -86,6 +88,7 @@ def test_all_or_nothing_and_what_is_in_the_way_is_one_line(
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
 
 
+@pytest.mark.slow
 def test_nobody_needs_torch_for_it(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tensorboardX takes torch in where it is: 2 s and 300 MB for nothing."""
     decoy = tmp_path / "path" / "torch"

@@ -108,6 +108,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         child.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 def test_a_whole_job_while_everybody_prints(start: Any) -> None:
     """Python, C code and a worker process write to standard output; the channel carries messages only."""
@@ -142,6 +143,7 @@ main()
     assert all(line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 def test_the_end_of_standard_input_stops_it(start: Any) -> None:
     child = start(CHILD, QUICK | {"strategy": "workers", "steps": 100_000})

@@ -184,6 +184,7 @@ class TestThreadIsolation:
         assert (np.diff(telemetry["t_s"]) > 0).all()
         assert run.summary.rss_peak_bytes > 0
 
+    @pytest.mark.slow
     def test_stop_keeps_what_was_measured(self, jobs: JobManager) -> None:
         run_id = jobs.submit(config(epochs=1000, isolation="thread"))
         under_way(jobs, run_id)
@@ -291,6 +292,7 @@ class TestTrouble:
         run = jobs.store.run(run_id)
         assert (run.status, run.error) == ("failed", "the run store failed: locked")
 
+    @pytest.mark.slow
     def test_a_job_that_does_not_end_after_its_last_message(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -305,6 +307,7 @@ class TestTrouble:
         (run_id,) = queued(jobs, "a")
         assert finished(jobs, run_id, 20).status == "done"
 
+    @pytest.mark.slow
     def test_a_wish_to_stop_that_is_not_heard(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         begun, stopped = threading.Event(), threading.Event()
 
@@ -328,6 +331,7 @@ class TestTrouble:
 @forking
 @pytest.mark.usefixtures("full_home")
 class TestProcessIsolation:
+    @pytest.mark.slow
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
         """A batch of 60,000 samples one by one: the loop cannot hear in there, so the process is ended."""
         endless = {"batch_size": 60_000, "loader_only": True, "epochs": 1000}
@@ -338,6 +342,7 @@ class TestProcessIsolation:
         assert (run.status, run.error) == ("stopped", "")
         assert len(steps_of(jobs, run_id)) <= 1
 
+    @pytest.mark.slow
     def test_stop_keeps_what_was_measured_and_the_next_job_runs(self, jobs: JobManager) -> None:
         first = jobs.submit(config(strategy="workers", epochs=1000))
         second = jobs.submit(config(steps=20))
@@ -360,6 +365,7 @@ class TestProcessIsolation:
         assert done.summary.rss_peak_bytes > 0
         assert sorted(p.name for p in (home() / "logs").iterdir()) == ["run-1.log", "run-2.log"]
 
+    @pytest.mark.slow
     def test_killed_in_mid_run(self, jobs: JobManager) -> None:
         run_id = jobs.submit(config(epochs=1000))
         under_way(jobs, run_id)
@@ -374,6 +380,7 @@ class TestProcessIsolation:
         assert run.summary is not None
         assert run.summary.n_steps == len(steps) > 0
 
+    @pytest.mark.slow
     def test_a_worker_killed_in_mid_run(self, jobs: JobManager) -> None:
         run_id = jobs.submit(config(strategy="workers", epochs=1000))
         under_way(jobs, run_id)
@@ -388,6 +395,7 @@ class TestProcessIsolation:
         assert len(steps_of(jobs, run_id)) > 0
         assert gone([child, *workers])
 
+    @pytest.mark.slow
     def test_two_programs_on_one_store(self, jobs: JobManager, tmp_path: Path) -> None:
         """Each runs its own jobs; neither takes the other's for lost, until the other is killed.
 

@@ -141,6 +141,7 @@ def test_the_end_never_overtakes_a_step() -> None:
     assert [type(message) for message in messages] == [np.ndarray, Note]
 
 
+@pytest.mark.slow
 def test_a_thread_that_appends_while_another_drains_loses_nothing() -> None:
     buffer, n = EventBuffer(), 50_000
     rows: list[float] = []

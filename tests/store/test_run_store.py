@@ -228,6 +228,7 @@ def answer(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
+@pytest.mark.slow
 def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     with writer(path, 15) as first, writer(path, 15) as second, writer(path, 15) as third:

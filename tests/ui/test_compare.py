@@ -67,6 +67,7 @@ def test_verdicts_stand_in_the_table(store: RunStore) -> None:
     assert verdicts == {starved: "input-bound", fed: "not input-bound, simulated"}
 
 
+@pytest.mark.slow
 def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
     frame = table(compare(a, b))
@@ -80,6 +81,7 @@ def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
     assert "Not available for these runs: Data wait" in said(compare(a, b))
 
 
+@pytest.mark.slow
 def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(store: RunStore) -> None:
     fast, middle, slow = (speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0)))
     at = compare(fast, middle, slow)
@@ -218,6 +220,7 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
 # the sections
 
 
+@pytest.mark.slow
 def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
 
@@ -245,6 +248,7 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert kept_in_url(at)["unit"] == "share"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_figure_of_a_step_aligned_by_time(store: RunStore, metric: str) -> None:
     at = compare(add_run(store), add_run(store), show="Every step", metric=METRICS[metric].words, align="Time")

@@ -46,6 +46,7 @@ def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> 
     assert [b.proto.label for b in at.get("download_button") if b.proto.disabled] == ["Report"]
 
 
+@pytest.mark.slow
 def test_every_button_gives_its_file(store: RunStore) -> None:
     runs = [store.run(add_run(store, n=30)), store.run(add_run(store, n=0, status="failed"))]
     made = {file.key: file.make(store, runs) for file in downloads.OF_MANY}

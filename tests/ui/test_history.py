@@ -124,6 +124,7 @@ def test_every_widget_has_help(store: RunStore) -> None:
     assert [w.proto.label for w in mine if not w.proto.help] == []
 
 
+@pytest.mark.slow
 def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     slow = add_run(store, wait_s=0.05, strategy="memory")
     fast = add_run(store, wait_s=0.0, strategy="memory")
@@ -180,6 +181,7 @@ def add_many(store: RunStore, n: int) -> None:
         db.execute(sa.insert(runs_table), [values] * (n - 1))
 
 
+@pytest.mark.slow
 def test_pages(store: RunStore) -> None:
     add_many(store, 60)
     at = app("history", page="2")
@@ -247,6 +249,7 @@ def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick)
         assert usable(app("history")) == expected, ticked
 
 
+@pytest.mark.slow
 def test_open_compare_and_the_way_to_the_sidebar(store: RunStore, tick: Tick) -> None:
     one, two = add_run(store, strategy="memory", batch_size=96), add_run(store)
     tick(one)
@@ -275,6 +278,7 @@ def test_run_again_starts_the_same_job(store: RunStore, tick: Tick, monkeypatch:
     assert address(at)["run"] == str(run_id)
 
 
+@pytest.mark.slow
 def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
     run_id = add_run(store)
     store.tag(run_id, ["old"])

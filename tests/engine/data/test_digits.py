@@ -22,6 +22,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_full_set(full: Path) -> None:
     for train, n in ((True, 60_000), (False, 10_000)):
         images, labels = read_split(full, train)

@@ -89,6 +89,7 @@ def test_files_are_as_photographs(made: Path) -> None:
     assert [layer[1:3] for layer in first.layer] == [(2, 2), (1, 1), (1, 1)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_natural_statistics(made: Path) -> None:
     """Amplitude falls as 1/f; there are sharp borders, flat regions, and colours about as in ImageNet."""
     pixels = [np.asarray(opened(path), np.float32) for path in list(photos.files(made).values())[:60]]
@@ -210,6 +211,7 @@ def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: 
     assert not photos.files(partial)
 
 
+@pytest.mark.slow
 def test_killed_while_making(made: Path, vitprof_home: Path) -> None:
     code = f"""
 import os, signal
@@ -290,6 +292,7 @@ def test_disk_full(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N_PHOTOS}.lock"]
 
 
+@pytest.mark.slow
 def test_file_size_limit(vitprof_home: Path) -> None:
     """A write that fails half way: named, and nothing stays that is cut short."""
     code = f"""

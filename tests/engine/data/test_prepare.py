@@ -221,6 +221,7 @@ def test_killed_while_making(made: Path, tmp_path: Path) -> None:
     assert [p.name for p in made.iterdir()] == ["digits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outdated", [False, True])
 def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outdated: bool) -> None:
     """Both have made the whole set before either may put it in place."""

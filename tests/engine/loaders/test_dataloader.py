@@ -48,6 +48,7 @@ class TestWorkers:
         with opened(config_of(**variant, storage="idx")) as loader:
             yield loader
 
+    @pytest.mark.slow
     def test_live_as_long_as_they_should(self, loader: Loader, variant: dict[str, Any]) -> None:
         list(loader.epoch(0))
         assert len(descendants()) == (2 if variant.get("persistent_workers", True) else 0)
@@ -59,6 +60,7 @@ class TestWorkers:
         assert gone(workers)
         loader.close()
 
+    @pytest.mark.slow
     def test_never_more_than_asked_for(self, loader: Loader, variant: dict[str, Any]) -> None:
         late = loader.epoch(0)
         next(late)
@@ -68,6 +70,7 @@ class TestWorkers:
         late.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Python's choices on Linux")
 @pytest.mark.parametrize(("method", "storage"), [("forkserver", "idx"), ("spawn", "memory")])
 def test_workers_that_are_sent_all_they_need(method: str, storage: str) -> None:
@@ -104,6 +107,7 @@ class CutOff:
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
+@pytest.mark.slow
 def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
     """As a real one that is killed while it hands over a batch; then PyTorch's signal handler may say it as well."""
     with opened(config_of(loader="dataloader", workers=0)) as loader:

@@ -50,6 +50,7 @@ def _dali(request: pytest.FixtureRequest) -> None:
         pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ["off", "cpu"])
 @pytest.mark.parametrize("variant", EXACT, ids=variant_id)
 def test_every_loader_makes_the_samples_of_the_maker(variant: dict[str, Any], augment: str) -> None:
@@ -65,6 +66,7 @@ def test_every_loader_makes_the_samples_of_the_maker(variant: dict[str, Any], au
             assert torch.equal(torch.cat([batch.images for batch in batches]), wanted.images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ["off", "cpu"])
 def test_dali_makes_the_same_samples_up_to_resampling(augment: str) -> None:
     """Decoded and resized as Pillow does it: the same crop, the same flip."""
@@ -194,6 +196,7 @@ def test_a_damaged_file_is_named(variant: dict[str, Any], kind: str, own_photos:
             assert "\n" not in one_line(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", LOADERS, ids=variant_id)
 def test_damaged_files_are_skipped_and_named(variant: dict[str, Any], own_photos: Path) -> None:
     """Two of them in one batch; all other samples come as if nothing was."""

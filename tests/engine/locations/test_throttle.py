@@ -105,6 +105,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes_and_threads_share_it(tmp_path: Path, method: str) -> None:
     script = tmp_path / "readers.py"

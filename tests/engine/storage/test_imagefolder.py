@@ -112,6 +112,7 @@ def test_unreadable_files_are_named(mine: Path, kind: str) -> None:
     assert storage.dataset()[4][0].shape == (3, 224, 224)
 
 
+@pytest.mark.slow
 def test_in_worker_processes(mine: Path) -> None:
     storage = ImageFolderStorage(INFO, Place(mine), False)
 

@@ -164,6 +164,7 @@ def test_neighbours_in_order_are_sliced(single: Path) -> None:
         storage.read(torch.tensor([-1, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", [open_mapped, open_whole])
 @pytest.mark.parametrize(
     ("damage", "named"),

@@ -153,6 +153,7 @@ def test_read_in_a_forked_process() -> None:
     assert all(read_all(storage).tobytes() == expected for storage in storages.values())  # and here, afterwards
 
 
+@pytest.mark.slow
 def test_read_in_a_fresh_process(tmp_path: Path) -> None:
     """What spawn and forkserver do: the storage arrives pickled and opens its files anew."""
     storages = {name: opened(name) for name in PIXELS}

@@ -10,7 +10,7 @@ from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F4
 from vitprof.experiments.selftest import CASES, Result, SelftestReport, run_selftest
 from vitprof.experiments.selftest import cases as known
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
 HERE = [case for case in CASES if case.name not in LEFT_OUT]
 """Without those that others stand for: `selftest` has them all, and these tests are to be quick."""
@@ -34,6 +34,7 @@ def result(report: SelftestReport, request: pytest.FixtureRequest) -> Result:
     return next(r for r in report.results if r.case == request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("result", [case.name for case in HERE], indirect=True)
 def test_cause_size_and_idle_share_are_what_was_put_in(result: Result) -> None:
     assert not result.wrong

@@ -273,6 +273,7 @@ def test_hogs_keep_all_cores_busy_and_end_with_the_block() -> None:
     assert not any(hog.is_running() for hog in hogs)
 
 
+@pytest.mark.slow
 def test_hogs_end_when_who_started_them_is_killed() -> None:
     lines = ("import time", "from vitprof.experiments.selftest.hogs import busy_cores", "with busy_cores() as ids:")
     script = "\n".join((*lines, "    print(*ids, flush=True)", "    time.sleep(600)"))
@@ -360,6 +361,7 @@ def test_what_is_left_is_jobs_left_times_their_mean(made: type[Made], monkeypatc
     assert [progress.left_s for progress in told] == [12.0, 10.0, 8.0, 5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
     """SIGTERM, which is taken like Ctrl-C: a shell's background job has SIGINT ignored, and so have its children."""

@@ -127,6 +127,7 @@ class TestToTheEnd:
         assert (now.progress.done, now.progress.total) == (4, 4)
         assert now.tournament.status == "done"
 
+    @pytest.mark.slow
     def test_a_store_that_fails_while_a_run_is_watched(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -152,6 +153,7 @@ class TestToTheEnd:
         now = tournament(store, number)
         assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
 
+    @pytest.mark.slow
     def test_none_can_be_run_here(self, manager: JobManager) -> None:
         number = made(manager.store)
         assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
@@ -200,6 +202,7 @@ def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
 
 
 class TestEarlyStop:
+    @pytest.mark.slow
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
         number = made_uneven(manager.store, 120)
@@ -225,6 +228,7 @@ class TestEarlyStop:
         assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
         assert (now.progress.done, now.tournament.status) == (4, "done")
 
+    @pytest.mark.slow
     def test_not_for_what_another_batch_size_reaches(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -240,6 +244,7 @@ class TestEarlyStop:
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
         assert len(statuses(manager.store, number)) == 4
 
+    @pytest.mark.slow
     def test_one_that_gets_no_data_does_not_hold_the_others_up(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -262,6 +267,7 @@ class TestEarlyStop:
         assert len(statuses(manager.store, number)) == 3, "it is not run again"
         assert now.tournament.status == "done"
 
+    @pytest.mark.slow
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made_uneven(manager.store, 50)
         slow = "slow-drive/b32/w0/as-is"
@@ -276,6 +282,7 @@ class TestEarlyStop:
 
 
 class TestInterrupted:
+    @pytest.mark.slow
     def test_stopped_and_resumed(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, SLOW, 12, repeats=1)
@@ -301,6 +308,7 @@ class TestInterrupted:
         assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
         runners.shutdown()
 
+    @pytest.mark.slow
     def test_paused_after_the_running_trial(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, "simulated:20,0", 12)
@@ -325,6 +333,7 @@ class TestInterrupted:
         assert [s for _, s in statuses(store, number)] == ["done"] * 4
         runners.shutdown()
 
+    @pytest.mark.slow
     def test_a_program_that_ends(self, manager: JobManager) -> None:
         """Whichever of the two is told first, nothing hangs and the tournament can go on."""
         store = manager.store
@@ -340,6 +349,7 @@ class TestInterrupted:
         assert found.note
         assert statuses(store, number) == [(f"{A}#1", "stopped")]
 
+    @pytest.mark.slow
     def test_a_trial_that_somebody_stops(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, SLOW, 12, repeats=1, batch_sizes=(16,))

@@ -78,6 +78,7 @@ class TestCandidates:
 
 
 class TestTune:
+    @pytest.mark.slow
     def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(self, manager: JobManager) -> None:
         told: list[jobs.TuneProgress] = []
         slow = ticking_slower()  # a machine that is busy with other things may take its time

@@ -559,6 +559,7 @@ def test_rows_that_are_small_in_the_file_and_large_here(target: RunStore, sent: 
     refused(target, data, "more steps and telemetry than the")
 
 
+@pytest.mark.slow
 def test_a_rank_for_each_step_takes_no_longer(store: RunStore, sent: bytes) -> None:
     n = 200_000  # one pass for each would take minutes
 
@@ -607,6 +608,7 @@ def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
         import_bundle(store, tmp_path / "pipe")
 
 
+@pytest.mark.slow
 def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("flips")
     source, target = RunStore(f"sqlite:///{home / 'a.sqlite'}"), RunStore(f"sqlite:///{home / 'b.sqlite'}")

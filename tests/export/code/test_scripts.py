@@ -160,6 +160,7 @@ def cases() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dataset"), cases())
 def test_the_script_of_every_strategy_feeds_each_sample_once(
     name: str, dataset: str, own_data: dict[str, Path], tmp_path: Path
@@ -270,6 +271,7 @@ def settings_of(parts: Combination, info: DatasetInfo) -> list[dict[str, Any]]:
     return more
 
 
+@pytest.mark.slow
 def test_every_legal_combination_is_clean_python(tmp_path: Path) -> None:
     scripts = every_script()
     assert len(scripts) > 500
@@ -283,6 +285,7 @@ def test_every_legal_combination_is_clean_python(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout[-2000:]
 
 
+@pytest.mark.slow
 def test_a_script_runs_on_its_own(tmp_path: Path) -> None:
     """In a process that has no vitprof to import, from another directory."""
     path = tmp_path / "script.py"

@@ -126,6 +126,7 @@ def test_a_run_without_steps_says_only_why(store: RunStore) -> None:
     assert not metrics(at)
 
 
+@pytest.mark.slow
 def test_the_window_moves_along_the_run_and_stays_inside(store: RunStore) -> None:
     at = app(run=str(add_run(store, n=100)))
     first = at.slider[0].value
@@ -148,6 +149,7 @@ def add_anchors(store: RunStore, run_id: int) -> None:
         add_run(store, wait_s=wait_s, group_key=RunGroup("headroom", run_id).key, role=role)
 
 
+@pytest.mark.slow
 def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStore) -> None:
     run_id = add_run(store)
     assert "would run at most 2.00x" in said(app(run=str(run_id)))
@@ -169,6 +171,7 @@ def test_headroom_at_work_in_another_program_cannot_be_started_again(store: RunS
     assert any("anchor B" in str(bar.proto) for bar in at.get("progress"))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     at = app(run=str(add_run(store)))
 
