@@ -188,27 +188,23 @@ class _Making:
                 journal.done, journal.spent_s = done, self._clock() - began
                 journal.write(self._partial)
 
-        done, noted_s = journal.done, self._clock()
+        noted_s = self._clock()
         try:
-            for start in range(done, facts.n, self._chunk):
+            for start in range(journal.done, facts.n, self._chunk):
                 if self._stop():
-                    note(done)
+                    note(start)
                     then = "goes on from there" if self._form.resumable else "starts over"
                     raise JobStopped(f"stopped while preparing {self._root}; the next try {then}")
                 end = min(start + self._chunk, facts.n)
-                pixels = encoded = None
-                if self._form.needs == "pixels":
-                    pixels = source.pixels(start, end)
-                else:
-                    encoded = source.encoded(start, end)
+                pixels = source.pixels(start, end) if self._form.needs == "pixels" else None
+                encoded = source.encoded(start, end) if self._form.needs == "encoded" else None
                 writer.add(start, Chunk(facts.ids[start:end], pixels, encoded))
                 self._n_done += end - start
-                done = end
                 tell(self._n_done / self._n, f"{self._n_done:,} of {self._n:,} samples")
                 if self._clock() - noted_s >= JOURNAL_EVERY_S:
-                    note(done)
+                    note(end)
                     noted_s = self._clock()
-            note(done)
+            note(facts.n)
             tell(self._n_done / self._n, "finishing")
             writer.finish()
         finally:
@@ -248,9 +244,8 @@ class _Making:
     def _failed(self, error: OSError) -> DataError:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return write_error(self._partial, error)
-        remedy = "set VITPROF_HOME to a directory with more room"
+        remedy = "or set VITPROF_HOME to a directory with more room"
         if self._form.resumable:
-            kept = size(allocated_bytes(self._partial))
-            remedy = f"start again to go on from there, or delete {self._partial}, which frees {kept}"
-            return DataError(f"disk full while preparing {self._root}; free some space and {remedy}")
-        return DataError(f"disk full while preparing {self._root}; free some space or {remedy}")
+            delete = f"delete {self._partial}, which frees {size(allocated_bytes(self._partial))}"
+            remedy = f"and start again to go on from there, or {delete}"
+        return DataError(f"disk full while preparing {self._root}; free some space {remedy}")
