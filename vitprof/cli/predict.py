@@ -38,11 +38,12 @@ def predict(
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
     from vitprof.experiments import prediction as jobs
+    from vitprof.experiments.alternatives import usual_strategies
     from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store:
         profiled = jobs.profile_of(store, run)
-        chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
+        chosen = _chosen(strategies, profiled) if strategies else usual_strategies(profiled)
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
         sigterm_interrupts()

@@ -12,12 +12,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from vitprof.analysis.verdict.prediction import Calibration, predict
-from vitprof.config import KNOBS, PARTS, RunConfig
-from vitprof.config.availability import Machine, look_around, why_unavailable
+from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.catalog import dataset_info
-from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError, JobError
+from vitprof.experiments.alternatives import MICRO_S, alternative, device_of, micro_config, usual_strategies
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.groups import RunGroup
@@ -32,10 +31,6 @@ from vitprof.store.predictions import (
 
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
-MICRO_S = 2.0
-"""Seconds of a loader-only run: at 50 ms a batch 40 of them."""
-USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
-"""Strategies to predict unless others are asked for: each loads in a way of its own, and needs no copy of the set."""
 POLL_S = 0.2
 
 OnRun = Callable[[StoredRun, int, int], None]
@@ -64,47 +59,6 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
     if run.summary is None or not run.summary.n_steady_steps:
         raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
     return run
-
-
-def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
-    """The strategies of `USUAL` that can run here, without the run's own."""
-    machine = machine or look_around()
-    info = dataset_info(run.config.dataset, run.config.n_images)
-    on_cpu = _device(run) == "cpu"  # where "device" is the same as "memory"
-    return [
-        name
-        for name in USUAL
-        if name != run.config.strategy
-        and not (name == "device" and on_cpu)
-        and not why_unavailable(STRATEGIES[name], info, machine)
-    ]
-
-
-def alternative(run: StoredRun, strategy: str) -> RunConfig:
-    """The job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
-    values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
-    values |= {"strategy": strategy, "name": "", "device": _device(run), "replay": None}
-    # The same augmentation wherever the strategy can do it, the page cache and injected waits as far as it has any.
-    asked = run.config.augment
-    elsewhere: tuple[str | None, ...] = (asked,) if asked in ("off", None) else (asked, "device", "cpu")
-    failed: ConfigError | None = None
-    for page_cache in dict.fromkeys((run.config.page_cache, "as-is")):
-        for inject in dict.fromkeys((run.config.inject, None)):
-            for augment in elsewhere:
-                try:
-                    asked_for = {"page_cache": page_cache, "inject": inject, "augment": augment}
-                    return resolve(RunConfig.from_dict(values | asked_for))
-                except ConfigError as error:
-                    failed = error
-    assert failed is not None
-    raise failed
-
-
-def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
-    """The loader-only run that goes with the job `config`."""
-    return dataclasses.replace(
-        config, epochs=None, steps=None, seconds=seconds, loader_only=True, evaluate=False, name=""
-    )
 
 
 def submit_micro_runs(
@@ -149,7 +103,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
                 store.steps(micro.id),
                 config,
                 profile_transfer=run.config.transfer or "",
-                on_cpu=_device(run) == "cpu",
+                on_cpu=device_of(run) == "cpu",
                 cores=int(run.environment.get("cpu_count") or os.cpu_count() or 1),
                 expected_error=expected_error,
             )
@@ -175,7 +129,7 @@ def _note_check(store: RunStore, p: StoredPrediction) -> None:
 
 def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
     """How good predictions for this run's machine and device have been."""
-    return calibrate(store, host=run.owner_host, device=_device(run))
+    return calibrate(store, host=run.owner_host, device=device_of(run))
 
 
 def predict_strategies(
@@ -264,8 +218,3 @@ def _stop_all(manager: JobManager, ids: list[int]) -> None:
     for run_id in reversed(ids):  # the last first, so that none begins meanwhile
         if manager.owns(run_id):
             manager.stop(run_id)
-
-
-def _device(run: StoredRun) -> str:
-    """The device that the run trained on, where it asked for "auto" too."""
-    return str(run.environment.get("device") or run.config.device)

@@ -8,6 +8,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.errors import JobError
 from vitprof.experiments import prediction as jobs
+from vitprof.experiments.alternatives import MICRO_S, usual_strategies
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
 from vitprof.ui import resources
@@ -43,7 +44,7 @@ def _draw(run: StoredRun, working: bool) -> None:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
     found = latest_of_each(jobs.record_predictions(resources.store(), run.id))
-    others = jobs.usual_strategies(run, machine())
+    others = usual_strategies(run, machine())
     if left:
         total = len(others) if left[0].role == jobs.MICRO else 1
         draw_progress(left, total, _say, key="predictions")
@@ -71,9 +72,9 @@ def _draw(run: StoredRun, working: bool) -> None:
             watch_group(jobs.group_of(run.id), f"Predictions for run {run.id}")
             start_once(jobs.group_of(run.id), lambda: jobs.submit_micro_runs(resources.manager(), run.id))
             st.rerun(scope="app")
-        takes = rough_time(len(others) * (jobs.MICRO_S + STARTUP_S))
+        takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
         st.caption(
-            f"Loads for {jobs.MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
+            f"Loads for {MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
             if others
             else "No other of the usual strategies can load this data set here.",
             width="stretch",
