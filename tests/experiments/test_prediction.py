@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from tests.engine_fixtures import CHEAP, N_PHOTOS, small_home, vitprof_threads  # noqa: F401
-from vitprof.config import KNOBS, RunConfig
-from vitprof.config.availability import Machine
+from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments import prediction as jobs
-from vitprof.experiments.alternatives import USUAL, alternative, micro_config, usual_strategies
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import list_predictions
@@ -26,7 +24,6 @@ QUICK: dict[str, Any] = CHEAP | {
     "evaluate": False,
     "isolation": "thread",  # in a process of its own `digits` would have its full size
 }
-ROOMY = Machine(gpus=(), ram_bytes=2**36, disk_bytes=2**40, tmpfs=None)
 
 
 @pytest.fixture
@@ -140,49 +137,5 @@ class TestPredicting:
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
 
 
-class TestAlternatives:
-    def test_the_same_job_with_that_strategys_own_settings(self, store: RunStore) -> None:
-        run = stored(store, strategy="workers", workers=7, lr=0.1, seed=3)
-        other = alternative(run, "threads")
-        own = resolve(RunConfig(**(QUICK | {"strategy": "threads", "lr": 0.1, "seed": 3})))
-        assert other == own
-        assert other.workers == 2
-        memory = alternative(run, "memory")
-        assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {"shuffle": "full"}
-
-    @pytest.mark.parametrize(
-        ("dataset", "asked", "strategy", "becomes"),
-        [
-            ("digits", "cpu", "device", "device"),
-            ("digits", "cpu", "workers", "cpu"),
-            ("digits", "off", "device", "off"),
-            ("photos", "cpu", "device", "device"),
-            ("photos", "off", "threads", "off"),
-        ],
-    )
-    def test_augmentation_stays(self, store: RunStore, dataset: str, asked: str, strategy: str, becomes: str) -> None:
-        size = {"n_images": N_PHOTOS} if dataset == "photos" else {}
-        run = stored(store, strategy="per-sample", dataset=dataset, augment=asked, **size)
-        assert alternative(run, strategy).augment == becomes
-
-    def test_page_cache_where_there_is_one(self, store: RunStore) -> None:
-        run = stored(store, strategy="preprocessed", page_cache="cold")
-        assert alternative(run, "hdf5").page_cache == "cold"
-        assert alternative(run, "memory").page_cache == "as-is"
-
-    def test_the_micro_run(self, store: RunStore) -> None:
-        config = micro_config(alternative(stored(store), "memory"), 1.5)
-        assert (config.seconds, config.steps, config.epochs) == (1.5, None, None)
-        assert (config.loader_only, config.evaluate) == (True, False)
-
-    def test_usual_ones(self, store: RunStore) -> None:
-        run = stored(store, strategy="memory")
-        names = usual_strategies(run, ROOMY)
-        assert set(names) == set(USUAL) - {"memory"}
-        store.update_run(run.id, environment={"device": "cpu"})
-        assert "device" not in usual_strategies(store.run(run.id), ROOMY)
-        small = Machine(gpus=(), ram_bytes=0, disk_bytes=2**40, tmpfs=None)
-        assert not {"memory", "memory-ahead", "device"} & set(usual_strategies(run, small))
-
-    def test_no_error_is_known_at_first(self, store: RunStore) -> None:
-        assert math.isnan(jobs.calibration_for(store, stored(store)).median_abs_error)
+def test_no_error_is_known_at_first(store: RunStore) -> None:
+    assert math.isnan(jobs.calibration_for(store, stored(store)).median_abs_error)
