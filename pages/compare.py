@@ -1,4 +1,4 @@
-"""Compare: finished runs side by side, and their CSV. What it shows stands in its address."""
+"""Compare: finished runs side by side, and their CSV. What it shows is kept in the URL."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""History: every run, to find, to open, to name, to take along. What it shows stands in its address."""
+"""History: every run, to find, to open, to name, to take along. What it shows is kept in the URL."""
 
 import streamlit as st
 

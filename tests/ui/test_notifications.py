@@ -102,7 +102,7 @@ def test_there_is_news_until_it_was_said(store: RunStore) -> None:
 
         from vitprof.ui import notifications
 
-        st.session_state["news"] = notifications._news()
+        st.session_state["news"] = bool(notifications._ended())
 
     look = AppTest.from_function(news, default_timeout=60)
     look.session_state[notifications.RUNS] = {run_id}

@@ -1,11 +1,10 @@
-"""What a person takes home from runs: files in the formats of other tools, and the code of the strategy.
+"""Downloads of runs: files in the formats of other tools, and the code of the strategy.
 
 Every file is made when its button is clicked: drawing the buttons computes nothing.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from vitprof.export.trace import trace_gz
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import verdict_of
-from vitprof.ui.texts import guarded
+from vitprof.ui.texts import file_stamp, guarded
 
 CODE_HEIGHT = 480
 IN_SIGHT = 2
@@ -136,8 +135,7 @@ def draw_downloads(run: StoredRun) -> None:
 @guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
     """The downloads of several runs together."""
-    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
-    _buttons(OF_MANY, runs, f"vitprof-runs-{stamp}")
+    _buttons(OF_MANY, runs, f"vitprof-runs-{file_stamp()}")
 
 
 def _buttons(files: Sequence[File], runs: Sequence[StoredRun], name: str) -> None:

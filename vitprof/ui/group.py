@@ -11,7 +11,7 @@ from vitprof.store import StoredRun
 from vitprof.ui import resources
 
 POLL_S = 1.0
-"""How often a page looks at a group that is at work."""
+"""How often a page looks at a group that is running."""
 STOP_HELP = "Ends it after the step it is at. What was measured until then is kept."
 
 
@@ -27,7 +27,7 @@ def live_runs(group: str) -> list[StoredRun]:
 
 
 def start_once(group: str, start: Callable[[], object]) -> None:
-    """Call `start` unless the group is at work already. What `start` raises is raised."""
+    """Call `start` unless the group is running already. What `start` raises is raised."""
     with _starting():
         if not live_runs(group):
             start()

@@ -13,7 +13,7 @@ from vitprof.config.parts import Combination
 from vitprof.config.strategies import Strategy
 from vitprof.errors import ConfigError
 from vitprof.formats import seconds, size
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, sentence
 from vitprof.ui.widgets import label, settings
 
 LOOK_AGAIN_S = 10.0
@@ -58,7 +58,7 @@ def run_button(
     elif usable is not None:
         lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
         if any(lines):
-            st.caption(escaped(". ".join(line[:1].upper() + line[1:] for line in lines if line) + "."))
+            st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
     return usable, pressed
 
 

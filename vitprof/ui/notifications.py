@@ -5,6 +5,9 @@ Looked at on every run of app.py, and by a small fragment where the page does no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import streamlit as st
 
 from vitprof.errors import VitprofError
@@ -46,8 +49,12 @@ def watch_tournament(tournament_id: int) -> None:
 
 @guarded
 def announce() -> None:
-    """Say what has ended since. A run that was deleted meanwhile is passed over."""
-    words = [*_ended_runs(), *_ended_groups(), *_ended_tournaments()]
+    """Says what has ended since. What was deleted meanwhile is passed over."""
+    ended = _ended()
+    for kind, key, _, _ in ended:
+        watched = st.session_state[kind]
+        watched.pop(key) if kind == GROUPS else watched.remove(key)
+    words = [(text, icon) for _, _, text, icon in ended if text]
     for text, icon in words[:MAX_TOASTS]:
         st.toast(text, icon=icon, duration="long")
     if len(words) > MAX_TOASTS:
@@ -60,77 +67,56 @@ def keep_looking() -> None:
     With a dialog open only the word is said. Call it after `announce`, on pages that do not draw themselves again.
     """
     asking = st.session_state.pop(DIALOG_OPEN, False)
-    if any(st.session_state.get(kind) for kind in (RUNS, GROUPS, TOURNAMENTS)):
+    if any(st.session_state.get(kind) for kind in LOOKS):
         st.fragment(_look, run_every=LOOK_S)(asking)
 
 
 def _look(asking: bool) -> None:
     if asking:
         announce()
-    elif _news():
+    elif _ended():
         st.rerun(scope="app")
 
 
-def _news() -> bool:
-    """Whether `announce` would say or forget something."""
-    runs: set[int] = st.session_state.get(RUNS, set())
-    groups: dict[str, str] = st.session_state.get(GROUPS, {})
-    held: set[int] = st.session_state.get(TOURNAMENTS, set())
+def _ended() -> list[tuple[str, Any, str, str]]:
+    """Kind, key, words and icon of all that has ended since; without words where it was deleted."""
+    watched = [(kind, key) for kind in LOOKS for key in sorted(st.session_state.get(kind, ()))]
+    return [(kind, key, *news) for kind, key in watched if (news := _news(kind, key)) is not None]
+
+
+def _news(kind: str, key: Any) -> tuple[str, str] | None:
     try:
-        return (
-            any(not resources.store().run(run_id).live for run_id in runs)
-            or any(not any(run.live for run in resources.store().runs(group_key=group)) for group in groups)
-            or any(not tournament(resources.store(), number).held for number in held)
-        )
+        return LOOKS[kind](key)
     except VitprofError:  # deleted meanwhile
-        return True
+        return "", ""
 
 
-def _ended_runs() -> list[tuple[str, str]]:
-    watched: set[int] = st.session_state.get(RUNS, set())
-    said = []
-    for run_id in sorted(watched):
-        try:
-            run = resources.store().run(run_id)
-        except VitprofError:
-            watched.discard(run_id)
-            continue
-        if not run.live:
-            watched.discard(run_id)
-            said.append((ending_in_words(run), ICONS.get(run.status, ICONS["failed"])))
-    return said
+def _run(run_id: int) -> tuple[str, str] | None:
+    run = resources.store().run(run_id)
+    return None if run.live else (ending_in_words(run), ICONS.get(run.status, ICONS["failed"]))
 
 
-def _ended_groups() -> list[tuple[str, str]]:
-    watched: dict[str, str] = st.session_state.get(GROUPS, {})
-    said = []
-    for group, words in list(watched.items()):
-        runs = resources.store().runs(group_key=group)
-        if any(run.live for run in runs):
-            continue
-        del watched[group]
-        bad = sum(run.status != "done" for run in runs)
-        if runs:
-            ended = "done" if not bad else f"ended, {bad} of {len(runs)} runs without a result"
-            said.append((f"{escaped(words)}: {ended}.", ICONS["failed" if bad else "done"]))
-    return said
+def _group(group: str) -> tuple[str, str] | None:
+    runs = resources.store().runs(group_key=group)
+    if any(run.live for run in runs):
+        return None
+    bad = sum(run.status != "done" for run in runs)
+    ended = "done" if not bad else f"ended, {bad} of {len(runs)} runs without a result"
+    words = f"{escaped(st.session_state[GROUPS][group])}: {ended}." if runs else ""
+    return words, ICONS["failed" if bad else "done"]
 
 
-def _ended_tournaments() -> list[tuple[str, str]]:
-    watched: set[int] = st.session_state.get(TOURNAMENTS, set())
-    said = []
-    for tournament_id in sorted(watched):
-        try:
-            found = tournament(resources.store(), tournament_id)
-        except VitprofError:
-            watched.discard(tournament_id)
-            continue
-        if not found.held:
-            watched.discard(tournament_id)
-            ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(found.status, found.status)
-            icon = ":material/emoji_events:" if found.status == "done" else ":material/pause:"
-            said.append((f"Tournament {tournament_id} {ended}.", icon))
-    return said
+def _tournament(tournament_id: int) -> tuple[str, str] | None:
+    found = tournament(resources.store(), tournament_id)
+    if found.held:
+        return None
+    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(found.status, found.status)
+    icon = ":material/emoji_events:" if found.status == "done" else ":material/pause:"
+    return f"Tournament {tournament_id} {ended}.", icon
+
+
+LOOKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {RUNS: _run, GROUPS: _group, TOURNAMENTS: _tournament}
+"""Words and icon of what has ended; None while it is running."""
 
 
 def ending_in_words(run: StoredRun) -> str:

@@ -13,7 +13,7 @@ from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask
-from vitprof.ui.texts import escaped, guarded, rough_time
+from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
 POLL_S = 1.0
 JOB_S = (4.6, 7.0)
@@ -86,7 +86,7 @@ def _draw(was_running: bool) -> None:
             st.rerun(scope="app")
     jobs = (len(cases) + len({case.base for case in cases})) * rounds
     st.caption(
-        "Runs are going on or waiting; they would disturb it. Start it when they have ended."
+        "Runs are running or waiting; they would disturb it. Start it when they have ended."
         if busy
         else f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no runs meanwhile. "
         "Nothing of it is stored."
@@ -98,7 +98,7 @@ def _draw(was_running: bool) -> None:
 
 
 def _minutes(jobs: int) -> str:
-    """How long `jobs` take: from so many minutes to so many, to the half."""
+    """Returns how long `jobs` take, from the least to the most minutes, to the half."""
     least, most = (round(jobs * each / 30) / 2 for each in JOB_S)
     return f"{least:g} to {most:g}"
 
@@ -121,7 +121,7 @@ def _draw_progress(tests: BackgroundTask[SelftestProgress, SelftestReport]) -> N
 
 
 def _draw_report(report: SelftestReport) -> None:
-    (st.success if report.ok else st.warning)(escaped(report.sentence[:1].upper() + report.sentence[1:]) + ".")
+    (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
     st.dataframe(
         pd.DataFrame([_row(result) for result in report.results], columns=list(COLUMNS)),
         hide_index=True,

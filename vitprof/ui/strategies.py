@@ -14,12 +14,11 @@ from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.errors import ConfigError
 from vitprof.formats import seconds, size
 from vitprof.ui import diagrams
 from vitprof.ui.launch import machine
 from vitprof.ui.profile.settings import use
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
@@ -102,7 +101,7 @@ def draw_overview(shown: list[StrategyRow]) -> None:
         frame,
         hide_index=True,
         width="stretch",
-        height=35 * (len(frame) + 1) + 3,
+        height="content",
         column_config={
             "Strategy": st.column_config.TextColumn(pinned=True),
             "Disk": st.column_config.NumberColumn(
@@ -219,16 +218,13 @@ def _value(name: str, default: Any) -> str:
     return {True: "on", False: "off"}[default] if isinstance(default, bool) else str(default)
 
 
+@guarded
 def page() -> None:
     """The whole page."""
     if st.session_state.pop(TO_PROFILE, False):
         st.switch_page("pages/profile.py")
     st.subheader("Strategies", anchor=False)
-    try:
-        info, only = filters()
-    except ConfigError as error:  # dataset_info refuses a number of images
-        st.error(escaped(str(error)))
-        return
+    info, only = filters()
     all_rows = rows(info, machine())
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)

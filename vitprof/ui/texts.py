@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import re
 from collections.abc import Callable
@@ -23,6 +24,16 @@ def escaped(text: str) -> str:
     """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon or emoji."""
     text = SHORTCODE.sub(":" + WORD_JOINER, text)
     return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~&" else c for c in text)
+
+
+def sentence(text: str) -> str:
+    """Returns `text` with a capital letter and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def file_stamp() -> str:
+    """Returns the time of now (UTC) for the name of a file."""
+    return dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
 
 
 def rough_time(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 import streamlit as st
@@ -14,7 +13,7 @@ from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.profile.verdict import USED
 from vitprof.ui.resources import manager, store
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.texts import escaped, file_stamp, guarded
 
 DONE = "history-done"
 """What was done, to be told when the page is drawn again."""
@@ -91,7 +90,7 @@ def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
 
 
 def _first_live(live: Sequence[RunRow], what: str) -> str:
-    return f"Run {live[0].id} is still going on; once it has ended it can be {what}."
+    return f"Run {live[0].id} is still running; once it has ended it can be {what}."
 
 
 def _to_sidebar(run_id: int) -> None:
@@ -102,11 +101,11 @@ def _to_sidebar(run_id: int) -> None:
 
 def _draw_export(ticked: Sequence[RunRow], live: Sequence[RunRow]) -> None:
     opened, ids = store(), [row.id for row in ticked]
-    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    what = f"run-{ids[0]}" if len(ids) == 1 else f"{len(ids)}-runs-{file_stamp()}"
     st.download_button(
         "Export",
         data=lambda: bundle_bytes(opened, ids),
-        file_name=f"vitprof-run-{ids[0]}{SUFFIX}" if len(ids) == 1 else f"vitprof-{len(ids)}-runs-{stamp}{SUFFIX}",
+        file_name=f"vitprof-{what}{SUFFIX}",
         mime="application/zip",
         on_click="ignore",
         icon=":material/download:",
@@ -125,7 +124,7 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     if not runs:
         return
     told = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
-    with st.popover("Not going on any more?", icon=":material/help:", help="For runs of a machine that is gone."):
+    with st.popover("Not running any more?", icon=":material/help:", help="For runs of a machine that is gone."):
         st.markdown(
             f"Begun on another machine: {told}. From here it cannot be told whether it still runs; a container has "
             "another name each time it is started."

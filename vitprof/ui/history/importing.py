@@ -9,7 +9,7 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.ui.history.actions import DONE
 from vitprof.ui.resources import store
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, sentence
 
 TURN, OUTCOME = "history-import-turn", "history-import-outcome"
 
@@ -42,8 +42,7 @@ def _take_in(name: str, file: st.runtime.uploaded_file_manager.UploadedFile) -> 
     """Import, then draw the page anew with an empty uploader: a rerun must not import again."""
     try:
         with st.spinner("Checking and storing the runs..."):
-            words = import_bundle(store(), file).sentence
-        words = words[:1].upper() + words[1:] + "."
+            words = sentence(import_bundle(store(), file).sentence)
         st.session_state[OUTCOME] = (True, f"{name}: {words}")
         st.session_state[DONE] = words
     except VitprofError as error:

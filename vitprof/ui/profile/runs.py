@@ -22,9 +22,9 @@ SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its l
 
 
 def chosen_run() -> StoredRun | None:
-    """The run that the address names, else the one that is going on.
+    """The run that the URL names, else the one that is running.
 
-    In the address, so that a reload or a link shows the same run.
+    In the URL, so that a reload or a link shows the same run.
     """
     named = st.query_params.get(RUN)
     if named is not None:
@@ -80,7 +80,7 @@ def draw_title(run: StoredRun) -> None:
 
 
 def draw_queue(shown: StoredRun | None) -> None:
-    """Other runs that are going on or waiting, from whichever tab or program, with a way to each.
+    """Other runs that are running or waiting, from whichever tab or program, with a way to each.
 
     Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
     those of a tournament, which its own page shows, with its buttons.
@@ -112,7 +112,7 @@ def draw_queue(shown: StoredRun | None) -> None:
 
 
 def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
-    """What is going on or waiting, in a line of Markdown."""
+    """What is running or waiting, in a line of Markdown."""
     first = runs[0]
     group = first.group
     if group is not None and group.run_id is not None:

@@ -11,7 +11,7 @@ from vitprof.charts import COMPUTE, DATA_WAIT, IDLE, NEUTRAL
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.texts import escaped, guarded, sentence
 
 LOOKS: dict[str, tuple[str, str]] = {
     "input-bound": (":material/hourglass_top:", IDLE),
@@ -19,7 +19,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "not input-bound": (":material/check_circle:", COMPUTE),
     "inconclusive": (":material/help:", NEUTRAL),
 }
-"""Kind of a verdict -> its icon, and the colour at the card's edge. The word stands in the sentence."""
+"""Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
 USED = "settings taken over"
 HELP = (
     "From marks of the device and the training loop, never from GPU-util. The lower end of the 95% interval decides: "
@@ -29,7 +29,7 @@ HELP = (
 
 @guarded
 def draw_verdict(run: StoredRun) -> None:
-    """The card. What can be said about a run without any step stands elsewhere."""
+    """The card. What can be said about a run without any step is said elsewhere."""
     verdict = verdict_of(run)
     icon, colour = LOOKS[verdict.kind]
     st.html(f"<style>.st-key-verdict {{ border-left: 6px solid {colour} }}</style>")
@@ -44,7 +44,7 @@ def draw_verdict(run: StoredRun) -> None:
 
 def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
     """One line: what to do and why, and a button where there is something to set."""
-    said = f"{number + 1}\\. **{escaped(_sentence(advice.words))}** {escaped(_sentence(advice.reason))}"
+    said = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(said)
     else:
@@ -59,10 +59,6 @@ def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
             args=(run, advice),
             width="stretch",
         )
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def _use(run: StoredRun, advice: Advice) -> None:

@@ -1,4 +1,4 @@
-"""A tournament that is at work: how far it is, pause, resume, stop; and what to do with one that is not through."""
+"""A tournament that is running: how far it is, pause, resume, stop; and what to do with one that is not through."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def page() -> None:
     running = at_work()
     if running is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.info(f"Tournament {running.id} is at work: {escaped(running.name)}.", width="stretch")
+            st.info(f"Tournament {running.id} is running: {escaped(running.name)}.", width="stretch")
             st.button(
                 "Show it",
                 type="primary",
