@@ -126,7 +126,7 @@ class TestTournament:
         def full(path: Path, text: str) -> None:
             raise VitprofError(f"{path} cannot be written: the disk is full")
 
-        monkeypatch.setattr("vitprof.export.writing.write_text", full)
+        monkeypatch.setattr("vitprof.cli.tournament.write_text", full)
         status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
         assert status == 1
         assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out

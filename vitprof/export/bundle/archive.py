@@ -48,8 +48,8 @@ def member_names(number: int) -> tuple[str, str, str]:
 def pack(members: Mapping[str, bytes], n_runs: int) -> bytes:
     """Returns the file with `members` and their manifest. The same runs give the same bytes. Raises `BundleError`."""
     unpacked = sum(map(len, members.values()))
-    allowed = f"; a file may hold {MAX_RUNS:,} runs of {size(MAX_UNPACKED_BYTES)}; {EXPORT_FEWER}"
-    need(n_runs <= MAX_RUNS and unpacked <= MAX_UNPACKED_BYTES, f"these {n_runs:,} runs take {size(unpacked)}{allowed}")
+    allowed = f"; a file may hold {MAX_RUNS:,} runs and {size(MAX_UNPACKED_BYTES)}; {EXPORT_FEWER}"
+    need(n_runs <= MAX_RUNS and unpacked <= MAX_UNPACKED_BYTES, f"{n_runs:,} run(s) take {size(unpacked)}{allowed}")
     manifest = {"format": FORMAT, "version": VERSION, "vitprof": __version__, "store_version": STORE_VERSION}
     manifest |= {"n_runs": n_runs, "members": {name: _fingerprint(data) for name, data in members.items()}}
     target = io.BytesIO()

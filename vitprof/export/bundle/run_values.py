@@ -55,7 +55,7 @@ class BundledRun:
     notices: list[str]
     summary: dict[str, Any] | None
     verdict: dict[str, Any] | None
-    """It is only told if there was one: see `importing`."""
+    """Here it only says that there was one: it is worked out anew."""
     note: str
     tags: list[str]
     group_key: str
