@@ -6,6 +6,7 @@ import atexit
 
 import streamlit as st
 
+from vitprof.config.accelerators import PRESETS, SIMULATED
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.telemetry import GpuInfo, list_gpus
@@ -32,6 +33,12 @@ def store() -> RunStore:
 def gpus() -> list[GpuInfo]:
     """The GPUs that NVML reports; empty without one."""
     return list_gpus()
+
+
+def device_names() -> dict[str, str]:
+    """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
+    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus()}
+    return real | {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)

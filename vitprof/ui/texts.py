@@ -41,6 +41,17 @@ def rough_time(seconds: float) -> str:
     return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
 
 
+def simulated_badge() -> None:
+    """Draws the mark of what was measured on an imitated device."""
+    st.badge(
+        "simulated",
+        icon=":material/science:",
+        color="violet",
+        help="The device is imitated: it takes the time that a real one would take and computes nothing. "
+        "Loading is real.",
+    )
+
+
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:
     """A part of a page whose `VitprofError` is one line in its place, and leaves the other parts as they are."""
 

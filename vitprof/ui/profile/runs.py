@@ -15,7 +15,7 @@ from vitprof.ui import resources
 from vitprof.ui.address import RUN, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, simulated_badge
 
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
 """By whether it is a tournament."""
@@ -64,13 +64,7 @@ def draw_title(run: StoredRun) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.subheader(escaped(run.name), anchor=False, width="content")
         if is_simulated_run(run):
-            st.badge(
-                "simulated",
-                icon=":material/science:",
-                color="violet",
-                help="The device is imitated: it takes the time that a real one would take and computes nothing. "
-                "Loading is real.",
-            )
+            simulated_badge()
         if (
             jobs.owns(run.id)
             and run.live

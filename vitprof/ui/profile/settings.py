@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
-from vitprof.config.accelerators import PRESETS, SIMULATED, is_simulated
+from vitprof.config.accelerators import is_simulated
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
@@ -20,7 +20,7 @@ from vitprof.errors import ConfigError
 from vitprof.records import DELAYED_STAGES
 from vitprof.ui.address import say_settings
 from vitprof.ui.launch import machine, run_button
-from vitprof.ui.resources import gpus
+from vitprof.ui.resources import device_names
 from vitprof.ui.widgets import (
     BUDGET_DEFAULTS,
     FIELDS,
@@ -207,9 +207,7 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
 
 def _model_and_device(info: DatasetInfo) -> None:
     choice("model", list(MODELS), show=lambda name: MODELS[name].title)
-    names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in gpus()}
-    simulated = {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
-    names |= simulated
+    names = device_names()
     choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name), typed=True)
     if is_simulated(settings()["device"]):
         st.caption("It takes the time of an accelerator and computes nothing: no loss, no accuracy.")

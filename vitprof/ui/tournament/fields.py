@@ -9,7 +9,6 @@ import streamlit as st
 
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.config import CHOICES
-from vitprof.config.accelerators import PRESETS, SIMULATED
 from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.strategies import STRATEGIES
@@ -56,8 +55,7 @@ def draw_job() -> None:
     with middle:
         _pick("model", list(MODELS), lambda name: MODELS[name].title)
     with right:
-        names = {f"cuda:{g.index}": f"cuda:{g.index} ({g.name})" for g in resources.gpus()}
-        names |= {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
+        names = resources.device_names()
         _pick("device", ["auto", *names, "cpu"], lambda name: names.get(name, name), typed=True)
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(

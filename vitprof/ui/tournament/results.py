@@ -13,7 +13,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.address import IN_URL
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
@@ -56,13 +56,7 @@ def _draw_title(now: TournamentState) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(escaped(t.name), anchor=False, width="content")
         if is_simulated(t.spec.base.device):
-            st.badge(
-                "simulated",
-                icon=":material/science:",
-                color="violet",
-                help="The device is imitated: it takes the time that a real one would take and computes nothing. "
-                "Loading is real.",
-            )
+            simulated_badge()
         st.button(
             "All tournaments",
             key="tournament-back",
