@@ -187,6 +187,18 @@ def test_a_hostile_address_is_a_line(query: dict[str, str]) -> None:
     assert next(iter(query.values())) in at.warning[0].value.replace("\\", "")
 
 
+@pytest.mark.usefixtures("store")
+def test_a_number_in_the_url_that_no_tournament_may_have_is_not_taken() -> None:
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    for name in ("trial_repeats", "trial_seconds", "trial_limit"):
+        at.query_params[name] = "1000000000000"
+    at.switch_page("pages/tournament.py").run()
+    assert not at.exception
+    assert at.number_input(key="trial_repeats").value == 2
+    assert at.number_input(key="trial_seconds").value < 1e6
+    assert at.number_input(key="trial_limit").value is None
+
+
 def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
     planned = plan(
         TournamentSpec(
