@@ -53,7 +53,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.wait_for_load_state("networkidle")  # a reload would abort what is still being loaded
     page.reload()
     page.get_by_text(re.compile("Paused.* 1 of 2 runs are done")).wait_for(timeout=RUN_LIMIT_MS)
-    assert page.get_by_text("Best so far").count() == 1
+    page.get_by_text("Best so far").wait_for()
     page.locator(".st-key-tournament-resume button").first.click()
     page.get_by_text("Recommended").wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()

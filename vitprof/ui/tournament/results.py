@@ -30,12 +30,14 @@ def draw_tournament(tournament_id: int) -> None:
     draw_problem()
     draw_state(now)
     answer = st.container()
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
         base = _pick_baseline(follows.board(now), now.baseline)
-        board = follows.board(dataclasses.replace(now, baseline=base))
-        _downloads(now, board)
+    board = follows.board(dataclasses.replace(now, baseline=base))
     with answer:
         _draw_answer(now, board)
+    with row:
+        _downloads(now, board)
     live = now.tournament.held
     draw_table(board, live=live)
     _draw_reasons(board)
