@@ -43,7 +43,7 @@ class DeviceError(VitprofError):
 
 
 def one_line(error: BaseException) -> str:
-    """What to show for `error`: the message of ours, or the type and the first line of somebody else's.
+    """Returns what to show for `error`: the message of ours, or the type and the first line of somebody else's.
 
     Of a DataLoader worker's exception the last line: PyTorch puts the worker's whole traceback in front of it.
     """

@@ -12,7 +12,7 @@ def _missing(value: float | int | None) -> bool:
 
 
 def number(value: float | int | None, unit: str = "") -> str:
-    """Three significant digits with thousands separators, and the unit: 12,500 samples/s."""
+    """Returns three significant digits with thousands separators, and the unit: 12,500 samples/s."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
     rounded = float(f"{value:.3g}")
@@ -21,14 +21,14 @@ def number(value: float | int | None, unit: str = "") -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share 0..1 as percent, one decimal below ten."""
+    """Returns a share 0..1 as percent, one decimal below ten."""
     if share is None or _missing(share):
         return NOT_AVAILABLE
     return f"{share * 100:.1f}%" if share < 0.0995 else f"{share * 100:.0f}%"
 
 
 def seconds(value: float | None) -> str:
-    """A duration in the unit that suits it: 85 us, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
+    """Returns a duration in the unit that suits it: 85 us, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
     shown = abs(float(f"{value:.3g}"))  # what is rounded up to the next unit is told in it
@@ -46,7 +46,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(n_bytes: float | int | None) -> str:
-    """Bytes in binary units: 1.23 GiB."""
+    """Returns the bytes in binary units: 1.23 GiB."""
     if n_bytes is None or _missing(n_bytes):
         return NOT_AVAILABLE
     value = float(n_bytes)

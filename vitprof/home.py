@@ -15,13 +15,13 @@ from vitprof.errors import VitprofError
 
 
 def home() -> Path:
-    """The directory for everything vitprof writes. Not created here."""
+    """Returns the directory for everything vitprof writes. Not created here."""
     named = os.environ.get("VITPROF_HOME")
     return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
 
 
 def ensure_dir(path: Path) -> Path:
-    """Create `path` with its parents and check that it can be written to.
+    """Creates `path` with its parents and checks that it can be written to.
 
     Raises `VitprofError` with one line that names the directory where that fails (read-only file system,
     no permission, a file in the way, disk full).

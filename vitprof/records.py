@@ -28,12 +28,12 @@ ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted"
 
 
 def measured(doc: str) -> Any:
-    """A float field of a record: its docstring where a program can read it, and "unknown" as the default."""
+    """Returns a float field of a record: its docstring where a program can read it, and "unknown" as the default."""
     return field(default=math.nan, metadata={"doc": doc})
 
 
 def counted(doc: str) -> Any:
-    """An integer field of a record."""
+    """Returns an integer field of a record."""
     return field(default=0, metadata={"doc": doc})
 
 
@@ -47,7 +47,7 @@ class Column:
 
 
 def columns(record: type) -> tuple[Column, ...]:
-    """The columns of a record class, in order."""
+    """Returns the columns of a record class, in order."""
     return tuple(
         Column(f.name, integer=f.type in ("int", int), doc=f.metadata.get("doc", ""))
         for f in dataclasses.fields(record)
@@ -220,10 +220,10 @@ def json_number(value: float | int | None) -> float | int | None:
 
 
 def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
-    """The summary with None for what is not available."""
+    """Returns the summary with None for what is not available."""
     return {name: json_number(getattr(summary, name)) for name in SUMMARY_COLUMNS}
 
 
 def summary_from_dict(values: Mapping[str, Any]) -> RunSummary:
-    """The inverse of `summary_to_dict`; unknown names are passed over, missing ones stay "not available"."""
+    """Returns the inverse of `summary_to_dict`; unknown names are passed over, missing ones stay "not available"."""
     return RunSummary(**{n: values[n] for n in SUMMARY_COLUMNS if values.get(n) is not None})

@@ -26,14 +26,16 @@ def run_line(place: int, **more: Any) -> dict[str, Any]:
 
 
 def on_axis(name: str) -> str:
-    """A run's name beside its bar, in short lines: on a phone the bar needs the room."""
+    """Returns a run's name beside its bar, in short lines: on a phone the bar needs the room."""
     return "<br>".join(plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
 
 
 def overlay(
     series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
 ) -> go.Figure:
-    """One line for each run: (name, x, y) with at most 2,000 points each. `hover` is Plotly's template of a point."""
+    """Returns one line for each run: (name, x, y) with at most 2,000 points each. `hover` is Plotly's template of a
+    point.
+    """
     figure = go.Figure(
         [
             go.Scatter(x=x, y=y, name=plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
@@ -77,7 +79,8 @@ def shares(
 
 
 def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
-    """One row of colours for each run: edges (m + 1,) in seconds since its training began, idle share (runs, m).
+    """Returns one row of colours for each run: edges (m + 1,) in seconds since its training began, idle share (runs,
+    m).
 
     As `charts.gaps.idle_heat`: green is busy, pale is idle, blank (NaN) is evaluation or after the run's end.
     """

@@ -21,7 +21,7 @@ MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamo
 
 
 def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait (ms), logarithmic") -> go.Figure:
-    """One stair for each run, of values in seconds, with its median and 95th percentile marked."""
+    """Returns one stair for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     lowest, highest = math.inf, 0.0
     for place, (name, found) in enumerate(runs):
@@ -81,7 +81,7 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
 
 
 def _decades(lowest: float, highest: float) -> list[float] | None:
-    """The axis from the decade of the shortest wait to that of the longest, at least one."""
+    """Returns the axis from the decade of the shortest wait to that of the longest, at least one."""
     if not highest > 0:
         return None
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))

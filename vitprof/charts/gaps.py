@@ -81,7 +81,7 @@ def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
-    """Where the device's time went: compute and what it idled for, as one bar of 100%.
+    """Returns where the device's time went: compute and what it idled for, as one bar of 100%.
 
     `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
@@ -98,7 +98,9 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
 
 
 def loading_bar(loading: Loading) -> go.Figure:
-    """Where the time of loading a batch goes, in milliseconds, as one bar; stages that are not known are not in it."""
+    """Returns where the time of loading a batch goes, in milliseconds, as one bar; stages that are not known are not in
+    it.
+    """
     pieces = []
     for stage in loading.stages:
         if not stage.frac >= 0:
@@ -138,7 +140,7 @@ def idle_over_time(
     sampled: tuple[Floats, Floats] | None = None,
     sampled_name: str = "100% - GPU-util (NVML-style, trailing)",
 ) -> go.Figure:
-    """The device's idle share over time, each line (seconds since the run began, share 0 to 1).
+    """Returns the device's idle share over time, each line (seconds since the run began, share 0 to 1).
 
     `reported` is what vitprof found, each value at the end of the span that it describes; `true` is what it must be
     by arithmetic; `sampled` is what a counter like NVML's leaves at its sampling times, a mean of the time before.
@@ -173,7 +175,7 @@ def idle_over_time(
 
 
 def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
-    """One stacked bar of (name, colour, length, share in words, hover text); none of length 0."""
+    """Returns one stacked bar of (name, colour, length, share in words, hover text); none of length 0."""
     whole = sum(length for _, _, length, _, _ in pieces if length > 0)
     figure = go.Figure(
         [
@@ -207,5 +209,5 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
 
 
 def _range(interval: Interval, scale: float, unit: str) -> str:
-    """Both ends of an interval as a person reads them, rounded alike."""
+    """Returns both ends of an interval as a person reads them, rounded alike."""
     return f"{interval.low * scale:.3g} to {interval.high * scale:.3g}{unit}"

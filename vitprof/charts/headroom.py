@@ -84,7 +84,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
 
 
 def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
-    """What stands at the bar of an anchor, and what its hover text says."""
+    """Returns what stands at the bar of an anchor, and what its hover text says."""
     low, high = (formats.seconds(v * batch) for v in (anchor.low, anchor.high))
     step = formats.seconds(anchor.s_per_sample * batch)
     speed = formats.number(1 / anchor.s_per_sample, "samples/s")

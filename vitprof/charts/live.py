@@ -190,7 +190,7 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """The whole figure of a live chart, with `points` for each trace; the arrays stay arrays."""
+    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays."""
     data = [
         {**trace, "x": p.x, "y": p.y, **({"text": p.text} if p.text is not None else {})}
         for trace, p in zip(chart.traces, points, strict=True)

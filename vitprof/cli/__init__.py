@@ -53,7 +53,7 @@ app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:
-    """Run the command line; every error becomes one line on standard error and an exit status."""
+    """Runs the command line; every error becomes one line on standard error and an exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no failure

@@ -43,7 +43,7 @@ def headroom(
 
 
 def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[dict[str, Any] | None, bool]:
-    """Measure the headroom of `run` and show it unless `quiet`.
+    """Measures the headroom of `run` and shows it unless `quiet`.
 
     Gives the object for `--json`, None if there is none, and whether Ctrl-C or SIGTERM stopped it: what was measured
     until then is shown all the same.

@@ -74,7 +74,7 @@ def predict(
 
 
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
-    """What `--strategies` asks for. Raises `ConfigError`."""
+    """Returns what `--strategies` asks for. Raises `ConfigError`."""
     if names == "all":
         return [name for name in strategies_that_run(profiled.config) if name != profiled.config.strategy]
     asked = texts("strategies", names, "give names separated by commas, or all")

@@ -88,7 +88,7 @@ cast(Any, run).__signature__ = run_signature(
 
 
 def _run_job(config: RunConfig) -> StoredRun:
-    """Submit, show progress, wait; Ctrl-C and SIGTERM stop the job and keep what was measured."""
+    """Submits, show progress, wait; Ctrl-C and SIGTERM stop the job and keeps what was measured."""
     from vitprof.jobs.manager import JobManager
 
     resolve(config)  # before the store is touched, so that a bad value leaves no trace
@@ -120,7 +120,7 @@ def _storage(s: RunSummary) -> str:
 
 
 def _own_cost(s: RunSummary) -> str:
-    """What measuring took of the run's time."""
+    """Returns what measuring took of the run's time."""
     inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
     return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
 

@@ -108,7 +108,7 @@ def _table(rows: list[RunRow]) -> Table:
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Any:
-    """The runs in full. One that was deleted meanwhile, or that another version wrote, is left out."""
+    """Returns the runs in full. One that was deleted meanwhile, or that another version wrote, is left out."""
     for row in rows:
         with contextlib.suppress(StoreError):
             yield run_object(store.run(row.id)) | {"tags": list(row.tags), "note": row.note}

@@ -68,7 +68,7 @@ def _here(seen: Availability) -> Text:
 
 
 def _as_object(strategy: Strategy, info: DatasetInfo, machine: Machine) -> dict[str, Any]:
-    """A strategy as JSON, its parts and defaults as they are for this data set."""
+    """Returns a strategy as JSON, its parts and defaults as they are for this data set."""
     seen = availability(strategy, info, machine=machine)
     return {
         **dataclasses.asdict(strategy),

@@ -63,7 +63,7 @@ cast(Any, run_tournament).__signature__ = SIGNATURE
 
 
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
-    """Run a tournament as far as Ctrl-C lets it, and show it."""
+    """Runs a tournament as far as Ctrl-C lets it, and shows it."""
     from vitprof.experiments.tournament.tournament_runner import TournamentRunner
     from vitprof.experiments.tournament.tournament_view import TournamentView
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
@@ -141,7 +141,7 @@ def _list(as_json: bool) -> None:
 
 
 def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
-    """Search for the best setting of one strategy."""
+    """Searches for the best setting of one strategy."""
     from vitprof.experiments.tuning.search import TuneProgress, tune
     from vitprof.jobs.manager import JobManager
 

@@ -39,15 +39,15 @@ class Accelerator:
 
     @property
     def times(self) -> str:
-        """What a step takes, in words."""
+        """Returns what a step takes, in words."""
         return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} us a sample"
 
     def compute_s(self, samples: int) -> float:
-        """Seconds for a step of training on `samples`."""
+        """Returns seconds for a step of training on `samples`."""
         return self.step_s + self.sample_s * samples
 
     def copy_s(self, n_bytes: int, *, pinned: bool) -> float:
-        """Seconds for a copy of `n_bytes` to the device."""
+        """Returns seconds for a copy of `n_bytes` to the device."""
         return self.copy_latency_s + n_bytes / (self.pinned_bytes_per_s if pinned else self.pageable_bytes_per_s)
 
 
@@ -66,12 +66,12 @@ PRESETS: dict[str, Accelerator] = {
 
 
 def is_simulated(device: str) -> bool:
-    """Whether `device` names an accelerator that is only imitated."""
+    """Returns whether `device` names an accelerator that is only imitated."""
     return device.startswith(SIMULATED)
 
 
 def accelerator(device: str) -> Accelerator:
-    """What `device` ("simulated:NAME" or "simulated:A_MS,B_US") means. Raises `ConfigError`."""
+    """Returns what `device` ("simulated:NAME" or "simulated:A_MS,B_US") means. Raises `ConfigError`."""
     name = device.removeprefix(SIMULATED)
     if name in PRESETS:
         return PRESETS[name]

@@ -80,7 +80,7 @@ def look_around() -> Machine:
 
 
 def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None = None) -> str:
-    """Why `plan` cannot load `info` here, in one line; "" if it can."""
+    """Returns why `plan` cannot load `info` here, in one line; "" if it can."""
     seen = availability(plan, info, machine=machine)
     return seen.reason if seen.verdict == "bad" else ""
 
@@ -92,7 +92,7 @@ def availability(
     *,
     machine: Machine | None = None,
 ) -> Availability:
-    """Whether `plan` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
+    """Returns whether `plan` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
     machine = machine or look_around()
     settings = settings or {}
     parts = plan.combination(info, settings)
@@ -108,13 +108,13 @@ def availability(
 
 
 def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
-    """Whether a job could run here, as far as that can be told without trying."""
+    """Returns whether a job could run here, as far as that can be told without trying."""
     info = dataset_info(config.dataset, config.n_images)
     return availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict != "bad"
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
-    """What makes a run fail, the most basic first."""
+    """Yields what makes a run fail, the most basic first."""
     if parts.loader == "dali" and sys.platform != DALI_PLATFORM:
         yield f"DALI runs on Linux only, and this is {sys.platform}"
     for package in _packages(parts, info):
@@ -136,7 +136,7 @@ def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
 
 
 def installed(package: str) -> bool:
-    """Whether a package is there, by its module's name; the module is not imported."""
+    """Returns whether a package is there, by its module's name; the module is not imported."""
     try:
         return importlib.util.find_spec(MODULES.get(package, package)) is not None
     except (ImportError, ValueError):  # its parent package is missing, or it is half there
@@ -162,7 +162,7 @@ def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
 
 
 def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine) -> Iterator[str]:
-    """What works, but not as the strategy means it."""
+    """Yields what works, but not as the strategy means it."""
     simulated = is_simulated(device)
     on_cpu = not simulated and (device == "cpu" or not machine.gpus)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:

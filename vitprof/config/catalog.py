@@ -35,7 +35,7 @@ class DatasetInfo:
 
     @property
     def directory(self) -> str:
-        """Name of its directory: sets of different size lie side by side."""
+        """Returns the name of its directory: sets of different size lie side by side."""
         return f"{self.name}-{self.n_train}" if self.any_size else self.name
 
 
@@ -129,7 +129,7 @@ MODELS: dict[str, ModelPreset] = {
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
-    """The data set called `name`, with `n_images` training images where it can have any number.
+    """Returns the data set called `name`, with `n_images` training images where it can have any number.
 
     Its test set is then a tenth of that. Raises `ConfigError` that lists the names there are, or says that the number
     cannot be chosen.
@@ -146,7 +146,7 @@ def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
 
 
 def model_preset(name: str) -> ModelPreset:
-    """The model called `name`. Raises `ConfigError` that lists the names there are."""
+    """Returns the model called `name`. Raises `ConfigError` that lists the names there are."""
     try:
         return MODELS[name]
     except KeyError:

@@ -61,12 +61,12 @@ class Footprint:
 
 
 def pixel_bytes(info: DatasetInfo) -> int:
-    """All images, training and test, as uint8."""
+    """Returns all images, training and test, as uint8."""
     return (info.n_train + info.n_test) * info.image_size**2 * info.channels
 
 
 def source_bytes(info: DatasetInfo) -> int:
-    """The data set's own files."""
+    """Returns the data set's own files."""
     return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
 
 
@@ -93,7 +93,8 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
 
 
 def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
-    """What is known of `storage` if it has been made: from the manifest that `vitprof.engine.storage.prepare` writes.
+    """Returns what is known of `storage` if it has been made: from the manifest that `vitprof.engine.storage.prepare`
+    writes.
 
     Whether it is still up to date is found out when it is used.
     """
@@ -109,7 +110,7 @@ def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
 
 
 def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = None) -> Footprint:
-    """What loading `info` through `parts` takes, with a cache of part of it where a budget is given."""
+    """Returns what loading `info` through `parts` takes, with a cache of part of it where a budget is given."""
     there = made(parts.storage, info)
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
     read = prepared or source_bytes(info)

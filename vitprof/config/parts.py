@@ -157,7 +157,9 @@ STORAGES: dict[str, StoragePart] = {
 
 
 def prepared_as(storage: str, kind: str) -> str | None:
-    """Which storage on disk `storage` is read from, for a data set of that kind; None: the data set's own files."""
+    """Returns which storage on disk `storage` is read from, for a data set of that kind; None: the data set's own
+    files.
+    """
     if storage in ("idx", "imagefolder") or (storage, kind) == ("files", "jpeg"):
         return None
     if storage in ("memory", "memory-float"):
@@ -306,11 +308,11 @@ class Combination:
 
     @property
     def parts(self) -> tuple[StoragePart, LocationPart, LoaderPart, TransferPart]:
-        """The four parts."""
+        """Returns the four parts."""
         return STORAGES[self.storage], LOCATIONS[self.location], LOADERS[self.loader], TRANSFERS[self.transfer]
 
     def knobs(self) -> dict[str, Any]:
-        """The settings that the four parts take together, with their defaults."""
+        """Returns the settings that the four parts take together, with their defaults."""
         taken: dict[str, Any] = {}
         for part in self.parts:
             taken |= part.knobs
@@ -325,7 +327,7 @@ class Combination:
 
 
 def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
-    """What is wrong with loading `info` through `parts`; None if nothing is."""
+    """Returns what is wrong with loading `info` through `parts`; None if nothing is."""
     storage, location, loader, transfer = parts.parts
     if info.kind not in storage.kinds:
         fitting = [s.name for s in STORAGES.values() if info.kind in s.kinds]
@@ -343,7 +345,7 @@ def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
 
 
 def legal_combinations(info: DatasetInfo) -> list[Combination]:
-    """Every combination of parts that can load `info`."""
+    """Returns every combination of parts that can load `info`."""
     return [
         parts
         for s in STORAGES

@@ -15,7 +15,7 @@ from vitprof.records import Stage
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Check `config` against its data set, model and strategy and fill in the defaults that depend on them.
+    """Checks `config` against its data set, model and strategy and fills in the defaults that depend on them.
 
     The four parts and every knob they take have a value afterwards, every other knob is None. Raises `ConfigError`.
     """
@@ -103,7 +103,7 @@ def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetI
 
 
 def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
-    """Where augmentation happens. Photos are trained with random crops and flips unless told otherwise."""
+    """Returns where augmentation happens. Photos are trained with random crops and flips unless told otherwise."""
     on_cpu = parts.storage != "memory-float" and parts.transfer != "resident"
     if config.augment is None:
         if info.kind == "idx":
@@ -115,7 +115,7 @@ def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> s
 
 
 def run_name(config: RunConfig) -> str:
-    """The name that `config` gives, or one made from what tells runs apart."""
+    """Returns the name that `config` gives, or one made from what tells runs apart."""
     if config.name:
         throttled = config.slow_drive and "throttled" not in config.name
         return f"{config.name} (throttled)" if throttled else config.name
@@ -147,7 +147,7 @@ def run_name(config: RunConfig) -> str:
 
 
 def _throttled(config: RunConfig) -> str:
-    """How the slow drive is throttled: the preset, and what differs from it."""
+    """Returns how the slow drive is throttled: the preset, and what differs from it."""
     if not config.slow_drive:
         return ""
     own = [

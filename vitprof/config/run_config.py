@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[type, str]] = {
 
 
 def knob_doc(doc: str, default: Any) -> Any:
-    """A field of `RunConfig` with its help text, which the command line and the sidebar both show."""
+    """Returns a field of `RunConfig` with its help text, which the command line and the sidebar both show."""
     return field(default=default, metadata={"doc": doc})
 
 
@@ -184,12 +184,12 @@ class RunConfig:
         return getattr(self, name) is None and getattr(type(self), name) is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values, for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """The inverse of `to_dict`. Raises `ConfigError` on a name that is no field."""
+        """Returns the inverse of `to_dict`. Raises `ConfigError` on a name that is no field."""
         known = {f.name for f in dataclasses.fields(cls)}
         for name in values:
             if name not in known:

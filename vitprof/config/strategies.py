@@ -62,7 +62,7 @@ class Strategy:
         return Combination(**(own | given))
 
     def knobs(self, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
-        """The settings it takes with these parts (names in `KNOBS`), with their defaults."""
+        """Returns the settings it takes with these parts (names in `KNOBS`), with their defaults."""
         taken = parts.knobs()
         if "decoder" in taken:
             taken["decoder"] = DECODERS[info.kind][0]
@@ -342,7 +342,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy called `name`. Raises `ConfigError` that lists the names there are."""
+    """Returns the strategy called `name`. Raises `ConfigError` that lists the names there are."""
     try:
         return STRATEGIES[name]
     except KeyError:

@@ -81,14 +81,14 @@ class TournamentSpec:
             raise ConfigError(name, doubled[0], "give each one once")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values, for JSON."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
         return plain | {"base": self.base.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:
-        """The inverse of `to_dict`. Raises `ConfigError`."""
+        """Returns the inverse of `to_dict`. Raises `ConfigError`."""
         known = {f.name for f in dataclasses.fields(cls)}
         for name in values:
             if name not in known:
@@ -102,7 +102,7 @@ class TournamentSpec:
 
     @property
     def title(self) -> str:
-        """What tells tournaments apart, in a line."""
+        """Returns what tells tournaments apart, in a line."""
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

@@ -31,7 +31,7 @@ CROP_RATIO = (3 / 4, 4 / 3)
 
 
 def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
-    """A map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
+    """Returns a map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
 
     theta (b, 2, 3), as `torch.nn.functional.affine_grid` takes it.
     """
@@ -70,7 +70,7 @@ def on_cpu(images: NDArray[np.uint8], theta: Tensor) -> None:
 
 
 def in_pixels(theta: Tensor, side: int) -> NDArray[np.float64]:
-    """The maps in pixel coordinates, (b, 2, 3): pixel x has its centre at (2 x + 1) / side - 1."""
+    """Returns the maps in pixel coordinates, (b, 2, 3): pixel x has its centre at (2 x + 1) / side - 1."""
     matrix: NDArray[np.float64] = theta.double().numpy().copy()
     linear = matrix[:, :, :2]
     matrix[:, :, 2] = (matrix[:, :, 2] + 1) * side / 2 - 0.5 + linear.sum(axis=2) * (0.5 - side / 2)

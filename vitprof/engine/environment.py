@@ -15,7 +15,7 @@ import vitprof
 
 
 def describe() -> dict[str, Any]:
-    """What the job runs on; the device adds its own facts."""
+    """Returns what the job runs on; the device adds its own facts."""
     return {
         "vitprof": vitprof.__version__,
         "python": platform.python_version(),

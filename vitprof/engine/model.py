@@ -94,7 +94,7 @@ class ViT(nn.Module):
 
 
 def build_model(preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> ViT:
-    """The ViT of `preset` for square images of `image_size` pixels."""
+    """Returns the ViT of `preset` for square images of `image_size` pixels."""
     return ViT(
         image_size=image_size,
         patch_size=preset.patch_size,

@@ -58,7 +58,7 @@ class Pipeline:
     """Figures about storage, location and cache, for the run's record."""
 
     def settled_facts(self) -> dict[str, Any]:
-        """The facts at the end of the job: a copy in the background is done by then, or never."""
+        """Returns the facts at the end of the job: a copy in the background is done by then, or never."""
         return self.facts | {"stage_s": self.located.stage_s, "stage_bytes": self.located.stage_bytes}
 
 
@@ -142,7 +142,7 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
 
 
 def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
-    """Open a storage, with the transforms of its own that samples of form "samples" have."""
+    """Opens a storage, with the transforms of its own that samples of form "samples" have."""
     if name in ("idx", "imagefolder"):
         return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
     return open_storage(name, info, place, train=train)

@@ -20,7 +20,7 @@ if more pile up the loop waits for the oldest, which bounds memory and changes n
 
 
 def overlap(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
-    """Length of the intersection of two spans; 0 where they do not meet."""
+    """Returns the length of the intersection of two spans; 0 where they do not meet."""
     return max(0.0, min(a_end, b_end) - max(a_start, b_start))
 
 

@@ -29,12 +29,14 @@ class Wait:
 
 
 def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
-    """The wait that `config` asks for in batches that are trained on; None if none."""
+    """Returns the wait that `config` asks for in batches that are trained on; None if none."""
     return Wait(*injection(config.inject)) if train and config.inject is not None else None
 
 
 def stopwatch_cost_s(n: int = 1000) -> float:
-    """Seconds that noting one part of one sample takes here: two readings of the clock and a sum. Done in 0.2 ms."""
+    """Returns seconds that noting one part of one sample takes here: two readings of the clock and a sum. Done in 0.2
+    ms.
+    """
     stopwatch = Stopwatch()
     begun = perf_counter()
     for _ in range(n):
@@ -88,7 +90,7 @@ class Stopwatch:
                 self.decode_s += left
 
     def add(self, other: Stopwatch) -> None:
-        """What another thread spent on the same batch."""
+        """Adds what another thread spent on the same batch."""
         self.read_s += other.read_s
         self.decode_s += other.decode_s
         self.transform_s += other.transform_s

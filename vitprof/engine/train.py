@@ -47,7 +47,7 @@ class Job:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Report how long the block took, also where it fails."""
+        """Reports how long the block took, also where it fails."""
         start = self.clock()
         try:
             yield
@@ -55,7 +55,7 @@ class Job:
             self.events.phase(name, start, self.clock())
 
     def left_out(self, lines: tuple[str, ...]) -> None:
-        """Count samples that could not be read, and name the first few, each once."""
+        """Counts samples that could not be read, and names the first few, each once."""
         self.unreadable += len(lines)
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
@@ -64,7 +64,7 @@ class Job:
 
 
 def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
-    """Run the job that `config` describes and report to `events`.
+    """Runs the job that `config` describes and report to `events`.
 
     Returns True when the budget was spent, False when `stop()` said so in between. Raises `VitprofError` for what a
     person can mend, and whatever a Dataset, a worker or torch raises.
@@ -128,12 +128,12 @@ class Budget:
     reported: float = -math.inf
 
     def spent_frac(self, now: float) -> float:
-        """Share of the budget that is spent; 1 or more when it is all."""
+        """Returns the share of the budget that is spent; 1 or more when it is all."""
         return self.done / self.steps if self.steps else (now - self.began) / self.seconds
 
 
 def _fit(job: Job) -> bool:
-    """Train until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
+    """Trains until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
     config, epochs = job.config, job.config.epochs or 0
     budget = Budget(config.steps or epochs * len(job.pipeline.train.loader), config.seconds or math.inf, job.clock())
     job.events.stage("training", 0.0)

@@ -19,7 +19,7 @@ USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-a
 
 
 def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
-    """The strategies of `USUAL` that can run here, without the run's own."""
+    """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
     info = dataset_info(run.config.dataset, run.config.n_images)
     on_cpu = device_of(run) == "cpu"  # where "device" is the same as "memory"
@@ -33,7 +33,7 @@ def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str
 
 
 def alternative(run: StoredRun, strategy: str) -> RunConfig:
-    """The job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
+    """Returns the job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
     values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
     values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
     # The same augmentation wherever the strategy can do it, the page cache and injected waits as far as it has any.
@@ -53,12 +53,12 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
 
 
 def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
-    """The loader-only run that goes with the job `config`."""
+    """Returns the loader-only run that goes with the job `config`."""
     return dataclasses.replace(
         config, epochs=None, steps=None, seconds=seconds, loader_only=True, evaluate=False, name=""
     )
 
 
 def device_of(run: StoredRun) -> str:
-    """The device that the run trained on, where it asked for "auto" too."""
+    """Returns the device that the run trained on, where it asked for "auto" too."""
     return str(run.environment.get("device") or run.config.device)

@@ -48,13 +48,13 @@ Stop = Callable[[], bool]
 
 
 def group_of(run: StoredRun) -> str:
-    """The group of the anchors of `run`; of an anchor, its own group."""
+    """Returns the group of the anchors of `run`; of an anchor, its own group."""
     own = run.group
     return own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
-    """The jobs to run for each anchor of `config` that can be measured, by role and in order.
+    """Returns the jobs to run for each anchor of `config` that can be measured, by role and in order.
 
     Each has the steps of `config` if it counts in steps, else 60 steady ones, at most 300 in all; a cold one at most an
     epoch, since the second one finds its files in memory. A slow drive is part of the storage: C reads the local disk
@@ -95,7 +95,7 @@ def _named(config: RunConfig, role: str) -> str:
 
 
 def why_no_cold(config: RunConfig) -> str:
-    """Why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
+    """Returns why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
     if not STORAGES[config.storage or ""].on_disk:
         return f"storage {config.storage} is in memory while training: no file is read, cold or warm"
     if config.location == "ram-disk":
@@ -108,7 +108,7 @@ def why_no_cold(config: RunConfig) -> str:
 
 
 def submit_headroom(manager: JobManager, run: StoredRun, *, repeats: int = REPEATS) -> list[int]:
-    """Queue the anchors of `run`, in turns A B C D, A B C D; their run ids. Raises `ConfigError`, `JobError`."""
+    """Queues the anchors of `run`, in turns A B C D, A B C D; their run ids. Raises `ConfigError`, `JobError`."""
     configs = anchor_configs(run.config)
     return [
         manager.submit(config, group_key=group_of(run), role=role)
@@ -125,7 +125,7 @@ def measure_headroom(
     progress: OnTurn = lambda turn: None,
     stop: Stop = lambda: False,
 ) -> Headroom:
-    """Run the anchors of `run` and wait for them; what all its anchors so far gave.
+    """Runs the anchors of `run` and waits for them; what all its anchors so far gave.
 
     An anchor that fails is left out and says so in the notes; it is not run again. Where `stop()` says so, or on
     Ctrl-C, the rest is stopped too and what was measured counts.
@@ -152,14 +152,14 @@ def measure_headroom(
 
 
 def stop_all(manager: JobManager, ids: list[int]) -> None:
-    """Stop those of `ids` that have not ended; the last first, so that none begins meanwhile."""
+    """Stops those of `ids` that have not ended; the last first, so that none begins meanwhile."""
     for run_id in reversed(ids):
         if manager.owns(run_id):
             manager.stop(run_id)
 
 
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
-    """The headroom that was measured for `run`, or that `run` is an anchor of; None if none of it has ended.
+    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if none of it has ended.
 
     Every anchor of the group that ran to its end counts as a repeat. Those that somebody stopped say something only
     where the anchor has no other run.
@@ -198,6 +198,6 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
 
 
 def _baseline(config: RunConfig, runs: list[StoredRun]) -> str:
-    """The anchor that is the job as it was asked for: a slow drive or a cold page cache belongs to it."""
+    """Returns the anchor that is the job as it was asked for: a slow drive or a cold page cache belongs to it."""
     throttled = any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
     return "D" if throttled or config.page_cache == "cold" else "C"

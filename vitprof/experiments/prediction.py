@@ -43,12 +43,14 @@ def _quiet(run: StoredRun, number: int, total: int) -> None:
 
 
 def group_of(profile_run_id: int) -> str:
-    """The group of the runs behind predictions from that run."""
+    """Returns the group of the runs behind predictions from that run."""
     return RunGroup("prediction", profile_run_id).key
 
 
 def profile_of(store: RunStore, run_id: int) -> StoredRun:
-    """The run to predict from. Raises `StoreError`, and `JobError` where it does not tell what a step computes."""
+    """Returns the run to predict from. Raises `StoreError`, and `JobError` where it does not tell what a step
+    computes.
+    """
     run = store.run(run_id)
     if run.live:
         raise JobError(f"run {run_id} is still going on; predict from it when it has ended")
@@ -64,7 +66,7 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
 def submit_micro_runs(
     manager: JobManager, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
 ) -> list[int]:
-    """Queue a loader-only run of each strategy (default: `usual_strategies`); their ids.
+    """Queues a loader-only run of each strategy (default: `usual_strategies`); their ids.
 
     Raises `ConfigError` before anything is queued where a strategy cannot load the run's data set, or not here.
     """
@@ -80,7 +82,8 @@ def submit_micro_runs(
 
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
-    """All predictions from that run, after making those whose loader-only run and noting those whose check has ended.
+    """Returns all predictions from that run, after making those whose loader-only run and noting those whose check has
+    ended.
 
     May be called at any time, as often as one likes.
     """
@@ -116,7 +119,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
 
 
 def _note_check(store: RunStore, p: StoredPrediction) -> None:
-    """Keep what the run that checks `p` gave; where it gave nothing, the prediction is as it was before."""
+    """Keeps what the run that checks `p` gave; where it gave nothing, the prediction is as it was before."""
     check = next((r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id), None)
     if check is not None and check.live:
         return
@@ -128,7 +131,7 @@ def _note_check(store: RunStore, p: StoredPrediction) -> None:
 
 
 def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
-    """How good predictions for this run's machine and device have been."""
+    """Returns how good predictions for this run's machine and device have been."""
     return calibrate(store, host=run.owner_host, device=device_of(run))
 
 
@@ -141,7 +144,7 @@ def predict_strategies(
     progress: OnRun = _quiet,
     stop: Stop = lambda: False,
 ) -> list[StoredPrediction]:
-    """Run what is needed and predict each strategy from run `run_id`; the new predictions.
+    """Runs what is needed and predict each strategy from run `run_id`; the new predictions.
 
     A strategy whose loader-only run fails or is too short has none: `failures` tells why. Raises `ConfigError`,
     `JobError`.
@@ -159,7 +162,8 @@ def failures(
     *,
     remedy: str = "run it to see what it gives",
 ) -> list[str]:
-    """One line for each of `strategies` (default: all) whose latest loader-only run for that run gave no prediction.
+    """Returns one line for each of `strategies` (default: all) whose latest loader-only run for that run gave no
+    prediction.
 
     `remedy` is what to do about a run that had no steady steps. Call `record_predictions` first.
     """
@@ -177,7 +181,7 @@ def failures(
 
 
 def submit_check(manager: JobManager, prediction_id: int) -> int:
-    """Queue the job that a prediction is about; its run id, or that of the run that does or did it already."""
+    """Queues the job that a prediction is about; its run id, or that of the run that does or did it already."""
     p = prediction(manager.store, prediction_id)
     if p.verified_run_id is not None:
         return p.verified_run_id
@@ -189,7 +193,7 @@ def submit_check(manager: JobManager, prediction_id: int) -> int:
 def verify(
     manager: JobManager, prediction_id: int, *, progress: OnRun = _quiet, stop: Stop = lambda: False
 ) -> StoredPrediction:
-    """Run the job that a prediction is about, and keep what it gave beside the prediction."""
+    """Runs the job that a prediction is about, and keeps what it gave beside the prediction."""
     run_id = submit_check(manager, prediction_id)
     p = prediction(manager.store, prediction_id)
     if p.measured_per_s is None:
@@ -199,7 +203,7 @@ def verify(
 
 
 def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) -> Iterator[int]:
-    """Each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
+    """Yields each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
     try:
         for number, run_id in enumerate(ids, 1):
             while manager.owns(run_id) and not manager.wait(run_id, POLL_S):

@@ -46,7 +46,7 @@ def cell_text(value: object) -> str:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A whole CSV file; every cell as `cell_text` writes it."""
+    """Returns a whole CSV file; every cell as `cell_text` writes it."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(header)
@@ -55,12 +55,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
-    """The run's summary; for one that was never summed up nothing is available, not 0 steps."""
+    """Returns the run's summary; for one that was never summed up nothing is available, not 0 steps."""
     return summary_to_dict(run.summary) if run.summary else dict.fromkeys(SUMMARY_COLUMNS)
 
 
 def summary_row(run: StoredRun) -> list[object]:
-    """The values of a run in the order of `SUMMARY_HEADER`."""
+    """Returns the values of a run in the order of `SUMMARY_HEADER`."""
     summary, device_name = figures(run), run.environment.get("device_name")
     return [
         run.id,
@@ -78,12 +78,14 @@ def summary_row(run: StoredRun) -> list[object]:
 
 
 def summary_csv(runs: Iterable[StoredRun]) -> str:
-    """One row for each run: its config and its summary."""
+    """Returns one row for each run: its config and its summary."""
     return csv_text(SUMMARY_HEADER, (summary_row(run) for run in runs))
 
 
 def steps_csv(store: RunStore, runs: Iterable[StoredRun]) -> str:
-    """One row for each step of each run. Times since the start of the run, so that runs can be laid over each other."""
+    """Returns one row for each step of each run. Times since the start of the run, so that runs can be laid over each
+    other.
+    """
     integers = {c.name for c in columns(StepRecord) if c.integer}
 
     def rows() -> Iterable[list[object]]:

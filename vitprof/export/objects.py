@@ -18,7 +18,7 @@ INTEGERS = frozenset(c.name for c in columns(StepRecord) if c.integer) | {"seq"}
 
 
 def run_object(run: StoredRun) -> dict[str, Any]:
-    """A run as one JSON object; figures that are not available are null."""
+    """Returns a run as one JSON object; figures that are not available are null."""
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run.id,
@@ -36,7 +36,7 @@ def run_object(run: StoredRun) -> dict[str, Any]:
 
 
 def runs_object(store: RunStore, runs: Iterable[StoredRun], *, steps: bool = False) -> dict[str, Any]:
-    """Runs as one JSON object; with `steps` each has its phases, and its steps and telemetry by column.
+    """Returns runs as one JSON object; with `steps` each has its phases, and its steps and telemetry by column.
 
     Moments are seconds since the run began, as in the CSV files.
     """

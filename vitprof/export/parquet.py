@@ -33,7 +33,7 @@ INTEGERS = frozenset(c.name for record in (StepRecord, RunSummary) for c in colu
 
 
 def steps_parquet(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    """One row for each step of each run, columns as in `STEPS_HEADER`; moments since the run began."""
+    """Returns one row for each step of each run, columns as in `STEPS_HEADER`; moments since the run began."""
     import pyarrow as pa
 
     schema = _schema(STEPS_HEADER, "steps", runs)
@@ -54,7 +54,7 @@ def steps_parquet(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
-    """One row for each run, columns as in `SUMMARY_HEADER`."""
+    """Returns one row for each run, columns as in `SUMMARY_HEADER`."""
     import pyarrow as pa
 
     schema = _schema(SUMMARY_HEADER, "summary", runs)
@@ -86,7 +86,7 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> pa.S
 
 
 def _type(name: str) -> pa.DataType:
-    """The type of a column: that of the record's or the config's field, else text."""
+    """Returns the type of a column: that of the record's or the config's field, else text."""
     import pyarrow as pa
 
     if name in ("run_id", "schema_version") or name in INTEGERS:

@@ -63,7 +63,7 @@ TELEMETRY_TAGS: dict[str, str] = {
 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
-    """Write the event files into `directory`, which must be new or empty; all of them or none. Raises `VitprofError`.
+    """Writes the event files into `directory`, which must be new or empty; all of them or none. Raises `VitprofError`.
 
     Wall times are those of the run, from its one anchor to UTC.
     """
@@ -78,7 +78,7 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    """The same directory as a zip file. Raises `VitprofError`."""
+    """Returns the same directory as a zip file. Raises `VitprofError`."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory(prefix="vitprof-tensorboard-") as top:
         directory = Path(top) / "tensorboard"
@@ -91,14 +91,14 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def run_directory(run: StoredRun) -> str:
-    """What TensorBoard calls the run: its id and its name, as far as that is safe in a path."""
+    """Returns what TensorBoard calls the run: its id and its name, as far as that is safe in a path."""
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
     simulated = "-simulated" if is_simulated(run.config.device) and "simulated" not in safe else ""
     return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"
 
 
 def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
-    """Tag -> (3, n): step, wall time in seconds since 1970, value."""
+    """Tags -> (3, n): step, wall time in seconds since 1970, value."""
     steps, telemetry = store.steps(run.id), store.telemetry(run.id)
     origin = run.t_origin_s or 0.0
     began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
@@ -122,7 +122,7 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hand the scalars of each run to `tensorboard_child`; its last line is what went wrong."""
+    """Hands the scalars of each run to `tensorboard_child`; its last line is what went wrong."""
     lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
     data = io.BytesIO()
     data.write(json.dumps(lengths).encode() + b"\n")

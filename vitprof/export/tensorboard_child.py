@@ -18,7 +18,7 @@ MISSING = "the package tensorboardX is not there; install it with: pip install t
 
 
 def main(directory: Path, source: BinaryIO) -> None:
-    """Read all scalars and write the file. Raises `ImportError`, `OSError`."""
+    """Reads all scalars and writes the file. Raises `ImportError`, `OSError`."""
     # It takes in torch where it finds it, for tensors that we have none of; None makes that import fail (Python's
     # documented behaviour), and this process has no other use for torch. 25 ms instead of 2 s.
     modules: dict[str, Any] = sys.modules

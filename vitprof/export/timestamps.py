@@ -9,5 +9,5 @@ TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "ma
 
 
 def since_start(series: Series, origin_s: float) -> Series:
-    """The same columns, with moments in seconds since `origin_s`."""
+    """Returns the same columns, with moments in seconds since `origin_s`."""
     return {name: values - origin_s if name in TIMESTAMPS else values for name, values in series.items()}

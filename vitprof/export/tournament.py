@@ -105,7 +105,7 @@ def _figure(row: LeaderboardRow, name: str) -> Any:
 def tournament_csv(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> str:
-    """One row for each trial, the ranked ones first; those that did not run have status and reason."""
+    """Returns one row for each trial, the ranked ones first; those that did not run have status and reason."""
     rows = _values(found, board, pays, best)
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
@@ -113,7 +113,7 @@ def tournament_csv(
 def tournament_object(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> dict[str, Any]:
-    """The results as plain values for JSON; None for what is not available."""
+    """Returns the results as plain values for JSON; None for what is not available."""
     pays = tuple(pays)
     shared = ("tournament_id", "tournament", "dataset", "device", "schema_version", "simulated")
     sentences = {p.key: p.sentence for p in pays}
@@ -138,7 +138,7 @@ def tournament_object(
 
 
 def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:
-    """The article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in Markdown."""
+    """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in Markdown."""
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
     simulated = " (simulated)" if is_simulated(found.spec.base.device) else ""

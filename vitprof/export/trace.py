@@ -58,7 +58,7 @@ QUEUE = "batches ready"
 
 
 def trace_json(store: RunStore, runs: Sequence[StoredRun]) -> str:
-    """The trace of these runs, each from its own beginning. Strict JSON."""
+    """Returns the trace of these runs, each from its own beginning. Strict JSON."""
     head = {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -89,7 +89,7 @@ def _events(store: RunStore, runs: Sequence[StoredRun]) -> Iterator[Event]:
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    """Where the trace of the run begins, ns on the monotonic clock: no event lies before it."""
+    """Returns where the trace of the run begins, ns on the monotonic clock: no event lies before it."""
     seen = [run.t_origin_s] if run.t_origin_s is not None else []
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
     seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]
@@ -107,7 +107,7 @@ def _track(pid: int, tid: int, name: str) -> Iterator[Event]:
 
 
 def _span(name: str, pid: int, tid: int, start: int, end: int, origin: int, **args: Any) -> Event:
-    """A complete event; times in ns, written in microseconds. The args are left out where there are none."""
+    """Returns a complete event; times in ns, written in microseconds. The args are left out where there are none."""
     event = {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": (start - origin) / 1e3, "dur": (end - start) / 1e3}
     return event | ({"args": args} if args else {})
 
@@ -123,7 +123,7 @@ def _phases(run: StoredRun, origin: int) -> Iterator[Event]:
 
 
 def _spans(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
-    """The loop, the copies and the device, each gap of the device with its cause."""
+    """Yields the loop, the copies and the device, each gap of the device with its cause."""
     n = len(steps["step"])
     pieces = [timeline(steps, run.phases, first, min(first + CHUNK, n)) for first in range(0, n, CHUNK)]
     if not pieces:
@@ -149,7 +149,7 @@ def _spans(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
 
 
 def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
-    """A track for each worker process; one for the loop or the threads that make batches where there is none."""
+    """Yields a track for each worker process; one for the loop or the threads that make batches where there is none."""
     start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
     known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
     worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)

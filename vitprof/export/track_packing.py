@@ -10,7 +10,7 @@ from vitprof.analysis.arrays import Ints
 
 
 def pack_tracks(start: Ints, end: Ints) -> Ints:
-    """A lane for each span, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
+    """Returns a lane for each span, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
 
     Spans may come in any order; end >= start.
     """

@@ -18,7 +18,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file or none: to a temporary name, then renamed. Raises `VitprofError`."""
+    """Writes a whole file or none: to a temporary name, then renamed. Raises `VitprofError`."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout
             path.write_bytes(data)

@@ -47,14 +47,14 @@ class Sender:
             self._closing.set()
 
     def close(self) -> None:
-        """Send what is left."""
+        """Sends what is left."""
         self._closing.set()
         self._thread.join()
         self._send()
 
 
 def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
-    """Set `stop` when standard input ends; end the process if the job then does not."""
+    """Sets `stop` when standard input ends; end the process if the job then does not."""
     while os.read(0, 4096):
         pass
     stop.set()
@@ -63,7 +63,7 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 
 
 def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> None:
-    """Train and put the job's last message into `buffer`, whatever happens."""
+    """Trains and puts the job's last message into `buffer`, whatever happens."""
     from vitprof.engine.train import train
 
     try:

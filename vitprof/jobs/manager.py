@@ -28,7 +28,7 @@ RETRY_S = 5.0
 
 
 def queue_of(name: str) -> str:
-    """The queue for a device: "auto" waits for the first GPU that NVML reports, else for the CPU.
+    """Returns the queue for a device: "auto" waits for the first GPU that NVML reports, else for the CPU.
 
     A simulated device has that of the CPU: two jobs at once would take each other's time to load data.
 
@@ -62,7 +62,7 @@ class JobManager:
         settle_interrupted(store)
 
     def submit(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
-        """Queue a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work.
+        """Queues a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work.
 
         Runs that belong together share a `group_key` and have a `role` in it.
         """
@@ -89,11 +89,11 @@ class JobManager:
         thread.start()
 
     def owns(self, run_id: int) -> bool:
-        """Whether the run was submitted here and has not ended, so that `stop` works on it."""
+        """Returns whether the run was submitted here and has not ended, so that `stop` works on it."""
         return run_id in self._ended and not self._ended[run_id].is_set()
 
     def stop(self, run_id: int) -> None:
-        """Ask a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has."""
+        """Asks a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has."""
         if run_id not in self._stops:
             raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
         self._stops[run_id].set()
@@ -104,18 +104,18 @@ class JobManager:
                 self._ended[run_id].set()
 
     def _claim(self, run_id: int) -> bool:
-        """Take a run out of the queue, to run it or to end it; False if somebody else has."""
+        """Takes a run out of the queue, to run it or to end it; False if somebody else has."""
         with self._lock:
             waiting = run_id in self._waiting
             self._waiting.discard(run_id)
         return waiting
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
-        """Wait until the run has ended; whether it has."""
+        """Waits until the run has ended; whether it has."""
         return self._ended[run_id].wait(timeout)
 
     def shutdown(self) -> None:
-        """Stop every job, keep what was measured, end every thread. Safe to call twice."""
+        """Stops every job, keeps what was measured, ends every thread. Safe to call twice."""
         with self._lock:
             self._closed = True
             for stop in self._stops.values():
@@ -140,7 +140,7 @@ class JobManager:
                 self._ended[run_id].set()
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
-        """What comes next in the queue, or `STOP`. Meanwhile the store may be there again."""
+        """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""
         while self.unrecorded:
             try:
                 return jobs.get(timeout=RETRY_S)
@@ -149,7 +149,7 @@ class JobManager:
         return jobs.get()
 
     def _record_the_unrecorded(self) -> None:
-        """Write down the ends of runs that the store could not take, or they would say "running" for good."""
+        """Writes down the ends of runs that the store could not take, or they would say "running" for good."""
         for run_id, why in list(self.unrecorded.items()):
             try:
                 self.store.update_run(run_id, status="failed", stage="", error=why)

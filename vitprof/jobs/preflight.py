@@ -52,7 +52,7 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """All checks, in the order they matter."""
+    """Yields all checks, in the order they matter."""
     yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
     yield _dali()
@@ -64,7 +64,7 @@ def examine() -> Iterator[Check]:
 
 
 def _version(names: tuple[str, ...]) -> str | None:
-    """Name and version of the first of these packages that is installed."""
+    """Returns the name and version of the first of these packages that is installed."""
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
             return f"{name} {metadata.version(name)}"

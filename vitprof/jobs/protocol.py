@@ -89,7 +89,7 @@ class EventBuffer:
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:
-    """Write one frame; the caller flushes."""
+    """Writes one frame; the caller flushes."""
     if isinstance(message, Note):
         kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
     else:
@@ -98,7 +98,7 @@ def write_message(stream: IO[bytes], message: Message) -> None:
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """The frames of `stream` until it ends. A frame cut short by the writer's death ends it too.
+    """Yields the frames of `stream` until it ends. A frame cut short by the writer's death ends it too.
 
     Raises `ValueError` on bytes that are no frame.
     """

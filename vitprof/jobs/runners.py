@@ -30,16 +30,16 @@ class Runner(Protocol):
     """The process whose tree is the job."""
 
     def messages(self) -> Iterator[Message | None]:
-        """What the job reports until it has ended; None at least every 0.1 s when there is nothing."""
+        """Yields what the job reports until it has ended; None at least every 0.1 s when there is nothing."""
 
     def ask_stop(self) -> None:
-        """Ask the job to stop after its current step."""
+        """Asks the job to stop after its current step."""
 
     def kill(self) -> None:
-        """End the job now, whatever it is doing."""
+        """Ends the job now, whatever it is doing."""
 
     def close(self) -> str:
-        """Clean up after the last message. What is known about an end without a last message, in one line."""
+        """Cleans up after the last message. What is known about an end without a last message, in one line."""
 
 
 class ProcessRunner:
@@ -153,7 +153,7 @@ class ThreadRunner:
         self._stop.set()
 
     def kill(self) -> None:
-        """Raise `JobStopped` in the thread at its next Python instruction: as near to a kill as a thread comes."""
+        """Raises `JobStopped` in the thread at its next Python instruction: as near to a kill as a thread comes."""
         if self._thread.ident is not None and not self._ended.is_set():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(JobStopped))
 
@@ -163,7 +163,7 @@ class ThreadRunner:
 
 
 def start_runner(config: RunConfig, log: Path) -> Runner:
-    """Start the job in the isolation it asks for. Raises `JobError` where no process can be started."""
+    """Starts the job in the isolation it asks for. Raises `JobError` where no process can be started."""
     if config.isolation == "thread":
         return ThreadRunner(config)
     try:

@@ -18,7 +18,7 @@ from vitprof.store import SPARK_BINS, RunStore, UnreadableRun
 
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    """The columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
+    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     facts = run.environment | run.facts
     gaps = every_gap(steps, run.phases)
@@ -30,7 +30,7 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
 
 
 def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> list[float | None]:
-    """The device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling.
+    """Returns the device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling.
 
     `gaps` are those of all steps, if they are known.
     """
@@ -39,7 +39,7 @@ def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> l
 
 
 def settle_interrupted(store: RunStore) -> None:
-    """Mark runs whose program is gone, and sum up what they had stored until then."""
+    """Marks runs whose program is gone, and sums up what they had stored until then."""
     for run_id in store.mark_interrupted():
         try:
             run, steps = store.run(run_id), store.steps(run_id)

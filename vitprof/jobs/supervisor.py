@@ -80,7 +80,7 @@ class JobRecorder:
             raise
 
     def _follow(self, runner: Runner) -> None:
-        """Take the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
+        """Takes the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
         flushed = self._clock()
         kill_at: float | None = None
         for message in runner.messages():
@@ -149,7 +149,7 @@ class JobRecorder:
         self._samples += len(rows)
 
     def _try_to_flush(self, now: float) -> None:
-        """Flush; a store that fails is tried again for a while: the job may be about to say why."""
+        """Flushes; a store that fails is tried again for a while: the job may be about to say why."""
         try:
             self._flush()
             self._failing_since = None
@@ -159,7 +159,7 @@ class JobRecorder:
                 raise
 
     def _flush(self) -> None:
-        """Write what has come in since the last time: at least twice a second, so that a kill loses little."""
+        """Writes what has come in since the last time: at least twice a second, so that a kill loses little."""
         if self._rows:
             self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
             self._rows.clear()
@@ -178,7 +178,7 @@ class JobRecorder:
             self._changes.clear()
 
     def _finish(self, origin: float, why: str) -> None:
-        """Settle status and summary."""
+        """Settles status and summary."""
         without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
         status, error = self._end or without_a_word
         settled = settle(self._store, self._run_id, origin, self._clock())

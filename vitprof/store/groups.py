@@ -30,12 +30,12 @@ class RunGroup:
 
     @property
     def run_id(self) -> int | None:
-        """The run that the group was made for; None for a tournament and a tuning, which were made for none."""
+        """Returns the run that the group was made for; None for a tournament and a tuning, which were made for none."""
         return int(self.of) if self.kind in MADE_FOR_A_RUN else None
 
     @classmethod
     def parse(cls, key: str) -> RunGroup | None:
-        """The inverse of `key`; None for a run of its own ("") and for what another version wrote."""
+        """Returns the inverse of `key`; None for a run of its own ("") and for what another version wrote."""
         found = KEY.fullmatch(key)
         if found is None or found[1] not in get_args(GroupKind):
             return None
@@ -46,11 +46,11 @@ class RunGroup:
 
 
 def role_of(key: str, number: int) -> str:
-    """The role of a run in the group of its tournament or tuning: trial key and round."""
+    """Returns the role of a run in the group of its tournament or tuning: trial key and round."""
     return f"{key}#{number}"
 
 
 def read_role(role: str) -> tuple[str, int]:
-    """The inverse of `role_of`: trial key and round; round 0 where it is none."""
+    """Returns the inverse of `role_of`: trial key and round; round 0 where it is none."""
     key, _, number = role.rpartition("#")
     return key, int(number) if number.isdecimal() else 0

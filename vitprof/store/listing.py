@@ -74,7 +74,7 @@ class RunRow:
 
     @property
     def simulated(self) -> bool:
-        """Whether its device was imitated."""
+        """Returns whether its device was imitated."""
         return is_simulated(self.device)
 
 
@@ -103,7 +103,7 @@ class Listing(Database):
     """Lists of runs. Raises `StoreError`."""
 
     def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:
-        """One page of the runs that `query` asks for. Those without a value to sort by come last."""
+        """Returns one page of the runs that `query` asks for. Those without a value to sort by come last."""
         by = runs.c[query.sort] if query.sort in SORTS else runs.c.id
         order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
         if by is not runs.c.id:
@@ -118,12 +118,12 @@ class Listing(Database):
         return [_run_row(row, tags[row.id]) for row in rows]
 
     def count_runs(self, query: RunQuery) -> int:
-        """How many runs `query` asks for."""
+        """Returns how many runs `query` asks for."""
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
 
     def choices(self, column: str) -> list[str]:
-        """The values that runs have in one of `CHOICES`, sorted, but for the empty one."""
+        """Returns the values that runs have in one of `CHOICES`, sorted, but for the empty one."""
         if column not in CHOICES:
             raise ValueError(f"{column} is none of {', '.join(CHOICES)}")
         found = run_tags.c.tag if column == "tag" else runs.c[column]

@@ -14,7 +14,7 @@ def this_program() -> tuple[str, int, float]:
 
 
 def is_alive(host: str, pid: int, started: float) -> bool:
-    """Whether that program still runs. Of another machine's that cannot be told: then yes."""
+    """Returns whether that program still runs. Of another machine's that cannot be told: then yes."""
     if host != socket.gethostname():
         return True
     try:

@@ -46,7 +46,7 @@ class StoredPrediction:
 def add_prediction(
     store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
 ) -> int:
-    """Keep a prediction; its id, or that of the one which somebody else has made of the same runs meanwhile."""
+    """Keeps a prediction; its id, or that of the one which somebody else has made of the same runs meanwhile."""
     with store.transaction() as db:
         made = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
         if made is not None:
@@ -68,7 +68,7 @@ def add_prediction(
 
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
-    """One prediction. Raises `StoreError` if there is none with this id."""
+    """Returns one prediction. Raises `StoreError` if there is none with this id."""
     row = None
     if 0 < prediction_id <= MAX_ID:
         with store.transaction() as db:
@@ -79,7 +79,7 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
-    """The predictions made from one run (default: from any), oldest first.
+    """Returns the predictions made from one run (default: from any), oldest first.
 
     Those that this version cannot read are left out: `prediction` says what is wrong.
     """
@@ -96,7 +96,9 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
-    """The newest of `found` (oldest first) for each strategy, but a checked one before others; the fastest first."""
+    """Returns the newest of `found` (oldest first) for each strategy, but a checked one before others; the fastest
+    first.
+    """
     kept: dict[str, StoredPrediction] = {}
     for p in found:
         before = kept.get(p.config.strategy)
@@ -106,13 +108,15 @@ def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
 
 
 def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> None:
-    """Set columns of a prediction. One that was deleted meanwhile stays deleted."""
+    """Sets columns of a prediction. One that was deleted meanwhile stays deleted."""
     with store.transaction() as db:
         db.execute(sa.update(predictions).where(predictions.c.id == prediction_id).values(**values))
 
 
 def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
-    """How good the checked predictions were: all, or those of one machine and one device, as in `RunConfig.device`."""
+    """Returns how good the checked predictions were: all, or those of one machine and one device, as in
+    `RunConfig.device`.
+    """
     query = (
         sa.select(predictions, runs.c.owner_host)
         .join(runs, runs.c.id == predictions.c.profile_run_id)
@@ -130,7 +134,9 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:
-    """A row as it is used. Raises `StoreError` where another version of vitprof wrote what this one cannot read."""
+    """Returns a row as it is used. Raises `StoreError` where another version of vitprof wrote what this one cannot
+    read.
+    """
     values = dict(row._mapping)
     try:
         config = RunConfig.from_dict(values["config"])

@@ -27,7 +27,7 @@ class RunStore(Listing, SeriesStore):
     """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
 
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
-        """A new run with status "queued", owned by this process; its id."""
+        """Returns a new run with status "queued", owned by this process; its id."""
         with self.transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(
@@ -44,7 +44,7 @@ class RunStore(Listing, SeriesStore):
         return inserted_id(inserted)
 
     def update_run(self, run_id: int, **values: Any) -> None:
-        """Set columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
+        """Sets columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
         if "summary" in values and values["summary"] is not None:
             values["summary"] = summary_to_dict(values["summary"])
             values |= figures(values["summary"])
@@ -56,7 +56,7 @@ class RunStore(Listing, SeriesStore):
             db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
 
     def run(self, run_id: int) -> StoredRun:
-        """One run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
+        """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
         row = None
         if 0 < run_id <= MAX_ID:
             with self.transaction() as db:
@@ -73,7 +73,7 @@ class RunStore(Listing, SeriesStore):
         oldest_first: bool = False,
         group_key: str | None = None,
     ) -> list[StoredRun]:
-        """Runs with one of `statuses` (default: all), of one group (default: any), newest first.
+        """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first.
 
         Those that this version cannot read are left out: `list_runs` has them, and `run` says what is wrong.
         """
@@ -93,21 +93,21 @@ class RunStore(Listing, SeriesStore):
     # what a person adds to a run
 
     def rename(self, run_id: int, name: str) -> None:
-        """Give a run another name, 1 to 200 characters. Raises `StoreError`."""
+        """Gives a run another name, 1 to 200 characters. Raises `StoreError`."""
         self.edit(run_id, name=name)
 
     def annotate(self, run_id: int, note: str) -> None:
-        """Set the run's note, "" for none. Raises `StoreError`."""
+        """Sets the run's note, "" for none. Raises `StoreError`."""
         self.edit(run_id, note=note)
 
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
-        """Replace the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
+        """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
         self.edit(run_id, tags=tags)
 
     def edit(
         self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
-        """Set what is given: all of it, or nothing. Raises `StoreError`, see `rename`, `annotate` and `tag`."""
+        """Sets what is given: all of it, or nothing. Raises `StoreError`, see `rename`, `annotate` and `tag`."""
         values: dict[str, str] = {}
         if name is not None:
             values["name"] = checked_name(name)
@@ -124,7 +124,7 @@ class RunStore(Listing, SeriesStore):
                 set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
-        """The run's tags, sorted."""
+        """Returns the run's tags, sorted."""
         query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
@@ -132,11 +132,11 @@ class RunStore(Listing, SeriesStore):
     # the end of a run
 
     def delete(self, run_id: int) -> None:
-        """Delete a run, see `delete_many`."""
+        """Deletes a run, see `delete_many`."""
         self.delete_many([run_id])
 
     def delete_many(self, run_ids: Iterable[int]) -> None:
-        """Delete runs with their steps, telemetry and tags, and what was measured or predicted for them: all, or none.
+        """Deletes runs with their steps, telemetry and tags, and what was measured or predicted for them: all, or none.
 
         Raises `StoreError` if one of them does not exist or is still going on.
         """
@@ -161,7 +161,7 @@ class RunStore(Listing, SeriesStore):
                 db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
 
     def mark_interrupted(self, given_up: Collection[int] = ()) -> list[int]:
-        """Mark live runs of this machine whose owner process is gone as "interrupted"; their ids.
+        """Marks live runs of this machine whose owner process is gone as "interrupted"; their ids.
 
         Of another machine's runs that cannot be told: of these only `given_up`, of which a person says so.
         """

@@ -115,13 +115,15 @@ FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
 
 
 def listed(config: dict[str, Any]) -> dict[str, Any]:
-    """The columns of `LISTED` for a config as plain values. What an unreadable one does not have stays as if unset."""
+    """Returns the columns of `LISTED` for a config as plain values. What an unreadable one does not have stays as if
+    unset.
+    """
     kinds = {"batch_size": int}
     return {name: config[name] for name in LISTED if isinstance(config.get(name), kinds.get(name, str))}
 
 
 def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
-    """The columns of `runs` that repeat figures of the summary; None for what it does not have."""
+    """Returns the columns of `runs` that repeat figures of the summary; None for what it does not have."""
     return {
         "samples_per_s": (summary or {}).get("samples_per_s"),
         "idle_frac": (summary or {}).get("device_idle_frac"),

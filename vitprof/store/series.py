@@ -17,11 +17,11 @@ class SeriesStore(Database):
     """What is measured for each step and several times a second. Raises `StoreError`."""
 
     def append_steps(self, run_id: int, rows: Iterable[Sequence[float]]) -> None:
-        """Add steps; each row in the order of `STEP_COLUMNS`."""
+        """Adds steps; each row in the order of `STEP_COLUMNS`."""
         self._append(steps, [dict(zip(STEP_FIELDS, row, strict=True), run_id=run_id) for row in rows])
 
     def append_telemetry(self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]]) -> None:
-        """Add telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`."""
+        """Adds telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`."""
         self._append(
             telemetry,
             [
@@ -36,16 +36,16 @@ class SeriesStore(Database):
                 db.execute(sa.insert(table), rows)
 
     def n_steps(self, run_id: int) -> int:
-        """How many steps the run has, without reading them."""
+        """Returns how many steps the run has, without reading them."""
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count()).where(steps.c.run_id == run_id)).scalar_one())
 
     def steps(self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS) -> Series:
-        """The run's steps with a number above `after`, in order."""
+        """Returns the run's steps with a number above `after`, in order."""
         return self._series(steps, run_id, steps.c.step, after, names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] = TELEMETRY_FIELDS) -> Series:
-        """The run's telemetry samples with a number above `after`, in order, with that number as "seq"."""
+        """Returns the run's telemetry samples with a number above `after`, in order, with that number as "seq"."""
         return self._series(telemetry, run_id, telemetry.c.seq, after, ("seq", *names))
 
     def _series(self, table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> Series:

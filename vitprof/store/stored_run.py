@@ -63,7 +63,7 @@ class StoredRun:
 
     @property
     def group(self) -> RunGroup | None:
-        """What it belongs to; None for a run of its own, and for what another version of vitprof knows."""
+        """Returns what it belongs to; None for a run of its own, and for what another version of vitprof knows."""
         return RunGroup.parse(self.group_key)
 
 
@@ -72,7 +72,9 @@ STORED = tuple(runs.c[f.name] for f in dataclasses.fields(StoredRun))
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
-    """A row of `STORED`. Raises `UnreadableRun` where another version of vitprof wrote what this one cannot read."""
+    """Returns a row of `STORED`. Raises `UnreadableRun` where another version of vitprof wrote what this one cannot
+    read.
+    """
     values = dict(row._mapping)
     try:
         return StoredRun(

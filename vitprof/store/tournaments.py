@@ -50,7 +50,7 @@ class StoredTournament:
 
     @property
     def resumable(self) -> bool:
-        """Whether `resume` would find something to do that nobody does."""
+        """Returns whether `resume` would find something to do that nobody does."""
         return self.status != "done" and not self.held
 
 
@@ -67,7 +67,7 @@ class TrialRun:
 
 
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
-    """Keep a tournament with status "queued"; its id. Raises `ConfigError` for a name that cannot be shown."""
+    """Keeps a tournament with status "queued"; its id. Raises `ConfigError` for a name that cannot be shown."""
     name = name.strip() or spec.title
     if len(name) > MAX_NAME or not name.isprintable():
         raise ConfigError("name", name[:20] + "...", f"give at most {MAX_NAME} characters that can be shown")
@@ -82,7 +82,7 @@ def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
 
 
 def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
-    """One tournament. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
+    """Returns one tournament. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
     return _stored(_row(store, tournament_id))
 
 
@@ -112,7 +112,7 @@ def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, Tria
 
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
-    """Set the status, and what else `state` changes. One that was deleted meanwhile stays deleted."""
+    """Sets the status, and what else `state` changes. One that was deleted meanwhile stays deleted."""
     with store.writing() as db:  # two threads, such as a runner and a page, may each change a part of the state
         kept = db.execute(_state_of(tournament_id)).scalar()
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
@@ -124,7 +124,7 @@ def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
 
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Take a tournament for this process and set it running. Raises `JobError` where another program works on it."""
+    """Takes a tournament for this process and set it running. Raises `JobError` where another program works on it."""
     now = tournament(store, tournament_id)
     if now.held and now.holder_host:
         raise JobError(
@@ -150,7 +150,7 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 
 
 def release(store: RunStore, tournament_id: int) -> None:
-    """Take a tournament, with its runs, from the machine that began it: a person says that it is gone.
+    """Takes a tournament, with its runs, from the machine that began it: a person says that it is gone.
 
     Whether a program of another machine is alive cannot be told, and a container has another name each time it is
     started. Raises `JobError` where the program is one of this machine and alive.
@@ -168,7 +168,7 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
-    """Delete a tournament with its runs. Raises `StoreError` where it is at work."""
+    """Deletes a tournament with its runs. Raises `StoreError` where it is at work."""
     owner = _alive_owner(_row(store, tournament_id).state)  # not the whole: one that cannot be read can be deleted
     if owner:
         where = f" on another machine ({owner['host']})" if owner["host"] != this_program()[0] else ""
@@ -195,7 +195,9 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
 
 
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The program that works on it, empty where none does. Of another machine's that cannot be told: then it does."""
+    """Returns the program that works on it, empty where none does. Of another machine's that cannot be told: then it
+    does.
+    """
     owner: Mapping[str, Any] = (state or {}).get("owner") or {}
     return owner if owner and is_alive(owner["host"], owner["pid"], owner["started"]) else {}
 

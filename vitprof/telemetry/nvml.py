@@ -116,7 +116,7 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """End the session. May be called again; figures read afterwards are NaN."""
+        """Ends the session. May be called again; figures read afterwards are NaN."""
         self._devices.clear()
         if self._open:
             self._open = False
@@ -124,7 +124,7 @@ class Nvml:
         self.available = False
 
     def call(self, function: str, *args: Any) -> Any:
-        """What pynvml's `function` returns; None if it has no answer, and `causes` then says why."""
+        """Returns what pynvml's `function` returns; None if it has no answer, and `causes` then says why."""
         try:
             if not hasattr(pynvml, function):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -140,7 +140,7 @@ class Nvml:
         return answer
 
     def gpus(self) -> list[GpuInfo]:
-        """The GPUs that NVML knows, in its order; one that does not answer is left out."""
+        """Returns the GPUs that NVML knows, in its order; one that does not answer is left out."""
         if not self.available:
             return []
         driver = self.call("nvmlSystemGetDriverVersion") or ""
@@ -159,7 +159,7 @@ class Nvml:
         return found
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
-        """The present figures of a GPU, named by UUID or by NVML's index; `pids` are the job's processes.
+        """Returns the present figures of a GPU, named by UUID or by NVML's index; `pids` are the job's processes.
 
         NaN for a figure that cannot be read. All are NaN while the GPU is lost; `lost` then says why.
         """
@@ -182,7 +182,7 @@ class Nvml:
         return nothing | values
 
     def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float] | None:
-        """The figures, or None as soon as the GPU says that it is lost: a further call could block."""
+        """Returns the figures, or None as soon as the GPU says that it is lost: a further call could block."""
         if device.handle is None:
             by = "nvmlDeviceGetHandleByIndex" if isinstance(gpu, int) else "nvmlDeviceGetHandleByUUID"
             device.handle = self.call(by, gpu)
@@ -229,6 +229,6 @@ class Nvml:
 
 
 def list_gpus() -> list[GpuInfo]:
-    """The NVIDIA GPUs of this machine; none where NVML cannot say. Never raises."""
+    """Returns the NVIDIA GPUs of this machine; none where NVML cannot say. Never raises."""
     with Nvml() as nvml:
         return nvml.gpus()

@@ -48,7 +48,9 @@ class MachineCpu:
 
 
 def disk_read_bytes() -> float:
-    """Bytes the machine's disks have delivered since it started; NaN where the system does not count them."""
+    """Returns the bytes the machine's disks have delivered since it started; NaN where the system does not
+    count them.
+    """
     try:
         counters = psutil.disk_io_counters(nowrap=False)
     except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
@@ -77,7 +79,7 @@ class ProcessTree:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The processes of the last sample."""
+        """Returns the processes of the last sample."""
         return frozenset(process.pid for process in self._cpu_s)
 
     def sample(self, now: float) -> tuple[float, float]:

@@ -22,7 +22,9 @@ class RunQueue:
         self._now = math.nan
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
-        """Percent since the last sample, 100 = one thread waited all the time. NaN at first and where nobody counts."""
+        """Returns percent since the last sample, 100 = one thread waited all the time. NaN at first and where nobody
+        counts.
+        """
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}
         for pid in pids:

@@ -80,11 +80,11 @@ class Telemetry:
         self.stop()
 
     def start(self) -> None:
-        """Begin sampling; the first row comes at once. A Telemetry starts once."""
+        """Begins sampling; the first row comes at once. A Telemetry starts once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and wait for it. May be called again, and without a start."""
+        """Ends the thread and waits for it. May be called again, and without a start."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
@@ -95,7 +95,7 @@ class Telemetry:
             self._nvml.close()
 
     def sample(self) -> TelemetryRow:
-        """One row, in the order of `TELEMETRY_COLUMNS`. Figures since the last row are NaN in the first."""
+        """Returns one row, in the order of `TELEMETRY_COLUMNS`. Figures since the last row are NaN in the first."""
         now = self._clock()
         if math.isnan(self._began_s):
             self._began_s = now
@@ -125,7 +125,7 @@ class Telemetry:
         return figures
 
     def _find_gpu(self) -> str | None:
-        """The UUID of the job's GPU; None, with a notice, where there is none to read."""
+        """Returns the UUID of the job's GPU; None, with a notice, where there is none to read."""
         if self._device != "auto" and not self._device.startswith("cuda"):
             return None
         if self._nvml is None:
@@ -167,12 +167,14 @@ class Telemetry:
 
 
 def next_due(due: float, now: float, period: float) -> float:
-    """When to sample next: the first time after `now` on the grid that `due` is on. Missed times are skipped."""
+    """Returns when to sample next: the first time after `now` on the grid that `due` is on. Missed times are
+    skipped.
+    """
     return due + period * max(1, math.floor((now - due) / period) + 1)
 
 
 def choose_gpu(gpus: Sequence[GpuInfo], device: str, gpu_uuid: str | None, visible: str | None) -> str | None:
-    """The UUID of the GPU that a job on `device` runs on, or None if it is not among `gpus`.
+    """Returns the UUID of the GPU that a job on `device` runs on, or None if it is not among `gpus`.
 
     `gpu_uuid`, as torch reports it with or without `GPU-`, decides if given. Else `visible` (the value of
     CUDA_VISIBLE_DEVICES) renumbers the GPUs as CUDA does: indices or starts of UUIDs, up to the first that names none.
@@ -192,7 +194,7 @@ def choose_gpu(gpus: Sequence[GpuInfo], device: str, gpu_uuid: str | None, visib
 
 
 def _match(gpus: Sequence[GpuInfo], name: str) -> str | None:
-    """The UUID of the one GPU that an index or the start of a UUID means."""
+    """Returns the UUID of the one GPU that an index or the start of a UUID means."""
     if name.startswith("MIG-"):
         return name  # a part of a GPU: not in the list, but NVML knows it by this name
     if name.isdecimal() and len(name) < 8:  # 8 digits or more: the start of a UUID

@@ -33,13 +33,13 @@ class Tmpfs:
 
 
 def find_tmpfs() -> Tmpfs | None:
-    """The RAM disk to use: /dev/shm, else the roomiest other one; None where there is none. Changes nothing."""
+    """Returns the RAM disk to use: /dev/shm, else the roomiest other one; None where there is none. Changes nothing."""
     found = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
     return max(found, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
 
 def is_in_ram(path: Path) -> bool:
-    """Whether `path` lies on a RAM disk."""
+    """Returns whether `path` lies on a RAM disk."""
     real = path.resolve()
     mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
     nearest = next((mounts[p] for p in (real, *real.parents) if p in mounts), "")
@@ -63,7 +63,7 @@ def own_directory(tmpfs: Tmpfs) -> Path:
 
 
 def ram_disk(needed_bytes: int) -> Tmpfs:
-    """The RAM disk, with room for `needed_bytes`. Raises `DataError` where there is none or too little room."""
+    """Returns the RAM disk, with room for `needed_bytes`. Raises `DataError` where there is none or too little room."""
     tmpfs = find_tmpfs()
     if tmpfs is None:
         raise DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")

@@ -27,7 +27,9 @@ def show_run(run_id: int) -> None:
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
-    """Those of the sidebar's settings that are not the default, as a query says them; in the order of `RunConfig`."""
+    """Returns those of the sidebar's settings that are not the default, as a query says them; in the order of
+    `RunConfig`.
+    """
     said = {}
     for name, spec in FIELDS.items():
         value = values[name]
@@ -46,7 +48,7 @@ def _short(value: Any) -> str:
 
 
 def say_settings() -> None:
-    """Put the settings into the address. What else it says stays: the run, and what belongs to a page or Streamlit."""
+    """Puts the settings into the address. What else it says stays: the run, and what belongs to a page or Streamlit."""
     said = changed_settings(settings())
     for name in [name for name in st.query_params if name in FIELDS and name not in said]:
         del st.query_params[name]

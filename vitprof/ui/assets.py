@@ -28,7 +28,7 @@ _CHART_SOURCE = Path(__file__).with_name(CHART_JS)
 
 
 def ensure_assets(static_dir: Path) -> None:
-    """Put all that `live_chart` needs into `static_dir`; app.py calls this at its start.
+    """Puts all that `live_chart` needs into `static_dir`; app.py calls this at its start.
 
     Cheap when nothing changed (a comparison cached by the files' stamps).
     """
@@ -37,7 +37,7 @@ def ensure_assets(static_dir: Path) -> None:
 
 
 def ensure_plotly_js(static_dir: Path) -> str:
-    """Copy the plotly package's bundle to `static_dir` unless the same file is there; return its URL.
+    """Copies the plotly package's bundle to `static_dir` unless the same file is there; return its URL.
 
     Raises `VitprofError` with one line where the directory cannot be written.
     """
@@ -46,13 +46,15 @@ def ensure_plotly_js(static_dir: Path) -> str:
 
 
 def plotly_js_url() -> str:
-    """The bundle's URL relative to the app's root; with the version, so that no browser goes on with an older one."""
+    """Returns the bundle's URL relative to the app's root; with the version, so that no browser goes on with an older
+    one.
+    """
     return f"app/static/{PLOTLY_JS}?v={plotly.__version__}"
 
 
 @lru_cache(maxsize=1)
 def chart_js_url() -> str:
-    """The chart's own module, relative to the app's root, with its digest as version."""
+    """Returns the chart's own module, relative to the app's root, with its digest as version."""
     return f"app/static/{CHART_JS}?v={hashlib.sha256(_CHART_SOURCE.read_bytes()).hexdigest()[:12]}"
 
 
@@ -79,7 +81,9 @@ def _ensure_copy(source: Path, target: Path) -> None:
 
 
 def page_icon() -> Image.Image:
-    """The tab's icon: busy time with a gap. Drawn here, because Streamlit fetches named icons from the network."""
+    """Returns the tab's icon: busy time with a gap. Drawn here, because Streamlit fetches named icons from the
+    network.
+    """
     icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
     draw = ImageDraw.Draw(icon)
     for left, right in ((2, 10), (18, 30)):

@@ -83,7 +83,7 @@ def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
 
 
 def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
-    """Where batches are made."""
+    """Returns where batches are made."""
     if parts.transfer == "resident":
         return DEVICE, ON_DEVICE
     if parts.loader == "dataloader" and workers:
@@ -98,7 +98,9 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
-    """The picture as one line of HTML, with a description for those who cannot see it. Needs `STYLE` on the page."""
+    """Returns the picture as one line of HTML, with a description for those who cannot see it. Needs `STYLE` on the
+    page.
+    """
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn), quote=True)
     return f'<div class="vitprof-diagram">{_wide(drawn, alt)}{_tall(drawn, alt)}</div>'
@@ -169,7 +171,7 @@ def _text(x: float, y: float, text: str, px: int, opacity: float = 1.0, weight: 
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A line with a head; to the right or down."""
+    """Returns a line with a head; to the right or down."""
     head = f"M{x2 - 6:g} {y2 - 5:g}L{x2:g} {y2:g}L{x2 - 6:g} {y2 + 5:g}"
     if x1 == x2:
         head = f"M{x2 - 5:g} {y2 - 6:g}L{x2:g} {y2:g}L{x2 + 5:g} {y2 - 6:g}"

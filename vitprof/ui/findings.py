@@ -46,13 +46,13 @@ class Idle:
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def all_columns(run_id: int) -> Series:
-    """Every column of the steps of a run that has ended."""
+    """Returns every column of the steps of a run that has ended."""
     return store().steps(run_id)
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def idle_of(run_id: int) -> Idle | None:
-    """Where the device's time went; None where there are no steady steps whose device time is known."""
+    """Returns where the device's time went; None where there are no steady steps whose device time is known."""
     steps, phases = all_columns(run_id), store().run(run_id).phases
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
     if not gaps.span_ns:
@@ -65,7 +65,7 @@ def idle_of(run_id: int) -> Idle | None:
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def loading_of(run_id: int) -> Loading:
-    """Where the time of loading a batch went, over the steady state."""
+    """Returns where the time of loading a batch went, over the steady state."""
     steps, config = all_columns(run_id), store().run(run_id).config
     return loading_time(
         steps,
@@ -76,7 +76,7 @@ def loading_of(run_id: int) -> Loading:
 
 
 def headroom_of(run: StoredRun) -> Headroom | None:
-    """The headroom measured for a run so far; None without any."""
+    """Returns the headroom measured for a run so far; None without any."""
     group = headroom_jobs.group_of(run)
     runs = store().runs(group_key=group)
     ended, left = (tuple(r.id for r in runs if r.live is live) for live in (False, True))
@@ -90,7 +90,7 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Hea
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """The verdict stored with a run, or one that takes in what was measured and predicted for it since."""
+    """Returns the verdict stored with a run, or one that takes in what was measured and predicted for it since."""
     found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
     if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
         return stored
@@ -99,7 +99,7 @@ def verdict_of(run: StoredRun) -> Verdict:
 
 
 def _read(values: dict[str, Any]) -> Verdict | None:
-    """A stored verdict; None where another version of vitprof wrote what this one cannot read."""
+    """Returns a stored verdict; None where another version of vitprof wrote what this one cannot read."""
     try:
         return Verdict.from_dict(values)
     except (TypeError, KeyError, ValueError):
@@ -122,7 +122,7 @@ def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredP
 
 
 def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:
-    """A strategy with the speed that was predicted or, where it was run, measured."""
+    """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
     if apply(run.config, settings).transfer not in (None, p.config.transfer):  # one chosen for the run would be kept
         settings["transfer"] = str(p.config.transfer)

@@ -22,19 +22,19 @@ def _starting() -> threading.Lock:
 
 
 def live_runs(group: str) -> list[StoredRun]:
-    """The runs of a group that wait or go on, the oldest first."""
+    """Returns the runs of a group that wait or go on, the oldest first."""
     return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
 
 
 def start_once(group: str, start: Callable[[], object]) -> None:
-    """Call `start` unless the group is running already. What `start` raises is raised."""
+    """Calls `start` unless the group is running already. What `start` raises is raised."""
     with _starting():
         if not live_runs(group):
             start()
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
-    """Stop those that this dashboard started; the last first, so that none begins meanwhile."""
+    """Stops those that this dashboard started; the last first, so that none begins meanwhile."""
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.owns(run.id):
@@ -42,7 +42,7 @@ def stop_group(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
-    """How far a group is, `runs` being those left of `total`, and a button that stops it."""
+    """Draws how far a group is, `runs` being those left of `total`, and a button that stops it."""
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)

@@ -22,14 +22,14 @@ LOOK_AGAIN_S = 10.0
 
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
 def machine() -> Machine:
-    """What this machine has, as of a moment ago."""
+    """Returns what this machine has, as of a moment ago."""
     return look_around()
 
 
 def run_button(
     config: RunConfig | ConfigError, plan: Strategy, info: DatasetInfo, rejected: str
 ) -> tuple[RunConfig | None, bool]:
-    """Run, and under it what it will take, or why it cannot be pressed."""
+    """Runs, and under it what it will take, or why it cannot be pressed."""
     usable: RunConfig | None = None
     message, remark = "", ""
     asked = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
@@ -63,7 +63,7 @@ def run_button(
 
 
 def takes(parts: Combination, info: DatasetInfo) -> str:
-    """What a run writes and keeps in memory, in a line; "" where that is next to nothing."""
+    """Returns what a run writes and keeps in memory, in a line; "" where that is next to nothing."""
     needs = footprint(parts, info)
     said = []
     if not (home.data_dir() / info.directory).is_dir():
@@ -84,7 +84,7 @@ def takes(parts: Combination, info: DatasetInfo) -> str:
 
 
 def resized(info: DatasetInfo) -> str:
-    """What happens to images that the model takes in another size; "" where it takes them as they are."""
+    """Returns what happens to images that the model takes in another size; "" where it takes them as they are."""
     values = settings()
     model = MODELS.get(values["model"])
     wanted = values["image_size"] or (model.image_size if model else info.image_size)

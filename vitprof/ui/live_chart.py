@@ -94,7 +94,8 @@ class ChartFeed:
         self._layout = ""
 
     def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
-        """The update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's `to_dict()`.
+        """Returns the update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's
+        `to_dict()`.
 
         NumPy arrays are cheapest. The layout's template is left out: colours and fonts come from the page's theme.
         """
@@ -124,7 +125,7 @@ class ChartFeed:
 def live_chart(
     update: ChartUpdate, *, key: str, height: int = 260, on_view_change: Callable[[], None] | None = None
 ) -> LiveChartState:
-    """Mount the chart `key` (one key for one chart, on every refresh the same) and return what the browser reported.
+    """Mounts the chart `key` (one key for one chart, on every refresh the same) and returns what the browser reported.
 
     app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes.
     """
@@ -142,12 +143,12 @@ def live_chart(
 
 
 def chart_state(key: str) -> LiveChartState:
-    """What the browser last reported for the chart `key`; can be read before the chart is mounted."""
+    """Returns what the browser last reported for the chart `key`; can be read before the chart is mounted."""
     return _state(st.session_state.get(key))
 
 
 def payload(update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None) -> bytes:
-    """The update as it crosses the wire: key, line feed, UTF-8 JSON with numbers in base64 as Plotly has them.
+    """Returns the update as it crosses the wire: key, line feed, UTF-8 JSON with numbers in base64 as Plotly has them.
 
     As bytes, because Streamlit serialises a dict twice. About 4 bytes (float32) for a y where text needs 10 to 18; x
     stays float64 unless whole: after an hour a float32 cannot tell half a millisecond. What is large is a zlib stream
@@ -162,7 +163,7 @@ def _ignore() -> None: ...
 
 
 def _state(reported: object) -> LiveChartState:
-    """The browser's word, checked."""
+    """Returns the browser's word, checked."""
     if not isinstance(reported, Mapping):
         return LiveChartState()
     view, resync = reported.get("view"), reported.get("resync")
@@ -200,7 +201,7 @@ def _appended(old: dict[str, _Array], new: dict[str, _Array]) -> dict[str, Any]:
 
 
 def _common(old: _Array, new: _Array) -> int:
-    """How many leading points are the same; NaN is the same as NaN."""
+    """Returns how many leading points are the same; NaN is the same as NaN."""
     size = min(len(old), len(new))
     if old.dtype.kind != new.dtype.kind or old.shape[1:] != new.shape[1:]:
         return 0

@@ -32,18 +32,18 @@ MAX_TOASTS = 3
 
 
 def watch(run: StoredRun) -> None:
-    """Say a word when `run` ends, if it has not."""
+    """Says a word when `run` ends, if it has not."""
     if run.live:
         st.session_state.setdefault(RUNS, set()).add(run.id)
 
 
 def watch_group(group: str, words: str) -> None:
-    """Say a word when the last of the runs of `group` ends; `words` say what it is, such as "Headroom of run 3"."""
+    """Says a word when the last of the runs of `group` ends; `words` say what it is, such as "Headroom of run 3"."""
     st.session_state.setdefault(GROUPS, {})[group] = words
 
 
 def watch_tournament(tournament_id: int) -> None:
-    """Say a word when nobody works on this tournament any more."""
+    """Says a word when nobody works on this tournament any more."""
     st.session_state.setdefault(TOURNAMENTS, set()).add(tournament_id)
 
 
@@ -120,7 +120,7 @@ LOOKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {RUNS: _run, GROUPS:
 
 
 def ending_in_words(run: StoredRun) -> str:
-    """How a run ended: the first part of its verdict, or why there is none. Markdown."""
+    """Returns how a run ended: the first part of its verdict, or why there is none. Markdown."""
     why = run.error
     if run.status == "done":
         why = str((run.verdict or {}).get("sentence", "")).partition(";")[0]

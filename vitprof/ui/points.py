@@ -30,7 +30,7 @@ class PointCache:
     def points(
         self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
     ) -> list[Points]:
-        """The points of `chart`: of the whole run, or in finer groups of what `view` shows."""
+        """Returns the points of `chart`: of the whole run, or in finer groups of what `view` shows."""
         start, stop, groups = window(chart, series, origin_s, view)
         k = group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
@@ -56,7 +56,7 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Which points to draw, first and behind the last, and in how many groups at most.
+    """Returns which points to draw, first and behind the last, and in how many groups at most.
 
     All of them, or those in view with as much again on either side, so that panning shows something at once.
     """

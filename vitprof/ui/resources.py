@@ -18,20 +18,20 @@ SERIES_KEPT = 12
 
 @st.cache_resource(show_spinner=False)
 def manager() -> JobManager:
-    """The one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
+    """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
     jobs = JobManager(RunStore())
     atexit.register(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 
 
 def store() -> RunStore:
-    """The store the manager writes to."""
+    """Returns the store the manager writes to."""
     return manager().store
 
 
 @st.cache_resource(show_spinner=False)
 def gpus() -> list[GpuInfo]:
-    """The GPUs that NVML reports; empty without one."""
+    """Returns the GPUs that NVML reports; empty without one."""
     return list_gpus()
 
 
@@ -43,5 +43,5 @@ def device_names() -> dict[str, str]:
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def series(run_id: int) -> RunSeries:
-    """The steps and telemetry of a run, shared by every session that looks at it."""
+    """Returns the steps and telemetry of a run, shared by every session that looks at it."""
     return RunSeries(store(), run_id)

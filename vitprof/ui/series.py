@@ -50,7 +50,7 @@ class Growing:
         self.n += added
 
     def view(self) -> Series:
-        """The columns as they are now; later appends do not change what was handed out."""
+        """Returns the columns as they are now; later appends do not change what was handed out."""
         return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
 
 
@@ -101,7 +101,7 @@ class RunSeries:
         """Sums over the steps past the warm-up that lie inside an epoch, and over those that begin one."""
 
     def refresh(self) -> None:
-        """Read what the store has gained."""
+        """Reads what the store has gained."""
         with self._lock:
             new = self._store.steps(self._run_id, after=self._last_step, names=STEP_NAMES)
             if len(new["step"]):
@@ -124,11 +124,11 @@ class RunSeries:
         self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
 
     def steps(self) -> Series:
-        """Columns `STEP_NAMES`, each (n,) float64."""
+        """Returns the columns `STEP_NAMES`, each (n,) float64."""
         with self._lock:
             return self._steps.view()
 
     def telemetry(self) -> Series:
-        """Columns `TELEMETRY_COLUMNS`, each (n,) float64."""
+        """Returns the columns `TELEMETRY_COLUMNS`, each (n,) float64."""
         with self._lock:
             return self._telemetry.view()

@@ -42,7 +42,7 @@ class StrategyRow:
 
 
 def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
-    """Every strategy of the registry, in its order."""
+    """Returns every strategy of the registry, in its order."""
     made = []
     for plan in STRATEGIES.values():
         parts = plan.combination(info)
@@ -54,7 +54,7 @@ def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
 
 
 def filters() -> tuple[DatasetInfo, bool]:
-    """What the page is about: the data set, and whether only what can run here is shown."""
+    """Returns what the page is about: the data set, and whether only what can run here is shown."""
     values = settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
     names = list(DATASETS)
@@ -189,7 +189,7 @@ def _say_whether_it_runs(row: StrategyRow) -> None:
 
 
 def costs(needs: Footprint, info: DatasetInfo, *, cached: bool = False) -> list[str]:
-    """What it takes of this machine on that data set, in numbers."""
+    """Returns what it takes of this machine on that data set, in numbers."""
     lines = []
     if needs.made is not None:
         took = f"{size(needs.made.size_bytes)} on disk, made in {seconds(needs.made.prepare_s)}"

@@ -37,7 +37,7 @@ def file_stamp() -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """A duration that is only an estimate: one digit of seconds, or whole minutes."""
+    """Returns a duration that is only an estimate: one digit of seconds, or whole minutes."""
     return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
 
 
@@ -53,7 +53,9 @@ def simulated_badge() -> None:
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:
-    """A part of a page whose `VitprofError` is one line in its place, and leaves the other parts as they are."""
+    """Returns a part of a page whose `VitprofError` is one line in its place, and leaves the other parts as
+    they are.
+    """
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -55,12 +55,12 @@ UNSET = ""
 
 
 def label(field: str) -> str:
-    """A setting's name as the page shows it."""
+    """Returns a setting's name as the page shows it."""
     return LABELS.get(field, field.replace("_", " ").capitalize())
 
 
 def help_of(field: str) -> str:
-    """What a setting does, as a sentence."""
+    """Returns what a setting does, as a sentence."""
     text = str(FIELDS[field].metadata["doc"])
     return text[0].upper() + text[1:] + "."
 
@@ -81,19 +81,19 @@ def settings() -> dict[str, Any]:
 
 
 def read_first(*fields: str) -> None:
-    """Take in what these widgets were set to before they are drawn, because it decides what stands above them."""
+    """Takes in what these widgets were set to before they are drawn, because it decides what stands above them."""
     for field in fields:
         given = st.session_state.get(f"set-{field}", settings()[field])
         settings()[field] = None if given == UNSET else given
 
 
 def type_of(field: str) -> str:
-    """The annotation of a field of `RunConfig`, without " | None"."""
+    """Returns the annotation of a field of `RunConfig`, without " | None"."""
     return str(FIELDS[field].type).removesuffix(" | None")
 
 
 def _parsed(name: str, text: str) -> Any:
-    """A setting from the URL; text that does not fit stays text, and the check of the config names it."""
+    """Returns a setting from the URL; text that does not fit stays text, and the check of the config names it."""
     kind = type_of(name)
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
@@ -104,7 +104,9 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
-    """The widget's key, its state set to `shown` where the widget is new or has to show something else than before."""
+    """Returns the widget's key, its state set to `shown` where the widget is new or has to show something else than
+    before.
+    """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
         st.session_state[key] = shown

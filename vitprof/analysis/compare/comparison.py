@@ -39,13 +39,13 @@ UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
 
 
 def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
-    """Position of the run with the lowest known throughput; None where none is known."""
+    """Returns the position of the run with the lowest known throughput; None where none is known."""
     known = [(s.samples_per_s, at) for at, s in enumerate(summaries) if s is not None and s.samples_per_s > 0]
     return min(known)[1] if known else None
 
 
 def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
-    """Each run's throughput over that of the one at position `baseline`, in the order given."""
+    """Returns each run's throughput over that of the one at position `baseline`, in the order given."""
     base = summaries[baseline] if baseline is not None else None
     return [
         Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and _speed(s) > 0 else _compared(s, base)
@@ -84,7 +84,9 @@ class StepTime:
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
-        """The parts by `unit`: "step" (milliseconds a step), "sample" (microseconds a sample) or "share" (percent)."""
+        """Returns the parts by `unit`: "step" (milliseconds a step), "sample" (microseconds a sample) or "share"
+        (percent).
+        """
         whole = self.whole_s
         scale = {
             "step": 1e3,

@@ -41,7 +41,7 @@ class Difference:
 
 
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
-    """The settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
+    """Returns the settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
 
     A setting that only some of them take, and all of those with the same value by default, says no more than their
     strategies or data sets do and is left out.
@@ -63,7 +63,9 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
 
 
 def _takes(config: RunConfig, name: str) -> bool:
-    """Whether the setting means anything in the run; one that does may be None, as the bandwidth of a slow drive."""
+    """Returns whether the setting means anything in the run; one that does may be None, as the bandwidth of a slow
+    drive.
+    """
     if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
         return True
     try:

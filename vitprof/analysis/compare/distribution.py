@@ -30,7 +30,7 @@ class Distribution:
 
 
 def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
-    """The distribution of `values` ((n,), NaN is passed over).
+    """Returns the distribution of `values` ((n,), NaN is passed over).
 
     Of more than `max_points` values half of the points are spread evenly over the ranks, so the curve between two is
     off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
@@ -51,5 +51,7 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
 
 
 def _at(ordered: Floats, share: float) -> float:
-    """The smallest value that `share` of all values are at most: it lies on the curve, which a mean of two may not."""
+    """Returns the smallest value that `share` of all values are at most: it lies on the curve, which a mean of two may
+    not.
+    """
     return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -37,7 +37,7 @@ def run_facts(
     steps: Series,
     telemetry: Series,
 ) -> RunFacts:
-    """What the guard needs of a run. `steps` and `telemetry` may be no more than the columns named here:
+    """Returns what the guard needs of a run. `steps` and `telemetry` may be no more than the columns named here:
     step, loss, t_start_s; t_s, gpu_sm_clock_mhz, gpu_mem_used_bytes, gpu_mem_job_bytes, cpu_pct, job_cpu_pct.
     """
     start, t = steps["t_start_s"], telemetry["t_s"]
@@ -70,7 +70,8 @@ GUARDED_TELEMETRY: tuple[str, ...] = (
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
-    """What makes the comparison of these runs unfair, warnings first. What is not known of a run is passed over.
+    """Returns what makes the comparison of these runs unfair, warnings first. What is not known of a run is passed
+    over.
 
     The strategy and its parts may differ: they are what is compared.
     """
@@ -153,7 +154,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
-    """The pair whose losses at equal steps disagree the most, where they should agree."""
+    """Returns the pair whose losses at equal steps disagree the most, where they should agree."""
     worst: tuple[float, int, RunFacts, RunFacts, float, float] | None = None
     for a, b in itertools.combinations(runs, 2):
         if _work(a) != _work(b) or a.config.augment not in ("off", None):
@@ -181,7 +182,7 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
-    """What makes the losses of two runs the same."""
+    """Returns what makes the losses of two runs the same."""
     c = run.config
     same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
     return *same, c.shuffle or "full", c.augment, c.skip_unreadable

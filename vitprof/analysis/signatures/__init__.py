@@ -32,7 +32,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
 def find_signatures(
     steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]
 ) -> tuple[Signature, ...]:
-    """All patterns found in a run, the costliest first; those that cost no time come last.
+    """Returns all patterns found in a run, the costliest first; those that cost no time come last.
 
     `config` is the run's, resolved. `facts` holds its facts and its environment (`cpu_count`, `memory_bytes`).
     A rule without enough steps or telemetry says nothing.

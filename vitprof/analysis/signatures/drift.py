@@ -83,7 +83,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
 
 
 def memory_growth(trace: Trace) -> Signature | None:
-    """The job's memory grows steadily while it trains.
+    """Returns the job's memory grows steadily while it trains.
 
     A list of Python objects that forked workers share is copied page by page as they count references to it (pytorch
     issue 13246); anything that keeps tensors alive looks the same.

@@ -17,7 +17,9 @@ LOW_PERCENTILE = 25
 
 
 def others_cores(trace: Trace) -> tuple[float, float, float]:
-    """Cores that other programs take (median, lower quartile) and the machine's use in percent; NaN if not known."""
+    """Returns cores that other programs take (median, lower quartile) and the machine's use in percent; NaN if not
+    known.
+    """
     t, cpu = trace.while_training("cpu_pct")
     t_job, job = trace.while_training("job_cpu_pct")
     cores = trace.facts.get("cpu_count")
@@ -35,7 +37,7 @@ def free_cores(trace: Trace) -> float:
 
 
 def saturated(trace: Trace) -> bool:
-    """Whether other programs take CPU that the job would use: a good part of it, and all cores are busy."""
+    """Returns whether other programs take CPU that the job would use: a good part of it, and all cores are busy."""
     _, low, busy_pct = others_cores(trace)
     cores = float(trace.facts.get("cpu_count") or math.nan)
     return low >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores) and busy_pct >= BUSY_PCT

@@ -27,7 +27,9 @@ SPIKE_STEP_FRAC = 0.2
 
 
 def first_batch(trace: Trace) -> Signature | None:
-    """The very first batch costs far more than the others: workers start and import, files open, caches fill."""
+    """Finds a very first batch that costs far more than the others: workers start and import, files open, caches
+    fill.
+    """
     if trace.n_steady < MIN_STEPS:
         return None
     wait, step = float(trace.steps["data_wait_s"][0]), trace.step_s
@@ -55,7 +57,9 @@ def first_batch(trace: Trace) -> Signature | None:
 
 
 def epoch_start(trace: Trace) -> Signature | None:
-    """The first batch of each later epoch costs far more than the others: workers start again, queues are empty."""
+    """Returns the first batch of each later epoch costs far more than the others: workers start again, queues are
+    empty.
+    """
     later = np.flatnonzero(trace.first)[1:]
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None

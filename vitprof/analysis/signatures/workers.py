@@ -28,7 +28,7 @@ SLOW_WORKER_Z = 5.0
 
 
 def worker_period(trace: Trace) -> Signature | None:
-    """A stall at every num_workers-th batch.
+    """Finds a stall at every num_workers-th batch.
 
     Workers start together and take equally long, so their batches are ready together; the loop takes one after the
     other and then waits for the next round (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
@@ -73,7 +73,7 @@ def worker_period(trace: Trace) -> Signature | None:
 
 
 def slow_worker(trace: Trace) -> Signature | None:
-    """One worker that takes longer than the others for batches of the same size.
+    """Finds one worker that takes longer than the others for batches of the same size.
 
     Batches come in order, so all of them wait for it (pytorch issue 105203).
     """

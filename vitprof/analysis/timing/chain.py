@@ -52,13 +52,13 @@ class Chain:
 
 
 def evaluated(phases: Sequence[Phase]) -> Spans:
-    """The set of spans of the phases called "evaluate"."""
+    """Returns the set of spans of the phases called "evaluate"."""
     spans = np.array([(p.t_start_s, p.t_end_s) for p in phases if p.name == "evaluate"], dtype=float).reshape(-1, 2)
     return union(from_seconds(spans[:, 0], spans[:, 1]))
 
 
 def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
-    """The chain of each step in `keep` (all if None) whose device time is known."""
+    """Returns the chain of each step in `keep` (all if None) whose device time is known."""
     known = np.isfinite(steps["compute_start_s"]) & np.isfinite(steps["compute_s"])
     index = np.flatnonzero(known)
     column = {name: np.asarray(steps[name], dtype=float)[index] for name in CHAIN_COLUMNS}
@@ -106,7 +106,7 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
 
 
 def _begin(resumed_s: Floats, index: Ints, neighbour: Mask, before: Ints, start: Ints, *, resumes: bool) -> Ints:
-    """Where the time of each step begins: see `find_gaps`. `resumed_s` is where its `gap_s` begins."""
+    """Returns where the time of each step begins: see `find_gaps`. `resumed_s` is where its `gap_s` begins."""
     known = np.isfinite(resumed_s)
     resumed = np.clip(np.where(known, nanoseconds(resumed_s), start), before, start)
     alone = np.where((index == 0) & (not resumes), start, resumed)
@@ -115,5 +115,5 @@ def _begin(resumed_s: Floats, index: Ints, neighbour: Mask, before: Ints, start:
 
 
 def _shifted(values: NDArray[Scalar], first: Any) -> NDArray[Scalar]:
-    """Each value one place later, with `first` in front; (n,) as `values`."""
+    """Returns each value one place later, with `first` in front; (n,) as `values`."""
     return np.concatenate([np.full(min(1, len(values)), first, dtype=values.dtype), values[:-1]])

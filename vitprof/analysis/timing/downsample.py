@@ -15,7 +15,7 @@ from vitprof.analysis.arrays import Floats, Ints, Series
 
 
 def group_size(n: int, max_groups: int) -> int:
-    """The smallest power of two that puts `n` points in at most `max_groups` groups."""
+    """Returns the smallest power of two that puts `n` points in at most `max_groups` groups."""
     k = 1
     while -(-n // k) > max_groups:
         k *= 2
@@ -23,7 +23,7 @@ def group_size(n: int, max_groups: int) -> int:
 
 
 def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
-    """Indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time.
+    """Returns the indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time.
 
     (groups,) int64 for k = 1, else (2 * groups,). A group of NaN only gives its first point, twice; NaN is never
     preferred to a number.

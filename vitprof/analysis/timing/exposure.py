@@ -53,12 +53,12 @@ class Exposure:
 
 
 def synchronous(config: RunConfig) -> bool:
-    """Whether batches are made in the training loop itself. `config` is resolved."""
+    """Returns whether batches are made in the training loop itself. `config` is resolved."""
     return config.loader in SYNCHRONOUS or (config.loader == "dataloader" and not config.workers)
 
 
 def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> Exposure:
-    """The idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
+    """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
 
     `gaps` are those of all steps, if they are known.
 
@@ -129,7 +129,8 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
 
 
 def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
-    """Seconds a batch by which batches come slower than those who make them need; infinite if that is not known.
+    """Returns seconds a batch by which batches come slower than those who make them need; infinite if that is not
+    known.
 
     A batch is handed over while its maker works on the next one: as long as makers are busy all the time, it is their
     pace that the loop waits for, however long the way from them is.
@@ -143,7 +144,7 @@ def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], per
 
 
 def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Seconds of each stage of making a batch, (n,) each; NaN where the loader cannot tell."""
+    """Returns seconds of each stage of making a batch, (n,) each; NaN where the loader cannot tell."""
     stages: dict[str, Floats] = {name: _column(steps, f"{name}_s", rows) for name in TIMED_STAGES}
     made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
     if config.loader != "threads":  # there the stages are seconds of several threads, more than the time it took
@@ -153,5 +154,5 @@ def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[st
 
 
 def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:
-    """A column of the steps in `rows`; NaN where an older run does not have it."""
+    """Returns a column of the steps in `rows`; NaN where an older run does not have it."""
     return np.asarray(steps[name][rows]) if name in steps else np.full(len(rows), np.nan)

@@ -74,12 +74,12 @@ class Gaps:
 
     @property
     def evaluation_ns(self) -> int:
-        """Time of the gaps in which the device evaluated."""
+        """Returns the time of the gaps in which the device evaluated."""
         return int(self.causes_ns[:, CAUSE_COLUMN["evaluation"]].sum())
 
     @property
     def idle_ns(self) -> int:
-        """Time of the gaps without evaluation."""
+        """Returns the time of the gaps without evaluation."""
         return int((self.end_ns - self.start_ns).sum()) - self.evaluation_ns
 
     @property
@@ -92,7 +92,7 @@ class Gaps:
 
     @property
     def busy_frac(self) -> float:
-        """Share of the span in which the device computed; NaN where there is no span."""
+        """Returns the share of the span in which the device computed; NaN where there is no span."""
         return self._share(self.busy_ns)
 
     @property
@@ -101,7 +101,7 @@ class Gaps:
 
     @property
     def exposed_wait_frac(self) -> float:
-        """Share of the span in which the device idled because of a data wait."""
+        """Returns the share of the span in which the device idled because of a data wait."""
         return self._share(int(self.exposed_wait_ns.sum()))
 
     @property
@@ -110,15 +110,15 @@ class Gaps:
         return int((self.data_wait_ns - self.exposed_wait_ns).sum())
 
     def by_step(self, cause: str) -> Floats:
-        """Seconds of each step's gap that are due to `cause`, (n,)."""
+        """Returns seconds of each step's gap that are due to `cause`, (n,)."""
         return np.asarray(self.causes_ns[:, CAUSE_COLUMN[cause]] / 1e9)
 
     def seconds(self, cause: str) -> float:
-        """Seconds of all gaps that are due to `cause`."""
+        """Returns seconds of all gaps that are due to `cause`."""
         return int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum()) / 1e9
 
     def shares(self) -> dict[str, float]:
-        """Share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
+        """Returns the share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
         idle = {cause: self._share(int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum())) for cause in IDLE_CAUSES}
         return {"busy": self.busy_frac} | idle
 
@@ -127,7 +127,7 @@ class Gaps:
 
 
 def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = None) -> Gaps:
-    """The gaps before the steps of `steps` ((n,) columns of `StepRecord`), by cause.
+    """Returns the gaps before the steps of `steps` ((n,) columns of `StepRecord`), by cause.
 
     Without `keep` the span goes from the first step's compute to the end of the last one's. With `keep`, (n,) bool
     such as `steady_state(steps)`, it is made of the steps in the mask, each from the end of the one before to its own
@@ -140,7 +140,9 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     evaluations = evaluated(phases)
 
     def awake(t: Ints) -> Ints:
-        """Time on a clock that stands still during evaluations: what is cut out of it needs no more thought."""
+        """Returns the time on a clock that stands still during evaluations: what is cut out of it needs no more
+        thought.
+        """
         return t - covered_before(evaluations, t) if len(evaluations) else t
 
     gap = (chain.begin, chain.start)
@@ -199,7 +201,7 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
 
 
 def _meet(*spans: tuple[Ints, Ints]) -> Ints:
-    """Length of what each row's spans have in common, (n,) ns."""
+    """Returns the length of what each row's spans have in common, (n,) ns."""
     start, end = spans[0]
     for a, b in spans[1:]:
         start, end = np.maximum(start, a), np.minimum(end, b)

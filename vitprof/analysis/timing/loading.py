@@ -59,12 +59,12 @@ class Loading:
     """The largest stage in words ("reading", "decoding", ...); empty where no stage is known."""
 
     def stage(self, name: str) -> StageTime:
-        """The stage of that name. Raises `KeyError` where there is none."""
+        """Returns the stage of that name. Raises `KeyError` where there is none."""
         return dict(zip(STAGE_WORDS, self.stages, strict=True))[name]
 
 
 def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, shared: bool = False) -> Loading:
-    """The stages of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
+    """Returns the stages of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
 
     `makers` is the number of worker processes or threads (1: the loop itself, or one thread ahead). With `shared` they
     fill each batch together: the measured stages are thread-seconds then, may add up to more than the time from start

@@ -42,7 +42,7 @@ NOT_KNOWN = RecordingCost(math.nan, math.nan, math.nan, math.nan, 0)
 
 
 def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
-    """The cost of recording the steps of `steps` ((n,) columns of `StepRecord`).
+    """Returns the cost of recording the steps of `steps` ((n,) columns of `StepRecord`).
 
     A step counts where it is steady and the next one follows in the same epoch without a phase (an evaluation) in
     between. Its time goes from its own request for a batch to the next one's, so the share is exact for the loop.
@@ -77,7 +77,7 @@ LAPS_A_BATCH = 2
 
 
 def loader_times_s(config: RunConfig, lap_s: float) -> float:
-    """Seconds that measuring inside the loader takes for each batch of the resolved `config`, about.
+    """Returns seconds that measuring inside the loader takes for each batch of the resolved `config`, about.
 
     What is noted for each sample and batch is counted, and what noting it takes (`lap_s`) was measured when the run
     began. In worker processes it is theirs, and costs the loop nothing while they keep up.
@@ -91,7 +91,7 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
 
 
 def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
-    """Which steps count: see `recording_cost`. (n,) bool."""
+    """Returns which steps count: see `recording_cost`. (n,) bool."""
     n = len(steps["step"])
     followed = np.zeros(n, dtype=bool)
     if n < 2:

@@ -17,7 +17,7 @@ NS_PER_S = 1e9
 
 
 def nanoseconds(seconds: Floats) -> Ints:
-    """Seconds as the nearest whole nanosecond, (n,) int64; NaN and infinities as 0: ask `np.isfinite` first.
+    """Returns seconds as the nearest whole nanosecond, (n,) int64; NaN and infinities as 0: ask `np.isfinite` first.
 
     Exact to 1 ns up to 2**53 ns, 104 days of a monotonic clock.
     """
@@ -33,7 +33,9 @@ def from_seconds(start_s: Floats, end_s: Floats) -> Spans:
 
 
 def union(spans: Spans) -> Spans:
-    """The set that covers what any of the rows covers. Rows may overlap and come in any order; empty ones vanish."""
+    """Returns the set that covers what any of the rows covers. Rows may overlap and come in any order; empty ones
+    vanish.
+    """
     rows = spans[spans[:, 1] > spans[:, 0]]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     if not len(rows):
@@ -45,7 +47,7 @@ def union(spans: Spans) -> Spans:
 
 
 def complement(spans: Spans, start: int, end: int) -> Spans:
-    """What the set leaves uncovered of the span [start, end), as a set."""
+    """Returns what the set leaves uncovered of the span [start, end), as a set."""
     if end <= start:
         return np.empty((0, 2), dtype=np.int64)
     inside = np.clip(spans, start, end)
@@ -54,7 +56,7 @@ def complement(spans: Spans, start: int, end: int) -> Spans:
 
 
 def intersect(a: Spans, b: Spans) -> Spans:
-    """What two sets have in common, as a set."""
+    """Returns what two sets have in common, as a set."""
     if not len(a) or not len(b):
         return np.empty((0, 2), dtype=np.int64)
     start, end = min(int(a[0, 0]), int(b[0, 0])), max(int(a[-1, 1]), int(b[-1, 1]))
@@ -63,12 +65,14 @@ def intersect(a: Spans, b: Spans) -> Spans:
 
 
 def total(spans: Spans) -> int:
-    """Length of all rows together, ns. Of a set this is what it covers."""
+    """Returns the length of all rows together, ns. Of a set this is what it covers."""
     return int((spans[:, 1] - spans[:, 0]).sum())
 
 
 def covered_before(spans: Spans, t: Ints) -> Ints:
-    """How much a set covers of the time before each `t`, (n,) int64 ns. Grows with t by at most as much as t does."""
+    """Returns how much a set covers of the time before each `t`, (n,) int64 ns. Grows with t by at most as much as t
+    does.
+    """
     before = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
     if len(before) == 1:
         return np.zeros(np.shape(t), dtype=np.int64)
@@ -78,6 +82,6 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
 
 
 def overlap(each: Spans, within: Spans) -> Ints:
-    """How much of each row the set `within` covers, (n,) int64 ns. The rows may be in any order and overlap."""
+    """Returns how much of each row the set `within` covers, (n,) int64 ns. The rows may be in any order and overlap."""
     end = np.maximum(each[:, 0], each[:, 1])
     return covered_before(within, end) - covered_before(within, each[:, 0])

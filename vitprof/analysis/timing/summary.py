@@ -55,7 +55,7 @@ def summarise(
     t_end_s: float,
     gaps: Gaps | None = None,
 ) -> RunSummary:
-    """All figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
+    """Returns all figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
 
     `gaps` are those of all steps, if they are known.
     """
@@ -143,8 +143,9 @@ def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> f
 
 
 def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0) -> Mask:
-    """Which moments lie, with the time before that they look back on, between the first and the last step and in no
-    evaluation. (n,) bool."""
+    """Returns which moments lie, with the time before that they look back on, between the first and the last step and
+    in no evaluation. (n,) bool.
+    """
     if not len(steps["step"]):
         return np.zeros(len(t), dtype=bool)
     inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])

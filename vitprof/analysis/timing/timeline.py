@@ -36,7 +36,7 @@ class Timeline:
 
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
-    """The spans of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
+    """Returns the spans of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
 
     Gaps are those of `find_gaps` over the whole series, moment by moment.
     """
@@ -93,7 +93,7 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) 
 
 
 def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The same for what the loop did between the launch of the step before and the request for the batch."""
+    """Returns the same for what the loop did between the launch of the step before and the request for the batch."""
     first, last = chain.launched_before, chain.asked
     near = _near(evaluations, first, last)
     edges = [first, last, *(np.full(len(first), edge) for edge in near.ravel())]
@@ -104,7 +104,7 @@ def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Int
 
 
 def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:
-    """The evaluations that may meet any of these spans."""
+    """Returns the evaluations that may meet any of these spans."""
     if not len(start):
         return evaluations[:0]
     return np.asarray(evaluations[(evaluations[:, 1] > start.min()) & (evaluations[:, 0] < end.max())])

@@ -14,7 +14,7 @@ from vitprof.records import Phase
 
 
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:
-    """Share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
+    """Returns the share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
 
     `apart`, such as evaluations, is a set that counts as neither; a bin with nothing else in it is NaN. Where the two
     overlap it is `apart`.
@@ -47,7 +47,7 @@ def idle_bins(
 
 
 def _outside(busy: Spans, apart: Spans) -> Spans:
-    """What of the set `busy` lies outside the set `apart`."""
+    """Returns what of the set `busy` lies outside the set `apart`."""
     if not len(busy) or not len(apart):
         return busy
     start, end = int(busy[0, 0]), int(busy[-1, 1])

@@ -45,7 +45,9 @@ class ArticleTable:
 
 
 def article_table(board: Leaderboard) -> ArticleTable:
-    """The leaderboard as the article prints it; the settings' order is that of their best rank, unranked ones last."""
+    """Returns the leaderboard as the article prints it; the settings' order is that of their best rank, unranked ones
+    last.
+    """
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
     lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank

@@ -29,7 +29,7 @@ class BreakEven:
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Seconds before a training's first epoch that the setting costs once: building its storage, and staging.
+    """Returns seconds before a training's first epoch that the setting costs once: building its storage, and staging.
 
     Staging is done at the start of each run, so it counts at each training; 0 where nothing is staged. Building is
     counted in full, though it is needed only once for a data set. NaN where that time is not known. What each start of

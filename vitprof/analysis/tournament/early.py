@@ -23,7 +23,7 @@ MIN_GROUPS_OF_FOUR = 2
 def cannot_win(
     entry_blocks: Floats, best_low: float, *, n_min: int = MIN_BLOCKS_TO_STOP, margin: float = WORTH_FULL_TIME_FRAC
 ) -> bool:
-    """Whether the upper 99% bound of a trial's throughput so far, and a `margin` more, lies below `best_low`.
+    """Returns whether the upper 99% bound of a trial's throughput so far, and a `margin` more, lies below `best_low`.
 
     And that of the later half of its blocks too: a trial that gets faster is judged by what it has become. Ask only
     from `EARLIEST_STOP_FRAC` of its budget on.

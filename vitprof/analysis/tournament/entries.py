@@ -62,18 +62,20 @@ THROTTLED = ("slow-drive", "staged")
 
 
 def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str) -> str:
-    """The key of a trial: strategy/b<batch>/w<workers or ->/<page cache>."""
+    """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>."""
     return f"{strategy}/b{batch_size}/w{'-' if workers is None else workers}/{page_cache}"
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
-    """The setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if asked."""
+    """Returns the setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if
+    asked.
+    """
     batch_size = entry.batch_size if batch else None
     return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
-    """The setting that a trial's key stands for, as `setting_in_words` has it; the key itself if it is none."""
+    """Returns the setting that a trial's key stands for, as `setting_in_words` has it; the key itself if it is none."""
     strategy, *rest = key.split("/")
     try:
         batch, workers, cache = rest

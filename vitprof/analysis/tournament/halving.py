@@ -36,7 +36,7 @@ class Rung:
 def rungs(
     candidates: Sequence[object] | int, budget_s: float, eta: int = HALVING_RATE, *, least_s: float = 0.0
 ) -> list[Rung]:
-    """The ladder for these candidates (or this many) within `budget_s` seconds: sum of n * seconds <= budget_s.
+    """Returns the ladder for these candidates (or this many) within `budget_s` seconds: sum of n * seconds <= budget_s.
 
     `least_s` is the shortest run that says anything. Where the budget is too small for a rung with all candidates, the
     ladder has fewer: the first rung's `n` says how many, and the caller takes the first ones of its list. Empty where
@@ -63,7 +63,7 @@ def _sizes(n: int, eta: int) -> list[int]:
 
 
 def survivors(scores: Sequence[float], eta: int = HALVING_RATE) -> list[int]:
-    """Indices of those that go on, best first: the higher scores, ceil(n / eta) of them.
+    """Returns the indices of those that go on, best first: the higher scores, ceil(n / eta) of them.
 
     NaN is a run that failed and never goes on, so there may be fewer, or none. Of equal scores the earlier goes on.
     """

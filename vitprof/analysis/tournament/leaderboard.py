@@ -60,12 +60,14 @@ class LeaderboardRow:
 
     @property
     def ties_with_best(self) -> bool:
-        """Whether no difference from the best of its page cache can be told. False for the best itself."""
+        """Returns whether no difference from the best of its page cache can be told. False for the best itself."""
         return self.standing == "tie"
 
     @property
     def untold(self) -> bool:
-        """Whether nothing can be said of its speed-up but the figure: runs or steps, or the baseline's, are too few."""
+        """Returns whether nothing can be said of its speed-up but the figure: runs or steps, or the baseline's, are too
+        few.
+        """
         return math.isfinite(self.speed_up) and not self.tie and not math.isfinite(self.speed_up_low)
 
     @property
@@ -86,7 +88,7 @@ class Leaderboard:
     """Training images of an epoch; 0 where it is not known."""
 
     def row(self, key: str) -> LeaderboardRow | None:
-        """The line of this setting."""
+        """Returns the line of this setting."""
         return next((row for row in self.rows if row.key == key), None)
 
 
@@ -155,7 +157,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
 
 
 def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
-    """Throughput of each setting over that of `base`, by key."""
+    """Returns the throughput of each setting over that of `base`, by key."""
     spreads = {key: spread(mine, runs[base]) for key, mine in runs.items() if key != base}
     found = {}
     for key, mine in runs.items():
@@ -165,7 +167,7 @@ def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
 
 
 def _tie(gain: Interval) -> bool:
-    """Whether no difference can be told: without an interval it cannot."""
+    """Returns whether no difference can be told: without an interval it cannot."""
     return math.isfinite(gain.low) and not (gain.low > 1 + ROUNDING_FRAC or gain.high < 1 - ROUNDING_FRAC)
 
 

@@ -11,7 +11,7 @@ Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
 
 
 def cost(row: LeaderboardRow, against: Cost) -> float:
-    """What the setting costs: bytes, or seconds for "prepare_s"; NaN where it is not known."""
+    """Returns what the setting costs: bytes, or seconds for "prepare_s"; NaN where it is not known."""
     return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
 
 

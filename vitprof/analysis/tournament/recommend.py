@@ -30,7 +30,7 @@ class Scale:
     words: Callable[[float], str]
 
     def of(self, row: LeaderboardRow) -> float:
-        """The setting's cost; infinite where it is not known."""
+        """Returns the setting's cost; infinite where it is not known."""
         value = self.value(row)
         return math.inf if math.isnan(value) else value
 
@@ -59,7 +59,7 @@ class Recommendation:
 
 
 def recommend(board: Leaderboard) -> Recommendation | None:
-    """The fastest setting, or of those that tie with it the one that costs least; None while nothing is ranked.
+    """Returns the fastest setting, or of those that tie with it the one that costs least; None while nothing is ranked.
 
     Where the fastest has too few steps to be compared, what to do about it instead (`Recommendation.key` is None).
     Only settings with the baseline's page cache count: cold files are another experiment. The baseline is kept where it
@@ -127,7 +127,7 @@ def _other_caches(board: Leaderboard, cache: str) -> list[str]:
 
 
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """What a reader has to know of the order of an epoch's samples, where it is no full shuffle."""
+    """Returns what a reader has to know of the order of an epoch's samples, where it is no full shuffle."""
     if passed:
         do = "does" if len(passed) == 1 else "do"
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]

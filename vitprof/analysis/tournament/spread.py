@@ -48,17 +48,19 @@ class Spread:
 
 
 def harmonic(blocks: Floats) -> float:
-    """Throughput of blocks with equally many samples: the time of all of them counts, not the mean of their rates."""
+    """Returns the throughput of blocks with equally many samples: the time of all of them counts, not the mean of their
+    rates.
+    """
     return float(1 / (1 / blocks).mean())
 
 
 def usable(blocks: Floats) -> Floats:
-    """The blocks that have a rate."""
+    """Returns the blocks that have a rate."""
     return np.asarray(blocks[np.isfinite(blocks) & (blocks > 0)], dtype=np.float64)
 
 
 def measured(entry: Entry, seed: int) -> dict[int, Measured]:
-    """The runs of a setting that gave figures, by round; of two of the same round the later one.
+    """Returns the runs of a setting that gave figures, by round; of two of the same round the later one.
 
     The draws depend on seed, key and round only, so that the order of the settings changes nothing.
     """
@@ -88,7 +90,7 @@ def within_low(runs: Rounds) -> float:
 
 
 def ratio(runs: Rounds, base: Rounds, others: Sequence[Spread] = ()) -> Interval:
-    """Throughput over that of `base`, paired by round; where they share no round, of the two by themselves.
+    """Returns the throughput over that of `base`, paired by round; where they share no round, of the two by themselves.
 
     The interval of two that share none: both half-widths as in Zou and Donner (Statistics in Medicine 2008).
     """
@@ -104,7 +106,9 @@ def ratio(runs: Rounds, base: Rounds, others: Sequence[Spread] = ()) -> Interval
 
 
 def spread(runs: Rounds, base: Rounds | None = None) -> Spread:
-    """How much a setting's rounds differ, or their ratios to `base`; no degree of freedom with fewer than two."""
+    """Returns how much a setting's rounds differ, or their ratios to `base`; no degree of freedom with fewer
+    than two.
+    """
     return _spread(list(runs.values()) if base is None else _pairs(runs, base))
 
 
@@ -153,7 +157,9 @@ def _moderated(own: Spread, others: Sequence[Spread]) -> Spread:
 
 
 def student_t(df: int) -> float:
-    """The 97.5% point of Student's t: exact for 1 and 2, else Abramowitz and Stegun 26.7.5 (error below 0.6%)."""
+    """Returns the 97.5% point of Student's t: exact for 1 and 2, else Abramowitz and Stegun 26.7.5 (error below
+    0.6%).
+    """
     if df == 1:
         return math.tan(0.475 * math.pi)
     if df == 2:

@@ -30,7 +30,7 @@ DEVICE_FRAC = 0.5
 
 
 def advice_from_dict(values: Mapping[str, Any]) -> Advice:
-    """The inverse of `dataclasses.asdict`, with None for figures that are not available."""
+    """Returns the inverse of `dataclasses.asdict`, with None for figures that are not available."""
     figures = {n: math.nan if values.get(n) is None else values[n] for n in ("samples_per_s", "low", "high")}
     return Advice(**(dict(values) | figures))
 
@@ -78,7 +78,7 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 
 
 def _chosen_transfer(config: RunConfig) -> str | None:
-    """The transfer that was chosen in place of the strategy's own; None where that one is in use."""
+    """Returns the transfer that was chosen in place of the strategy's own; None where that one is in use."""
     info = dataset_info(config.dataset, config.n_images)
     own = strategy(config.strategy).combination(info).transfer
     return config.transfer if config.transfer not in (own, RESIDENT) else None
@@ -95,7 +95,7 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
 
 
 def _touched_by_sample(storage: StoragePart) -> bool:
-    """Whether loading does work on each sample of it, so that augmentation on the CPU can be a part of that."""
+    """Returns whether loading does work on each sample of it, so that augmentation on the CPU can be a part of that."""
     return storage.form != "pixels" and storage.name != "memory-float"
 
 
@@ -171,13 +171,13 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
-    """What makes two resolved configs the same job, whatever their strategy is called."""
+    """Returns what makes two resolved configs the same job, whatever their strategy is called."""
     names = (*PARTS, *KNOBS, "augment", "batch_size", "precision", "compile", "page_cache")
     return tuple(getattr(config, name) for name in names)
 
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
-    """Whether what `config` keeps in memory fits, as far as the machine is known."""
+    """Returns whether what `config` keeps in memory fits, as far as the machine is known."""
     info = dataset_info(config.dataset, config.n_images)
     needs = footprint(Combination(*(getattr(config, kind) for kind in PARTS)), info, config.cache_mb)
     ram, device = situation.facts.get("memory_bytes"), situation.facts.get("gpu_memory_bytes")

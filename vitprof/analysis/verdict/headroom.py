@@ -99,7 +99,7 @@ class Headroom:
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
-    """The anchor `role` of its repeats, each the (n,) columns of its steps.
+    """Returns the anchor `role` of its repeats, each the (n,) columns of its steps.
 
     All steady steps are pooled. The interval is that of the block bootstrap over them, widened to hold what each repeat
     gave by itself: neighbouring steps share a moment of the machine, and only a repeat shows how much that matters.
@@ -172,7 +172,7 @@ def _ratio(above: Interval, below: Interval) -> Interval:
 
 
 def headroom_sentence(found: Headroom, batch_size: int) -> str:
-    """One sentence: what free data would bring, and which stage costs what for each step of `batch_size`."""
+    """Returns one sentence: what free data would bring, and which stage costs what for each step of `batch_size`."""
     by_role = {a.role: a for a in found.anchors if a.n_runs}
     if math.isnan(found.speed_up):
         missing = "batches on the device (anchor A)" if "A" not in by_role else "the strategy itself (anchor C)"
@@ -205,7 +205,7 @@ def _of_a_step(stage: StageCost, batch_size: int) -> str:
 
 
 def to_dict(found: Headroom) -> dict[str, Any]:
-    """Plain values for JSON; None for what is not known."""
+    """Returns plain values for JSON; None for what is not known."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):

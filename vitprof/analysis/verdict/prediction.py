@@ -88,7 +88,7 @@ class Calibration:
 
     @property
     def sentence(self) -> str:
-        """How good they were, for a person."""
+        """Returns how good they were, for a person."""
         if not self.n:
             return f"No prediction has been checked here yet: an error of {percent(self.expected_error)} is assumed."
         return (
@@ -98,7 +98,7 @@ class Calibration:
 
 
 def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibration:
-    """The errors of predictions that were run, each (predicted, low, high, measured) in samples/s."""
+    """Returns the errors of predictions that were run, each (predicted, low, high, measured) in samples/s."""
     if not checked:
         return Calibration(0, math.nan, math.nan)
     predicted, low, high, measured = np.array(checked, dtype=float).T
@@ -119,7 +119,7 @@ def predict(
     cores: int,
     expected_error: float = UNVERIFIED_ERROR,
 ) -> Prediction | None:
-    """What `config` (resolved) will reach; None where one of the two runs has no steady steps.
+    """Returns what `config` (resolved) will reach; None where one of the two runs has no steady steps.
 
     `profile` are the steps of the profiled run, whose transfer was `profile_transfer`, and `micro` those of the
     loader-only run of `config`, both (n,) columns of `StepRecord` at the same batch size. `on_cpu` says whether the CPU
@@ -169,7 +169,9 @@ def _typical(seconds: Floats, samples: Floats) -> Floats:
 
 
 def _launch_s(profile: Series, transfer: str) -> float:
-    """Seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others wait."""
+    """Returns seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others
+    wait.
+    """
     got = profile["t_start_s"] + profile["data_wait_s"]
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
     launch = known(got + profile["host_s"] - begun)
@@ -177,7 +179,9 @@ def _launch_s(profile: Series, transfer: str) -> float:
 
 
 def _draws(seconds: Floats, samples: Floats) -> Floats | None:
-    """Seconds a sample of each row of `seconds` (m, n): (m, 1 + resamples), the estimate first. None without steps."""
+    """Returns seconds a sample of each row of `seconds` (m, n): (m, 1 + resamples), the estimate first. None without
+    steps.
+    """
     n = len(samples)
     if not n:
         return None
@@ -191,7 +195,7 @@ def _draws(seconds: Floats, samples: Floats) -> Floats | None:
 
 
 def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
-    """Seconds a sample on an asynchronous device."""
+    """Returns seconds a sample on an asynchronous device."""
     if config.transfer == "blocking":
         return np.asarray(np.maximum(fetch, compute) + h2d)
     if config.transfer == "pinned":
@@ -202,7 +206,7 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 
 
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
-    """Seconds a sample where the CPU trains: the least and the most it may be."""
+    """Returns seconds a sample where the CPU trains: the least and the most it may be."""
     both = fetch + compute
     if synchronous(config):
         return both, both

@@ -69,6 +69,6 @@ class Situation:
 
     @property
     def warm(self) -> bool:
-        """Whether the files were in the page cache when training began, or it is not known."""
+        """Returns whether the files were in the page cache when training began, or it is not known."""
         cached = self.facts.get("page_cached_frac")
         return cached is None or not float(cached) < MOSTLY_CACHED_FRAC

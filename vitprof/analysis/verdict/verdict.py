@@ -84,13 +84,13 @@ class Verdict:
     """Whether the device was only simulated."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN becomes None."""
+        """Returns plain values for JSON; NaN becomes None."""
         plain: dict[str, Any] = _plain(dataclasses.asdict(self))
         return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
-        """The inverse of `to_dict`; unknown names are passed over, missing figures are "not available"."""
+        """Returns the inverse of `to_dict`; unknown names are passed over, missing figures are "not available"."""
         known: dict[str, Any] = {f.name: values.get(f.name) for f in dataclasses.fields(cls)}
         for f in dataclasses.fields(cls):
             if f.type == "float" and known[f.name] is None:
@@ -116,7 +116,7 @@ def judge(
     possible: Callable[[RunConfig], bool] | None = None,
     gaps: Gaps | None = None,
 ) -> Verdict:
-    """The verdict on a finished (or stopped, or failed) run.
+    """Returns the verdict on a finished (or stopped, or failed) run.
 
     `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
     batches measured, if it was. `alternatives` are other ways to run the same job with their predicted or measured

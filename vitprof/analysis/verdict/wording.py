@@ -26,7 +26,7 @@ class Device:
 
 
 def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
-    """The device as the run's environment (in `facts`) names it, else as it was asked for."""
+    """Returns the device as the run's environment (in `facts`) names it, else as it was asked for."""
     name = str(facts.get("device") or config.device)
     if name.startswith("simulated"):
         return Device("the simulated GPU", simulated=True, on_cpu=False)
@@ -45,7 +45,7 @@ class SpeedUp:
 
 
 def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
-    """Why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
+    """Returns why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
     left_out = n_all - n_steady
@@ -57,7 +57,7 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
-    """How many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
+    """Returns how many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
     in_epoch = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
@@ -69,7 +69,9 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 
 
 def waiting(exposure: Exposure) -> str:
-    """What the device idles for: "waiting for data", and that this is copies too where these are a part to speak of."""
+    """Returns what the device idles for: "waiting for data", and that this is copies too where these are a part to
+    speak of.
+    """
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
     return "waiting for data (waits and copies)" if copies >= COPIES_TOLD_FRAC else "waiting for data"
 
@@ -104,7 +106,7 @@ def cause_words(config: RunConfig, cause: str) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    """Percent without a unit twice: 81-85%."""
+    """Returns percent without a unit twice: 81-85%."""
     a, b = percent(low), percent(high)
     return b if a == b else f"{a.removesuffix('%')}-{b}"
 
@@ -121,7 +123,7 @@ def verdict_sentence(
     *,
     sure: bool,
 ) -> str:
-    """All of a verdict that is not inconclusive. `sure`: all of its interval is in its class."""
+    """Returns all of a verdict that is not inconclusive. `sure`: all of its interval is in its class."""
     idle = exposure.idle
     waits = (
         f"{device.words} idles {percent(idle.value)} ({_interval(idle.low, idle.high)}, {exposure.n} steps) "
@@ -148,7 +150,7 @@ def verdict_sentence(
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
-    """What is left to wait for where batches are kept: nothing is loaded."""
+    """Returns what is left to wait for where batches are kept: nothing is loaded."""
     where = "on the device" if config.replay == "device" else "in host memory"
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
     left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""

@@ -69,12 +69,14 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
 
 
 def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
-    """How far bar and interval reach."""
+    """Returns how far bar and interval reach."""
     return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
 
 
 def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
-    """The 95% intervals, dark with a light rim to be seen on any bar and in either theme, and what stands beside."""
+    """Returns the 95% intervals, dark with a light rim to be seen on any bar and in either theme, and what stands
+    beside.
+    """
     names = [plain(setting_in_words(row.entry)) for row in rows]
     traces = []
     for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):

@@ -15,7 +15,8 @@ from vitprof.charts.tournament.shared import finish, spread_words
 
 
 def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
-    """Seconds for an epoch, or the speed-up over the baseline, of each setting (rows) at each batch size (columns).
+    """Returns seconds for an epoch, or the speed-up over the baseline, of each setting (rows) at each batch size
+    (columns).
 
     Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
     for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS ONE 2018).
@@ -124,7 +125,7 @@ def _heat_alt(table: ArticleTable, what: str, *, seconds: bool) -> str:
 
 
 def _log_bar(logs: Sequence[float], title: str) -> dict[str, Any]:
-    """A colour bar over logarithms that is labelled with the numbers themselves: 1, 2 and 5 of each decade."""
+    """Returns a colour bar over logarithms that is labelled with the numbers themselves: 1, 2 and 5 of each decade."""
     bar: dict[str, Any] = {"title": {"text": title}, "thickness": 12, "outlinewidth": 0}
     if not logs:
         return bar

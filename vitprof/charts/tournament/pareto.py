@@ -30,7 +30,9 @@ COSTS: dict[Cost, str] = {
 
 
 def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
-    """Throughput against what a setting costs; the front is drawn as the staircase that no setting passes."""
+    """Returns the throughput against what a setting costs; the front is drawn as the staircase that no setting
+    passes.
+    """
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
     front = set(pareto(board, against))
     most = max((cost(row, against) for row in known), default=0.0)

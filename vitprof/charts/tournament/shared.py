@@ -30,7 +30,7 @@ class Unit:
 
 
 def unit_for(most: float, units: Sequence[Unit]) -> Unit:
-    """The largest unit in which `most` is at least 1, else the first."""
+    """Returns the largest unit in which `most` is at least 1, else the first."""
     return next((unit for unit in reversed(units) if most >= unit.size), units[0])
 
 

@@ -35,7 +35,7 @@ def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parame
 
 
 def option(name: str, panel: str | None = None) -> inspect.Parameter:
-    """The field of `RunConfig` called `name` as a keyword argument that Typer makes an option of."""
+    """Returns the field of `RunConfig` called `name` as a keyword argument that Typer makes an option of."""
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     flag = "--" + name.replace("_", "-")
@@ -54,5 +54,5 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
 
 
 def run_signature(*more: inspect.Parameter) -> inspect.Signature:
-    """Every field of `RunConfig` as an option, in the panels that `GROUPS` names, and `more`."""
+    """Returns every field of `RunConfig` as an option, in the panels that `GROUPS` names, and `more`."""
     return inspect.Signature([*(option(name, panel) for panel, names in GROUPS.items() for name in names), *more])

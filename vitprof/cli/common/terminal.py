@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
-    """What reads a number: Typer's own message does not name the value in every version."""
+    """Returns what reads a number: Typer's own message does not name the value in every version."""
 
     def read(text: str) -> Any:
         try:
@@ -43,7 +43,7 @@ def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
 
 
 def run_id(help_text: str) -> Any:
-    """An argument that takes the id of a run."""
+    """Returns an argument that takes the id of a run."""
     return typer.Argument(
         metavar=RUN, help=help_text, parser=reader(RUN, int, "give a whole number, as `runs` lists them")
     )
@@ -75,6 +75,6 @@ def print_text(text: str) -> None:
 
 
 def complain(message: str, status: int) -> NoReturn:
-    """One line on standard error, and the end with this exit status."""
+    """Returns one line on standard error, and the end with this exit status."""
     print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
     raise SystemExit(status)

@@ -106,7 +106,7 @@ def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
-    """What `--strategies` asks for. Raises `ConfigError`."""
+    """Returns what `--strategies` asks for. Raises `ConfigError`."""
     if not text:
         raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
     if text != "all":

@@ -21,7 +21,7 @@ MAX_REASONS_SHOWN = 6
 
 
 def running_words(standing: TournamentState, board: Leaderboard) -> str:
-    """What a tournament is doing, in a line."""
+    """Returns what a tournament is doing, in a line."""
     p = standing.progress
     rounds = standing.tournament.spec.repeats
     doing = f"{p.current_key}, round {p.current_round} of {rounds}" if p.current_key else "between runs"
@@ -110,7 +110,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
 
 
 def _not_ranked(board: Leaderboard) -> list[str]:
-    """A line for each reason why trials have no place."""
+    """Returns a line for each reason why trials have no place."""
     why: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
@@ -123,7 +123,7 @@ def _not_ranked(board: Leaderboard) -> list[str]:
 
 
 def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) -> list[BreakEven]:
-    """The break-even of the fastest setting of each strategy."""
+    """Returns the break-even of the fastest setting of each strategy."""
     of = {p.key: p for p in pays}
     seen: set[str] = set()
     told = []
@@ -135,7 +135,7 @@ def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) 
 
 
 def show_tuning(found: Tuning) -> None:
-    """What was tried, what won, and the command that runs it."""
+    """Shows what was tried, what won, and the command that runs it."""
     table = Table("", "setting", "samples/s", "", title=f"settings of {found.strategy}", title_justify="left")
     for t in found.tried:
         remark = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
@@ -151,7 +151,7 @@ def show_tuning(found: Tuning) -> None:
 
 
 def tuning_object(found: Tuning) -> dict[str, Any]:
-    """What a search found, as plain values for JSON."""
+    """Returns what a search found, as plain values for JSON."""
 
     def tried(t: Tried) -> dict[str, Any]:
         own = {"rung": t.rung, "run_id": t.run_id, "samples_per_s": json_number(t.samples_per_s), "error": t.error}

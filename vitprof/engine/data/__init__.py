@@ -82,7 +82,7 @@ def prepare(
     stop: Stop = _never,
     skip_unreadable: bool = False,
 ) -> Path:
-    """Make (digits, photos) or download (mnist) the data set if it is not there yet, check it, and return its root.
+    """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, check it, and returns its root.
 
     The root is what `data.source.open_source` takes, and torchvision's MNIST, or ImageFolder with "train" or
     "test" behind it. `n_images` is the size of the training set, where that can be chosen. Several processes may do
@@ -104,7 +104,7 @@ def prepare(
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
 
     Raises `DataError` if a file is missing or damaged, or if the two do not belong together.
     """
@@ -119,7 +119,7 @@ def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 
 def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
-    """Whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
+    """Returns whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
     manifest = read_manifest(root)
     if manifest is None or manifest["maker"] != MAKERS[info.name].IDENTITY:
         return False
@@ -128,7 +128,7 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Make the set in a temporary directory beside `root`, then put it there; leaves nothing else behind."""
+    """Makes the set in a temporary directory beside `root`, then puts it there; leaves nothing else behind."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
     temporary = parent / f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -162,7 +162,7 @@ def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: St
 
 
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Make the set in `directory` and move it to `root`."""
+    """Makes the set in `directory` and moves it to `root`."""
     maker, kind = MAKERS[info.name], KINDS[info.kind]
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
@@ -174,7 +174,7 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, 
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove temporary directories of processes that died while making a set."""
+    """Removes temporary directories of processes that died while making a set."""
     # The host stands in the name because a home may be shared: process ids of other hosts say nothing here.
     left = re.compile(rf"\.[\w-]+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
     for path in parent.iterdir():
@@ -184,7 +184,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def _put_in_place(temporary: Path, root: Path, info: DatasetInfo) -> None:
-    """Rename a finished set to `root`, unless somebody else was faster and has put the same there."""
+    """Renames a finished set to `root`, unless somebody else was faster and has put the same there."""
     for _ in range(10):  # again only when somebody else came in between
         try:
             os.replace(temporary, root)  # takes the place of an empty directory, never of one with content

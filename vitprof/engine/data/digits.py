@@ -59,7 +59,7 @@ def make(
     progress: OnProgress | None = None,
     stop: Stop | None = None,
 ) -> None:
-    """Draw both splits and write them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
+    """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
 
     The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow).
     Labels are balanced exactly (as far as n divides by 10) and shuffled. Files that exist are overwritten.
@@ -89,7 +89,7 @@ def make(
 def draw(
     n: int, *, seed: int, stream: int, threads: int = 2, chunk_done: Callable[[int], None]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Draw `n` images: (n, 28, 28) and their labels (n,), both uint8.
+    """Draws `n` images: (n, 28, 28) and their labels (n,), both uint8.
 
     `seed` and `stream` (0 train, 1 test) choose the random streams; different streams share nothing.
     `chunk_done` is called in this thread with the size of each finished chunk; what it raises ends the drawing.
@@ -116,7 +116,9 @@ def draw(
 
 @cache
 def glyphs() -> NDArray[np.float32]:
-    """The upright digits: (10, variants, CANVAS, CANVAS) float32, 0 background to 1 ink, a margin of background."""
+    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, 0 background to 1 ink, a margin of
+    background.
+    """
     side = CANVAS * OVERSAMPLE
     drawn = []
     for digit in range(10):
@@ -134,7 +136,9 @@ def glyphs() -> NDArray[np.float32]:
 
 
 def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """One image for each label: (n, 28, 28) uint8. `bank` is that of `glyphs`; `rng` decides everything else."""
+    """Returns one image for each label: (n, 28, 28) uint8. `bank` is that of `glyphs`; `rng` decides everything
+    else.
+    """
     n = len(labels)
     variants = bank.shape[1]
     glyph = labels.astype(np.int64) * variants + rng.integers(variants, size=n)

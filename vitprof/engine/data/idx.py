@@ -33,19 +33,19 @@ FILES: tuple[str, ...] = (
 
 
 def raw_dir(root: Path) -> Path:
-    """Where torchvision looks for the four files when it is given `root`."""
+    """Returns where torchvision looks for the four files when it is given `root`."""
     return root / "MNIST" / "raw"
 
 
 def split_files(root: Path, train: bool) -> tuple[Path, Path]:
-    """Images file and labels file of the training or the test split under `root`."""
+    """Returns images file and labels file of the training or the test split under `root`."""
     images, labels = FILES[:2] if train else FILES[2:]
     return raw_dir(root) / images, raw_dir(root) / labels
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an `OSError` raised inside into a `DataError` that says in one line why `path` could not be written."""
+    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could not be written."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_error(path: Path, error: OSError) -> DataError:
-    """The `DataError` to raise where writing `path` failed with `error`."""
+    """Returns the `DataError` to raise where writing `path` failed with `error`."""
     remedy = "set VITPROF_HOME to a directory with more room"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what = "disk" if error.errno == errno.ENOSPC else "disk quota"
@@ -66,7 +66,7 @@ def write_error(path: Path, error: OSError) -> DataError:
 
 
 def ensure_space(directory: Path, needed_bytes: int) -> None:
-    """Raise `DataError` if the file system of the existing `directory` has less than `needed_bytes` free."""
+    """Raises `DataError` if the file system of the existing `directory` has less than `needed_bytes` free."""
     with writing(directory):
         free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes:
@@ -77,7 +77,7 @@ def ensure_space(directory: Path, needed_bytes: int) -> None:
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """Write a uint8 `array` of shape (n,) or (n, height, width) to `path`; nothing stays there if that fails.
+    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; nothing stays there if that fails.
 
     Raises `DataError` where the file cannot be written, `ValueError` for another dtype or number of axes.
     """
@@ -96,7 +96,7 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read an IDX file: a writable uint8 array of shape (n,) or (n, height, width).
+    """Reads an IDX file: a writable uint8 array of shape (n,) or (n, height, width).
 
     Raises `DataError` that names the file if it is missing or unreadable, if the magic number is not one of `MAGICS`,
     or if the file is not exactly as long as its header says.

@@ -30,7 +30,7 @@ class Kind:
 
 
 def seal(directory: Path, kind: Kind, maker: Mapping[str, int | str]) -> None:
-    """Write the manifest of a set just made, and see to it that it is on the disk and not just on its way.
+    """Writes the manifest of a set just made, and see to it that it is on the disk and not just on its way.
 
     Content that is not hashed is left to the system: a file that a power failure cut short has another size then.
     """
@@ -74,7 +74,7 @@ def read_manifest(
 
 
 def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
-    """Compare each file with the manifest. Raises `DataError` that names the first that is missing or differs.
+    """Compares each file with the manifest. Raises `DataError` that names the first that is missing or differs.
 
     A single image file of another size is a `SampleError`; with `skip_unreadable` it is left to those who read it.
     """
@@ -117,7 +117,7 @@ def _sha256(path: Path) -> str:
 
 
 def fsync(path: Path) -> None:
-    """Wait until a file's or directory's content is on the disk."""
+    """Waits until a file's or directory's content is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

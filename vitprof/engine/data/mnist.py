@@ -28,7 +28,7 @@ NEEDED_BYTES = 70_000_000
 
 
 def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | None = None) -> None:
-    """Download MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
+    """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
     torchvision checks the archives' MD5. `stop()` is asked before and after the download, not in between.
     Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. What came until then stays:
@@ -75,7 +75,9 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """One line for `error`. torchvision's has a line for each mirror between headings: keep what went wrong, once."""
+    """Returns one line for `error`. torchvision's has a line for each mirror between headings: keep what went wrong,
+    once.
+    """
     lines = [line.strip(" <>") for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
     return "; ".join(dict.fromkeys(told)) or type(error).__name__

@@ -38,24 +38,24 @@ SUFFIXES = (".jpg", ".jpeg")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def class_name(label: int) -> str:
-    """Name of the folder of a class; sorted by name they are sorted by label."""
+    """Returns the name of the folder of a class; sorted by name they are sorted by label."""
     return f"class-{label:03d}"
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """All class folders of both splits. Those without an image are there too."""
+    """Yields all class folders of both splits. Those without an image are there too."""
     for split in ("train", "test"):
         for label in range(CLASSES):
             yield root / split / class_name(label)
 
 
 def files(root: Path) -> dict[str, Path]:
-    """Every image file that is there: path below `root` -> path."""
+    """Returns every image file that is there: path below `root` -> path."""
     found: dict[str, Path] = {}
     for split in ("train", "test"):
         for folder in os.scandir(root / split):
@@ -75,7 +75,7 @@ def make(
     progress: OnProgress | None = None,
     stop: Stop | None = None,
 ) -> None:
-    """Make both splits under `directory`, which must exist. Complete files that are there already are kept.
+    """Makes both splits under `directory`, which must exist. Complete files that are there already are kept.
 
     The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
     OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
@@ -127,7 +127,9 @@ def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tup
 
 
 def _complete(path: Path) -> bool:
-    """Whether a file of an earlier try is whole: it ends with JPEG's end of image, which occurs nowhere else in it."""
+    """Returns whether a file of an earlier try is whole: it ends with JPEG's end of image, which occurs nowhere else in
+    it.
+    """
     try:
         with path.open("rb") as file:
             file.seek(-2, os.SEEK_END)
@@ -137,7 +139,7 @@ def _complete(path: Path) -> bool:
 
 
 def unreadable(path: Path | str, why: object) -> SampleError:
-    """The error to raise for an image file that cannot be used."""
+    """Returns the error to raise for an image file that cannot be used."""
     return SampleError(
         f"{path} cannot be read ({why}); skip unreadable samples, or delete the data set's directory: it is made again"
     )
@@ -175,7 +177,7 @@ class PhotosSource:
                 raise DataError(f"{path} has the same name as {first[path.stem]}, and names are IDs; {remedy}")
 
     def path(self, index: int) -> Path:
-        """File of a sample."""
+        """Returns the file of a sample."""
         return self._paths[index]
 
     def encoded(self, start: int, stop: int) -> list[bytes]:

@@ -44,7 +44,8 @@ def encode(image: Image) -> bytes:
 
 @cache
 def fields() -> tuple[Image, Image]:
-    """Random fields to cut images from, which repeat at their borders: grey (N, side, side), colour (side, side, 3).
+    """Returns random fields to cut images from, which repeat at their borders: grey (N, side, side), colour (side,
+    side, 3).
 
     Mean 128. Grey: amplitude 1/f, standard deviation 48. Colour: amplitude f**-1.5, so that it leaves flat what is
     flat, standard deviation 14, with a sensor's white noise of 2 on top.
@@ -75,7 +76,7 @@ def _to_uint8(values: NDArray[np.float64]) -> Image:
 
 
 def draw(label: int, rng: np.random.Generator) -> Image:
-    """One image of class `label`: (height, width, 3) uint8 RGB. `rng` decides everything else."""
+    """Returns one image of class `label`: (height, width, 3) uint8 RGB. `rng` decides everything else."""
     long = SIDES[rng.integers(len(SIDES))]
     short = round(long / ASPECTS[rng.integers(len(ASPECTS))])
     height, width = (long, short) if rng.random() < PORTRAIT else (short, long)
@@ -96,13 +97,13 @@ def draw(label: int, rng: np.random.Generator) -> Image:
 
 
 def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
-    """A random part of a field."""
+    """Returns a random part of a field."""
     top, left = rng.integers(FIELD - height), rng.integers(FIELD - width)
     return field[top : top + height, left : left + width]
 
 
 def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
-    """What grey 0..255 becomes in a material: (256, 1, 3) uint8. `hue` counts tenths of the colour circle."""
+    """Returns what grey 0..255 becomes in a material: (256, 1, 3) uint8. `hue` counts tenths of the colour circle."""
     angle = 2 * np.pi * (hue + rng.uniform(-0.25, 0.25)) / (2 * HUES)
     tint = 1 + rng.uniform(0.45, 0.7) * np.cos(angle - 2 * np.pi / 3 * np.arange(3))
     contrast = rng.uniform(0.5, 1.1)
@@ -111,7 +112,7 @@ def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
 
 
 def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
-    """Where the second material lies, as 0 and 255: a pattern with a period, bent a little by a field."""
+    """Returns where the second material lies, as 0 and 255: a pattern with a period, bent a little by a field."""
     height, width = warp.shape
     phase: Image
     period = rng.uniform(*PERIOD_PX)

@@ -21,13 +21,13 @@ class Source(Protocol):
     """(n,)"""
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Images [start, stop) as (n, image_size, image_size, channels): of JPEG files resize and centre crop.
+        """Returns images [start, stop) as (n, image_size, image_size, channels): of JPEG files resize and centre crop.
 
         Raises `SampleError` that names the file of one that cannot be read.
         """
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """Images [start, stop) as the bytes of a JPEG file, as it lies on disk, or of a PNG file."""
+        """Returns images [start, stop) as the bytes of a JPEG file, as it lies on disk, or of a PNG file."""
 
 
 class IdxSource:
@@ -55,7 +55,7 @@ class IdxSource:
 
 
 def open_source(info: DatasetInfo, root: Path, *, train: bool) -> Source:
-    """One split of the data set under `root`. Raises `DataError`."""
+    """Returns one split of the data set under `root`. Raises `DataError`."""
     if info.kind == "idx":
         return IdxSource(info, root, train)
     from vitprof.engine.data.photos import PhotosSource

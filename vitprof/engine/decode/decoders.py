@@ -126,7 +126,7 @@ def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
 
 
 def _check_end(encoded: bytes) -> None:
-    """Raise `ValueError` if a JPEG or PNG file has no end."""
+    """Raises `ValueError` if a JPEG or PNG file has no end."""
     if not encoded:
         raise ValueError("it is empty")
     if encoded.startswith(b"\x89PNG"):
@@ -208,5 +208,5 @@ _DECODERS: dict[str, Decoder] = {
 
 
 def open_decoder(name: str) -> Decoder:
-    """The decoder called `name`, one of `vitprof.config.parts.DECODERS`."""
+    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`."""
     return _DECODERS[name]

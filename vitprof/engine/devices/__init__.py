@@ -88,7 +88,7 @@ class Device(Protocol):
 
 
 def open_device(name: str, clock: Clock) -> Device:
-    """The device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
+    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
     Raises `DeviceError` where it is not here, and `ConfigError` for a simulated device that is not known.
     """

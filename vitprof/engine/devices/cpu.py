@@ -60,7 +60,7 @@ class CpuDevice:
 
 
 def cpu_name() -> str:
-    """What the processor calls itself."""
+    """Returns what the processor calls itself."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -65,7 +65,7 @@ class CudaDevice:
         self._host.set(0.0, host_s)
 
     def _find_anchor(self, clock: Clock) -> tuple[torch.cuda.Event, float]:
-        """An event and the time it happened: the tightest of a few tries, with the middle of its bracket."""
+        """Returns an event and the time it happened: the tightest of a few tries, with the middle of its bracket."""
         best: tuple[float, torch.cuda.Event, float] | None = None
         for _ in range(10):
             event = _timing_event()

@@ -22,7 +22,9 @@ class HostClock:
         self._offset_s = host_s - device_s
 
     def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
-        """When `device_s` was on the host's clock; the host recorded the event at `recorded_s`, saw it at `seen_s`."""
+        """Returns when `device_s` was on the host's clock; the host recorded the event at `recorded_s`, saw it at
+        `seen_s`.
+        """
         at = device_s + self._offset_s
         if at < recorded_s:
             self._offset_s += recorded_s - at

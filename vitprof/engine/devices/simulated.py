@@ -112,7 +112,7 @@ class SimulatedDevice:
         return tensor
 
     def _spin_until(self, mark: float) -> None:
-        """Wait for a copy as CUDA's own blocking copy does: awake, for it is soon done.
+        """Waits for a copy as CUDA's own blocking copy does: awake, for it is soon done.
 
         Copies of a batch take some 10 us, and a sleep wakes up 60 us late at best, milliseconds on a busy machine.
         """
@@ -138,7 +138,9 @@ class SimulatedDevice:
         return lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def utilisation_pct(self) -> float:
-        """Share of the past `COUNTER_WINDOW_S` in which the device computed, as NVML would give it: 0..100."""
+        """Returns the share of the past `COUNTER_WINDOW_S` in which the device computed, as NVML would give it:
+        0..100.
+        """
         now = self._clock()
         since = now - COUNTER_WINDOW_S
         busy = sum(max(0.0, min(end, now) - max(start, since)) for start, end in list(self._busy))

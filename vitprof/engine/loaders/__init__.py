@@ -53,7 +53,7 @@ class Schedule:
         return math.ceil(self.n / self.batch_size)
 
     def batches(self, epoch: int) -> tuple[Tensor, ...]:
-        """The indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
+        """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
         order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
@@ -61,7 +61,7 @@ class Schedule:
 def open_loader(
     storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool, buffer: Buffer | None = None
 ) -> Loader:
-    """Start the loader that the resolved `config` names over one split.
+    """Starts the loader that the resolved `config` names over one split.
 
     `buffer` gives the memory for batches that are made in this process; without it each has its own.
     """

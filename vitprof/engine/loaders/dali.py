@@ -55,7 +55,7 @@ class UnderWay:
     """What reading raised; raised when the batch's turn comes."""
 
     def is_read(self) -> bool:
-        """Whether taking the reads' results does not wait."""
+        """Returns whether taking the reads' results does not wait."""
         return all(read.done() for read in self.reads)
 
 
@@ -119,7 +119,7 @@ class DaliLoader:
         )
 
     def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
-        """The sample as DALI takes it, or what is wrong with it where such samples are to be skipped."""
+        """Returns the sample as DALI takes it, or what is wrong with it where such samples are to be skipped."""
         try:
             begun = perf_counter()
             stopwatch.wait("read")
@@ -142,7 +142,7 @@ class DaliLoader:
         )
 
     def _feed(self, batch: UnderWay) -> UnderWay:
-        """Give a batch to the pipeline as soon as it is read."""
+        """Gives a batch to the pipeline as soon as it is read."""
         try:
             samples = [sample for read in batch.reads for sample in read.result()]
         except BaseException as error:
@@ -186,7 +186,9 @@ class DaliLoader:
         return BatchTimes(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
 
     def _output(self) -> Tensor:
-        """The pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI raises."""
+        """Returns the pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI
+        raises.
+        """
         # Bound to the stream that will read it: there it is ready, and its memory is not used again before.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
         (images,) = self._pipeline.share_outputs(stream)
@@ -197,7 +199,9 @@ class DaliLoader:
             self._pipeline.release_outputs()
 
     def _blame(self, epoch: int, batch: UnderWay, error: Exception) -> Batch:
-        """The batch without what DALI could not decode, found by decoding one after another; DALI fails as a whole."""
+        """Returns the batch without what DALI could not decode, found by decoding one after another; DALI fails as a
+        whole.
+        """
         made = self._make(epoch, batch.indices)
         if len(made.unreadable) == len(batch.unreadable):
             raise DataError(
@@ -207,7 +211,7 @@ class DaliLoader:
         return made
 
     def _break_off(self) -> None:
-        """Cancel and wait for what is under way: nothing is read or decoded afterwards."""
+        """Cancels and waits for what is under way: nothing is read or decoded afterwards."""
         reads = [read for batch in self._reading for read in batch.reads]
         reads += [read for batch in self._decoding if batch.failure is not None for read in batch.reads]
         for read in reads:

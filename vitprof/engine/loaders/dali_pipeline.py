@@ -30,14 +30,16 @@ class Sample(NamedTuple):
 
 
 def decoding_device(name: str) -> torch.device:
-    """Where to decode: on the GPU that trains, if one does."""
+    """Returns where to decode: on the GPU that trains, if one does."""
     if name == "cpu" or is_simulated(name) or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda:0" if name == "auto" else name)
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
-    """A DALI pipeline that has run once. Raises `ConfigError` where DALI is missing, `DataError` where it fails."""
+    """Returns a DALI pipeline that has run once. Raises `ConfigError` where DALI is missing, `DataError` where it
+    fails.
+    """
     try:
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
     except (ImportError, OSError) as error:
@@ -92,7 +94,9 @@ def feed(pipeline: Any, samples: list[Sample]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """The line that says what is wrong: DALI's last; it quotes the lines of the pipeline's definition before it."""
+    """Returns the line that says what is wrong: DALI's last; it quotes the lines of the pipeline's definition before
+    it.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
     return informative[-1] if informative else type(error).__name__

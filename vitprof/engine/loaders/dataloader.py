@@ -75,12 +75,12 @@ class TimedBatches(Dataset[Batch]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """What there is to collate where batches are made whole."""
+    """Returns what there is to collate where batches are made whole."""
     return batch
 
 
 def start_method(config: RunConfig) -> str | None:
-    """How worker processes start; None is Python's own choice.
+    """Returns how worker processes start; None is Python's own choice.
 
     A job's own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 of 10 runs. The
     dashboard's process, full of threads, deadlocked in 5 of 16 when it forked, so a job in a thread of it asks a
@@ -126,13 +126,13 @@ class DataLoaderLoader:
             self._end_fleeting(batches)
 
     def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
-        """End the workers of an epoch that was broken off, unless they are to live on."""
+        """Ends the workers of an epoch that was broken off, unless they are to live on."""
         if not self._persistent:
             _end_workers(batches)
 
     @staticmethod
     def _blame_worker(error: Exception, batches: Iterator[Any]) -> None:
-        """Say that a worker died where PyTorch only says that a connection did."""
+        """Says that a worker died where PyTorch only says that a connection did."""
         workers = getattr(batches, "_workers", [])
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
@@ -151,7 +151,7 @@ class DataLoaderLoader:
 
 
 def n_ready(batches: Any) -> float:
-    """Batches that the workers of a DataLoader's iterator have delivered and nobody has taken yet.
+    """Returns batches that the workers of a DataLoader's iterator have delivered and nobody has taken yet.
 
     Those that wait to be pinned count. PyTorch has no public name for it: NaN where a version of it, or a system that
     cannot count what is in a queue (macOS), does not tell.
@@ -165,7 +165,7 @@ def n_ready(batches: Any) -> float:
 
 
 def _end_workers(batches: Iterator[Any] | None) -> None:
-    """End the worker processes of a DataLoader's iterator, if it has any.
+    """Ends the worker processes of a DataLoader's iterator, if it has any.
 
     Dropping it would do that too, but a public way to do it now does not exist (pytorch issue 57273), and waiting for
     the garbage collector would leave processes behind.
@@ -176,7 +176,7 @@ def _end_workers(batches: Iterator[Any] | None) -> None:
 
 
 def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
-    """Raise `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
+    """Raises `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
     if not config.workers or not SHARED_MEMORY.is_dir():
         return
     needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
@@ -192,7 +192,7 @@ def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
 def over_samples(
     schedule: Schedule, samples: Dataset[Any], collate: Callable[[Any], Any], config: RunConfig
 ) -> DataLoaderLoader:
-    """A DataLoader over a Dataset of samples, with PyTorch's own batching."""
+    """Returns a DataLoader over a Dataset of samples, with PyTorch's own batching."""
     order = EpochOrder(schedule)
     loader: DataLoader[Any] = DataLoader(
         samples,
@@ -205,7 +205,7 @@ def over_samples(
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
-    """A DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
+    """Returns a DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
     order = BatchOrder(schedule)
     loader: DataLoader[Any] = DataLoader(
         TimedBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)

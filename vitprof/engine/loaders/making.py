@@ -137,14 +137,14 @@ class EncodedMaker:
         return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
 
     def stopwatch(self, *, first: bool) -> Stopwatch | None:
-        """What a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
+        """Returns what a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
         wait = self._wait if first else None
         return Stopwatch(wait) if self._times or wait is not None else None
 
     def fill(
         self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch | None = None
     ) -> list[str]:
-        """Decode the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
+        """Decodes the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
 
         Notes in `stopwatch` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
         """
@@ -153,7 +153,7 @@ class EncodedMaker:
     def finish(
         self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch | None = None, begun_s: float = 0.0
     ) -> Batch:
-        """The batch of samples that were filled in since `begun_s`, without those that could not be read."""
+        """Returns the batch of samples that were filled in since `begun_s`, without those that could not be read."""
         filled = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
@@ -215,7 +215,7 @@ class EncodedMaker:
         return partial(decode.centre_crop, size=self._info.image_size)
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
-        """The error to raise for a sample whose bytes are no whole image."""
+        """Returns the error to raise for a sample whose bytes are no whole image."""
         return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
 
     def __getstate__(self) -> dict[str, object]:
@@ -228,12 +228,12 @@ def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: b
 
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
-    """The affine maps of these samples in this epoch, (b, 2, 3)."""
+    """Returns the affine maps of these samples in this epoch, (b, 2, 3)."""
     uniform = [augment.sample_uniform(seed, epoch, i, augment.N_UNIFORM) for i in indices.tolist()]
     return augment.affine(torch.from_numpy(np.array(uniform).reshape(-1, augment.N_UNIFORM)), info)
 
 
 def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:
-    """The maker for a storage of form "pixels" or "encoded". `config` is resolved."""
+    """Returns the maker for a storage of form "pixels" or "encoded". `config` is resolved."""
     form = STORAGES[config.storage or ""].form
     return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)

@@ -10,7 +10,7 @@ BLOCK_SAMPLES = 128
 
 
 def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
-    """Which sample comes when in an epoch, (n,) int64: each exactly once.
+    """Returns which sample comes when in an epoch, (n,) int64: each exactly once.
 
     "full" permutes the samples; "block" permutes blocks of `block` neighbours, which stay in stored order within a
     block, so that what is read together lies together; "none" is the stored order.

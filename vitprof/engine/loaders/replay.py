@@ -41,7 +41,7 @@ class ReplayLoader:
 
 
 def keep_batches(loader: Loader, place: Callable[[Tensor], Tensor], stop: Callable[[], bool]) -> ReplayLoader:
-    """Fetch the first batches of `loader`'s epoch 0, close it, and give them again from then on.
+    """Fetches the first batches of `loader`'s epoch 0, closes it, and gives them again from then on.
 
     Kept are at most `MOST_BATCHES` and `MOST_BYTES` of images; a smaller batch at the epoch's end only if it is the
     first. `place` makes a copy of images or labels where they are to lie: a loader may use its own memory again.

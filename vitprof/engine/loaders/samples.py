@@ -34,7 +34,9 @@ class Skipping(Dataset[Any]):
 
 
 def collate_skipping(samples: list[Any]) -> Batch:
-    """The samples that could be read as a batch, with the messages for the others. Without a sample it is empty."""
+    """Returns the samples that could be read as a batch, with the messages for the others. Without a sample it is
+    empty.
+    """
     unreadable = tuple(sample for sample in samples if isinstance(sample, str))
     if len(unreadable) == len(samples):
         return Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), unreadable)
@@ -92,13 +94,13 @@ class TimedCollate:
 
 
 def worker_number() -> float:
-    """Number of the DataLoader worker that this process is; NaN where it is none."""
+    """Returns the number of the DataLoader worker that this process is; NaN where it is none."""
     worker = get_worker_info()
     return math.nan if worker is None else worker.id
 
 
 def fetch(samples: Any, indices: list[int]) -> Any:
-    """What a DataLoader gets from a Dataset for the indices of a batch."""
+    """Returns what a DataLoader gets from a Dataset for the indices of a batch."""
     at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
     return [samples[index] for index in indices] if at_once is None else at_once(indices)
 
@@ -106,7 +108,7 @@ def fetch(samples: Any, indices: list[int]) -> Any:
 def open_samples(
     storage: Any, config: RunConfig, *, train: bool
 ) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
-    """The Dataset of a storage of form "samples" and what makes batches of it, as the resolved `config` has it.
+    """Returns the Dataset of a storage of form "samples" and what makes batches of it, as the resolved `config` has it.
 
     Without anything to measure, to put in or to skip they are the storage's own and PyTorch's `default_collate`.
     """

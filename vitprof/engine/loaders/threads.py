@@ -61,7 +61,7 @@ class Epoch:
         self.broken_off = threading.Event()
 
     def drain(self) -> None:
-        """Cancel what has not begun and wait for what has: nobody writes into a batch afterwards."""
+        """Cancels what has not begun and waits for what has: nobody writes into a batch afterwards."""
         self.broken_off.set()
         for batch in self.under_way:
             for piece in batch.pieces:

@@ -48,14 +48,14 @@ class Located:
 
     @property
     def stage_s(self) -> float:
-        """Seconds the copy took; 0 where nothing was copied, NaN while (or if never) it is not complete."""
+        """Returns seconds the copy took; 0 where nothing was copied, NaN while (or if never) it is not complete."""
         if self.copying is None:
             return self.copied.seconds
         return self.copying.copied.seconds if self.copying.copied else math.nan
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes copied; of a copy in the background 0 until it is complete."""
+        """Returns the bytes copied; of a copy in the background 0 until it is complete."""
         return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
 
     def open(self, opener: Callable[[Place], Any], *, throttled: bool = True) -> Any:
@@ -73,7 +73,7 @@ class Located:
 
 
 def remove_copies() -> None:
-    """Remove the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
+    """Removes the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
     remove_leftovers(home.home() / "locations")
     if tmpfs := find_tmpfs():  # a dead job's copy takes RAM from whatever runs
         with suppress(DataError):

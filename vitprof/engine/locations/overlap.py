@@ -42,12 +42,12 @@ class BackgroundCopy:
 
     @property
     def complete(self) -> bool:
-        """Whether the copy is there and readers turn to it."""
+        """Returns whether the copy is there and readers turn to it."""
         return self.copied is not None
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the complete copy; 0 before."""
+        """Returns the bytes of the complete copy; 0 before."""
         return self.copied.n_bytes if self.copied else 0
 
     def __enter__(self) -> BackgroundCopy:
@@ -115,11 +115,13 @@ class OverlappedStorage:
         return partial(self._call, name) if callable(value) else value
 
     def dataset(self, *stopwatch: Any) -> OverlappedDataset:
-        """The samples one by one, each from where it can be read fastest at that time. See `SampleStorage.dataset`."""
+        """Returns the samples one by one, each from where it can be read fastest at that time. See
+        `SampleStorage.dataset`.
+        """
         return OverlappedDataset(self, *stopwatch)
 
     def close(self) -> None:
-        """Close what is open in this process."""
+        """Closes what is open in this process."""
         for storage in (self._slow, self._local):
             if storage is not None:
                 storage.close()

@@ -29,7 +29,7 @@ STILL_CACHED = 0.03
 
 
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
-    """Bring the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
+    """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
     Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it cannot be told. To be called
     before a storage is opened: pages that are mapped into a process cannot be dropped. Raises `DataError` and
@@ -46,7 +46,8 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 
 
 def cached_fraction(paths: Iterable[Path]) -> float:
-    """Share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most `MOST_FILES_ASKED` of them.
+    """Returns the share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most
+    `MOST_FILES_ASKED` of them.
 
     NaN where the system cannot tell: no mincore, or files of other users (for those Linux says of every page that it
     is there). Files that cannot be read do not count.
@@ -69,7 +70,7 @@ def cached_fraction(paths: Iterable[Path]) -> float:
 
 
 def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> float:
-    """Drop `paths` from the page cache, and return the share that is still in it by mincore, at most `STILL_CACHED`.
+    """Drops `paths` from the page cache, and returns the share that is still in it by mincore, at most `STILL_CACHED`.
 
     Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` where that is not
     possible: no such call on this system, files on a RAM disk, files that a process has mapped.
@@ -101,7 +102,7 @@ def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
 
 
 def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> None:
-    """Read `paths` from beginning to end, so that as much of them is cached as the system has room for.
+    """Reads `paths` from beginning to end, so that as much of them is cached as the system has room for.
 
     Raises `DataError` that names a file that cannot be read, and `JobStopped`.
     """
@@ -143,7 +144,7 @@ def _drop(path: Path) -> None:
 
 
 def _mincore() -> ctypes._FuncPointer | None:
-    """The system's mincore; None where there is none or its answer means something else."""
+    """Returns the system's mincore; None where there is none or its answer means something else."""
     if sys.platform != "linux":
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)

@@ -41,7 +41,7 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
 
 
 def _make(parent: Path, name: str) -> int:
-    """Make the directory; gives the open, locked file beside it. The lock comes first: see `remove_leftovers`."""
+    """Makes the directory; gives the open, locked file beside it. The lock comes first: see `remove_leftovers`."""
     try:
         for _ in range(10):  # again only when somebody removed the parent, or took the lock's file for a leftover
             with contextlib.suppress(FileNotFoundError):
@@ -65,7 +65,7 @@ def _make(parent: Path, name: str) -> int:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove directories under `parent` whose owners on this host are gone."""
+    """Removes directories under `parent` whose owners on this host are gone."""
     try:
         names = os.listdir(parent)
     except OSError:  # not there, or not ours: then there is nothing of ours in it

@@ -55,7 +55,7 @@ def copy_tree(
     stop: Stop,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
-    """Copy everything under `source` into the new directory `target`, at the speed of `throttle` if it is given.
+    """Copies everything under `source` into the new directory `target`, at the speed of `throttle` if it is given.
 
     Progress tells MB (10^6 bytes) and MB/s. Raises `DataError` (no room, a file that cannot be read or written) and
     `JobStopped`; nothing is left of `target` then.
@@ -165,7 +165,7 @@ class _Copy:
                 os.close(reading)
 
     def _read(self, descriptor: int, path: str, room: memoryview, at: int) -> None:
-        """Fill `room` from the file; opening it is paid for with its first block."""
+        """Fills `room` from the file; opening it is paid for with its first block."""
         if self._throttle is not None:
             self._throttle.wait(len(room), 1 if at == 0 else 0, self._halt.is_set)
         got = 0

@@ -52,7 +52,7 @@ PRESETS: dict[str, SlowDrive] = {
 
 
 def slow_drive(config: RunConfig) -> SlowDrive:
-    """The drive that the resolved `config` asks for: its preset, with what was set by hand in place of it."""
+    """Returns the drive that the resolved `config` asks for: its preset, with what was set by hand in place of it."""
     preset = PRESETS[config.slow_drive or "network-drive"]
     return SlowDrive(
         preset.mb_s if config.slow_mb_s is None else config.slow_mb_s,
@@ -62,7 +62,7 @@ def slow_drive(config: RunConfig) -> SlowDrive:
 
 
 def describe(drive: SlowDrive) -> str:
-    """What the drive does, for people: "throttled to 30 MB/s and 207 ms for each file"."""
+    """Returns what the drive does, for people: "throttled to 30 MB/s and 207 ms for each file"."""
     seeks = ", one after another" if drive.serial else ""
     return f"throttled to {number(drive.mb_s, 'MB/s')} and {number(drive.latency_ms, 'ms')} for each file{seeks}"
 
@@ -98,7 +98,7 @@ class TokenBucket:
             ) from error
 
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
-        """Return when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
+        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
 
         Sooner if `stop()` turns true or the bucket is closed: then nobody wants the bytes any more.
         """
@@ -109,11 +109,11 @@ class TokenBucket:
             self._sleep(min(left, LONGEST_SLEEP_S))
 
     def close(self) -> None:
-        """Let everybody go who waits, in this and other processes. Nothing is held back afterwards."""
+        """Lets everybody go who waits, in this and other processes. Nothing is held back afterwards."""
         self._change(lambda free, closed: (free, 1.0))
 
     def _reserve(self, n_bytes: int, n_files: int) -> float:
-        """Take the next free time of the drive, and say when what was asked for is there."""
+        """Takes the next free time of the drive, and says when what was asked for is there."""
         now = self._clock()
         transfer, opening = n_bytes / self._bytes_per_s, n_files * self._latency_s
         serial = self.drive.serial

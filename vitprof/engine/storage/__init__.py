@@ -26,7 +26,7 @@ class Throttle(Protocol):
     """Holds reads back to the speed of a slower drive. Shared by all processes that read; can be pickled."""
 
     def wait(self, n_bytes: int, n_files: int) -> None:
-        """Return when the drive would have delivered `n_bytes` from `n_files` freshly opened files."""
+        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Storage(Protocol):
     """(n,) int64, in memory."""
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Returns the number of samples."""
 
     def close(self) -> None:
-        """Close what is open in this process."""
+        """Closes what is open in this process."""
 
 
 class SampleStorage(Storage, Protocol):
@@ -62,7 +62,7 @@ class SampleStorage(Storage, Protocol):
     """What the images of the dataset are."""
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
-        """The samples one by one, images (channels, height, width).
+        """Returns the samples one by one, images (channels, height, width).
 
         Where `stopwatch` is given they note there how long their parts took, and it is told which parts those are
         (`Stopwatch.noted`) and what the rest of the time is (`Stopwatch.rest`).
@@ -76,7 +76,7 @@ class PixelStorage(Storage, Protocol):
     """(height, width, channels) of an image."""
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        """The images at `indices` (b,) int64 as (b, height, width, channels) uint8, into `out` if it is given.
+        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, into `out` if it is given.
 
         Without `out` the result may share memory with the storage and must not be written to. Safe to call from
         several threads. Raises `SampleError` that names the file of a sample that cannot be read, `DataError` where
@@ -88,10 +88,10 @@ class EncodedStorage(Storage, Protocol):
     """Form "encoded": images as the bytes of JPEG or PNG files."""
 
     def read_encoded(self, index: int) -> bytes:
-        """The encoded image. Safe to call from several threads. Raises as `PixelStorage.read` does."""
+        """Returns the encoded image. Safe to call from several threads. Raises as `PixelStorage.read` does."""
 
     def name_of(self, index: int) -> str:
-        """File or key of the sample, for messages."""
+        """Returns the file or key of the sample, for messages."""
 
 
 OPENERS: dict[str, tuple[str, str]] = {
@@ -116,7 +116,7 @@ Imported when asked for: h5py, lmdb and torchvision take their time."""
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Open one split in the storage called `name`: a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
+    """Opens one split in the storage called `name`: a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
 
     Which of them `parts.STORAGES[name].form` says. `options` are the storage's own: `augment` of those that
     have transforms. Raises `DataError`.

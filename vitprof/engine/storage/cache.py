@@ -115,7 +115,7 @@ class CachedEncoded(Cached):
 
 
 def _readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> Iterator[Tensor]:
-    """Read the samples at `indices` one after another into `out`; gives those that can be read, in that order.
+    """Reads the samples at `indices` one after another into `out`; gives those that can be read, in that order.
 
     The others stay out of the cache: whoever reads them from the storage is told, and fails or skips them.
     """

@@ -41,17 +41,17 @@ class SplitWriter:
     """Writes one split into a directory; the training split comes first. Every method may raise `OSError`."""
 
     def add(self, start: int, chunk: Chunk) -> None:
-        """Write a chunk whose first sample is number `start`. Chunks come in order.
+        """Writes a chunk whose first sample is number `start`. Chunks come in order.
 
         Of a resumable format the chunks of an interrupted try may come twice.
         """
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write what can be written only once all samples are added. Of a resumable format it may come twice."""
+        """Writes what can be written only once all samples are added. Of a resumable format it may come twice."""
 
     def close(self) -> None:
-        """Close what is open. Comes last, also after an error."""
+        """Closes what is open. Comes last, also after an error."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ FORMATS: dict[str, tuple[str, str]] = {
 
 
 def format_of(storage: str) -> Format:
-    """How the storage of that name is written."""
+    """Returns how the storage of that name is written."""
     module, name = FORMATS[storage]
     form: Format = getattr(importlib.import_module(f"vitprof.engine.storage.{module}"), name)
     return form

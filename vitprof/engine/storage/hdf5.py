@@ -46,7 +46,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """Rows of a chunk: a power of two."""
+    """Returns the rows of a chunk: a power of two."""
     rows = CHUNK_ROWS
     while rows > 1 and rows * row_bytes > CHUNK_BYTES:
         rows //= 2
@@ -101,7 +101,7 @@ class _Storage:
         return image_set(file, self._path, f"X_{self._split}", shape, chunked=self._chunked)
 
     def _look(self, images: Any) -> None:
-        """Take note of what is to be known of the data set."""
+        """Takes note of what is to be known of the data set."""
 
 
 class ContiguousStorage(_Storage):
@@ -157,7 +157,7 @@ class ChunkedStorage(_Storage):
         self.block = int(images.chunks[0])
 
     def _opened(self) -> Any:
-        """The data set, opened by the process that reads.
+        """Returns the data set, opened by the process that reads.
 
         After a fork the child would share the parent's descriptor; h5py then returned wrong data (pytorch issues
         11929 and 11887).

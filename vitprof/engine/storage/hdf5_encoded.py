@@ -98,7 +98,7 @@ class EncodedStorage:
         return data
 
     def _open(self) -> int:
-        """The descriptor, which a forked child may share: pread says where to read each time."""
+        """Returns the descriptor, which a forked child may share: pread says where to read each time."""
         try:
             mine = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

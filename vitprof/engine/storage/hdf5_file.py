@@ -94,7 +94,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def open_file(path: Path) -> Any:
-    """The h5py file at `path`, for reading. Raises `DataError`."""
+    """Returns the h5py file at `path`, for reading. Raises `DataError`."""
     try:
         # No locks: finished files are only read, and many network drives have none. No chunk cache: nothing is
         # compressed, so rows go straight from the file into the batch.
@@ -106,7 +106,7 @@ def open_file(path: Path) -> Any:
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
-    """The data set `name` after a look at what it is. Raises `DataError` where it is not uint8 of `shape`."""
+    """Returns the data set `name` after a look at what it is. Raises `DataError` where it is not uint8 of `shape`."""
     found = array(file, path, name, np.dtype(np.uint8), shape)
     plain = found.id.get_create_plist()
     layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(plain.get_layout(), "of another layout")
@@ -122,7 +122,7 @@ def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunk
 
 
 def array(file: Any, path: Path, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """The data set `name`. Raises `DataError` unless it is there with that dtype and shape."""
+    """Returns the data set `name`. Raises `DataError` unless it is there with that dtype and shape."""
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise unusable(path, f"it holds no data set {name}")
@@ -132,7 +132,7 @@ def array(file: Any, path: Path, name: str, dtype: np.dtype[Any], shape: tuple[i
 
 
 def labels_of(file: Any, path: Path, split: str) -> NDArray[np.int64]:
-    """The labels (n,) int64 of a split. Raises `DataError`."""
+    """Returns the labels (n,) int64 of a split. Raises `DataError`."""
     found = file.get(f"Y_{split}")
     if not isinstance(found, h5py.Dataset):
         raise unusable(path, f"it holds no data set Y_{split}")

@@ -71,7 +71,7 @@ class ImageFolderStorage:
         return dataset  # type: ignore[no-any-return]
 
     def name_of(self, index: int) -> str:
-        """File of a sample, for messages."""
+        """Returns the file of a sample, for messages."""
         return str(self._dataset.samples[index][0])
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Journal:
 
     @classmethod
     def read(cls, directory: Path, made_of: dict[str, Any]) -> Journal | None:
-        """The journal of an earlier try at the same; None if there is none that can be used."""
+        """Returns the journal of an earlier try at the same; None if there is none that can be used."""
         try:
             entry = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
             if entry["made_of"] != made_of or entry["boot"] != _boot():
@@ -40,7 +40,7 @@ class Journal:
             return None  # as good as none: made from the start
 
     def write(self, directory: Path) -> None:
-        """Put it on disk in one step. Raises `OSError`."""
+        """Puts it on disk in one step. Raises `OSError`."""
         entry = {
             "made_of": self.made_of,
             "boot": _boot(),

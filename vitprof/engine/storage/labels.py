@@ -19,7 +19,7 @@ LABELS = "labels.npz"
 
 
 def write_labels(directory: Path, splits: Mapping[str, tuple[list[str], NDArray[np.int64]]]) -> None:
-    """Write IDs and labels (n,) of each split ("train", "test") into `directory`. Raises `OSError`."""
+    """Writes IDs and labels (n,) of each split ("train", "test") into `directory`. Raises `OSError`."""
     arrays: dict[str, NDArray[np.str_] | NDArray[np.int64]] = {}
     for split, (ids, labels) in splits.items():
         arrays |= {f"{split}_ids": np.array(ids, dtype=np.str_), f"{split}_labels": labels.astype(np.int64)}

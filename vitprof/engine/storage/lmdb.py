@@ -32,7 +32,7 @@ FIRST_MAP_BYTES = 1 << 28
 
 
 def _keys(split: str) -> bytes:
-    """What `% number` makes the key of a sample."""
+    """Returns what `% number` makes the key of a sample."""
     return f"{split}-%08d".encode()
 
 
@@ -183,7 +183,7 @@ class PixelStorage(_Storage):
         return out
 
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
-        """Name the first sample of the batch that is missing or of another length."""
+        """Returns the name the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
             if value is None:
                 raise self._unusable(number, "is missing")

@@ -39,7 +39,7 @@ class Opened:
         self.readers: weakref.WeakSet[object] = weakref.WeakSet()
 
     def of_this_process(self) -> bool:
-        """Whether it was opened here, and not by the process that this one was forked from."""
+        """Returns whether it was opened here, and not by the process that this one was forked from."""
         return self._pid == os.getpid()
 
     def leave(self, reader: object) -> None:
@@ -57,7 +57,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 def opened_here(path: Path, reader: object) -> Opened:
-    """The file at `path`, open in this process; `reader` is to `leave` it. Raises `DataError`."""
+    """Returns the file at `path`, open in this process; `reader` is to `leave` it. Raises `DataError`."""
     key = os.path.realpath(path)
     with _lock:
         found = _opened.get(key)
@@ -73,7 +73,7 @@ def opened_here(path: Path, reader: object) -> Opened:
 
 
 def _ensure_whole(path: Path) -> None:
-    """Raise `DataError` unless this is an LMDB file of its full length.
+    """Raises `DataError` unless this is an LMDB file of its full length.
 
     LMDB itself maps the file whatever its length: a read behind its end would kill the process with SIGBUS.
     """

@@ -19,7 +19,7 @@ FEW_FILES = 100
 
 
 def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
-    """What a storage is made of: it is made again where this changes. Raises `DataError`.
+    """Returns what a storage is made of: it is made again where this changes. Raises `DataError`.
 
     The data set is known by what its own manifest says of its maker; its files are checked by `data.prepare`.
     """
@@ -41,7 +41,7 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
 
 
 def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Add to `facts` which files there are in `directory` and the room they take, write them there and return them.
+    """Adds to `facts` which files there are in `directory` and the room they take, writes them there and returnss them.
 
     Files beside the manifest are listed with their size, of directories only the number of entries: that is what can
     be compared quickly at each use, also with 70,000 files.
@@ -53,13 +53,15 @@ def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
-    """The manifest of the storage in `root`; None if there is none yet. Raises `DataError` if it cannot be read."""
+    """Returns the manifest of the storage in `root`; None if there is none yet. Raises `DataError` if it cannot be
+    read.
+    """
     numbers = ("size_bytes", "prepare_s", "n_unreadable")
     return data_manifest.read_manifest(root, ("made_of", "files", "folders"), numbers)
 
 
 def check(root: Path, manifest: dict[str, Any]) -> None:
-    """Compare what is in `root` with its manifest. Raises `DataError` that names the first file that differs."""
+    """Compares what is in `root` with its manifest. Raises `DataError` that names the first file that differs."""
     try:
         files, folders = _files(root)
     except OSError as error:
@@ -92,7 +94,7 @@ def allocated_bytes(root: Path) -> int:
 
 
 def to_disk(directory: Path) -> None:
-    """Wait until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
+    """Waits until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
     files = [Path(entry.path) for entry in _walk(directory)]
     if len(files) > FEW_FILES and _syncfs(directory):
         return
@@ -101,7 +103,7 @@ def to_disk(directory: Path) -> None:
 
 
 def _syncfs(directory: Path) -> bool:
-    """Wait for the whole file system of `directory`, where that can be done (Linux)."""
+    """Waits for the whole file system of `directory`, where that can be done (Linux)."""
     try:
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     except AttributeError:

@@ -39,7 +39,7 @@ class MemoryStorage:
         return torch.index_select(self.images, 0, indices, out=out)
 
     def to(self, device: torch.device) -> MemoryStorage:
-        """The same on `device`."""
+        """Returns the same on `device`."""
         return MemoryStorage(self.images.to(device), self.labels.to(device))
 
     def close(self) -> None:
@@ -68,7 +68,9 @@ class FloatStorage:
 
 
 def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
-    """The split as stored, one byte for each pixel. Raises `DataError`, also where it does not fit into memory."""
+    """Returns the split as stored, one byte for each pixel. Raises `DataError`, also where it does not fit into
+    memory.
+    """
     source = _stored(info, place, train)
     if isinstance(source, MemoryStorage):
         return source
@@ -82,7 +84,9 @@ def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
 
 
 def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
-    """The split as one float32 tensor scaled to 0..1: four bytes for each pixel. Raises as `open_uint8` does."""
+    """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel. Raises as `open_uint8`
+    does.
+    """
     source = _stored(info, place, train)
     ensure_memory(4 * len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
     height, width, channels = source.shape
@@ -95,7 +99,7 @@ def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
 
 
 def ensure_memory(needed_bytes: int, what: str) -> None:
-    """Raise `DataError` if there is not that much memory: better than to be killed by the system half way."""
+    """Raises `DataError` if there is not that much memory: better than to be killed by the system half way."""
     available_bytes = psutil.virtual_memory().available
     if available_bytes < needed_bytes:
         raise DataError(
@@ -105,7 +109,7 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
 
 
 def _stored(info: DatasetInfo, place: Place, train: bool) -> PixelStorage:
-    """Where the images come from: MNIST's files are read whole, of photos there is an array on disk."""
+    """Returns where the images come from: MNIST's files are read whole, of photos there is an array on disk."""
     if info.kind != "idx":
         return MemmapStorage(info, place, train)
     images, labels = read_split(place.root, train)

@@ -74,7 +74,7 @@ def prepare_storage(
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
 ) -> Prepared:
-    """Make `storage` of the data set under `source_root` if it is not there yet, and say where it is.
+    """Makes `storage` of the data set under `source_root` if it is not there yet, and says where it is.
 
     Several processes may do this at once: one makes it, the others wait. With `skip_unreadable` samples of the data
     set that cannot be read are left out; the manifest counts them. Raises `DataError` (`SampleError` for such a
@@ -127,7 +127,7 @@ class _Making:
         self._n_done = self._n = 0
 
     def run(self, skip_unreadable: bool) -> dict[str, Any]:
-        """Make the storage and return its manifest."""
+        """Makes the storage and returns its manifest."""
         sources = {s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS}
         shutil.rmtree(self._old, ignore_errors=True)
         journal = Journal.read(self._partial, self._made_of) if self._form.resumable else None
@@ -211,7 +211,7 @@ class _Making:
             writer.close()
 
     def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
-        """Give the finished storage its manifest and its name."""
+        """Gives the finished storage its manifest and its name."""
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
         to_disk(self._partial)  # before the manifest, which says what room the files take: some file systems know late

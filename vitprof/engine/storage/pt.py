@@ -196,7 +196,7 @@ def open_whole(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
 
 
 def _first_of_run(indices: Tensor) -> int | None:
-    """The first of indices that rise by 1; None if they do not, or if there are none."""
+    """Returns the first of indices that rise by 1; None if they do not, or if there are none."""
     n = len(indices)
     if n == 0:
         return None

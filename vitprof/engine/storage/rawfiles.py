@@ -22,12 +22,12 @@ READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
-    """Where the file of sample `index` of a split lies under the storage's root: folders of 1,000 files."""
+    """Returns where the file of sample `index` of a split lies under the storage's root: folders of 1,000 files."""
     return f"images/{'train' if train else 'test'}-{index // FILES_IN_A_FOLDER:03d}/{name}"
 
 
 def write_file(path: str, content: bytes | memoryview) -> None:
-    """Write a small file. Raises `OSError`."""
+    """Writes a small file. Raises `OSError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         left = memoryview(content)

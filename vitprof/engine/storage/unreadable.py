@@ -16,7 +16,9 @@ from vitprof.errors import JobStopped, SampleError
 def find_unreadable(
     source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: OnProgress, stop: Stop
 ) -> dict[int, str]:
-    """Number of each sample that cannot be read, and why. Reads all of them, `chunk` at once. Raises `JobStopped`."""
+    """Returns the number of each sample that cannot be read, and why. Reads all of them, `chunk` at once. Raises
+    `JobStopped`.
+    """
     read = source.pixels if needs == "pixels" else source.encoded
     found: dict[int, str] = {}
     n = len(source.ids)

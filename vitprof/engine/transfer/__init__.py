@@ -44,7 +44,9 @@ ToInput = Callable[[Tensor], Tensor]
 
 
 def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | None = None) -> Transfer:
-    """The transfer called `name`, to `device`. One that normalises does so by `to_input`; `wait` makes it late."""
+    """Returns the transfer called `name`, to `device`. One that normalises does so by `to_input`; `wait` makes it
+    late.
+    """
     from vitprof.engine.transfer import copy, delayed, resident, stream
 
     if wait is not None and wait.stage == "transfer":

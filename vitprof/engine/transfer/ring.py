@@ -42,7 +42,7 @@ class Ring:
         return buffer
 
     def holds(self, images: Tensor) -> bool:
-        """Whether `images` lie in a buffer of the ring."""
+        """Returns whether `images` lie in a buffer of the ring."""
         return images.data_ptr() in self._lent
 
     def give_back(self, images: Tensor, read: Mark) -> None:

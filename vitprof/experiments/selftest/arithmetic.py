@@ -15,12 +15,12 @@ TOLERANCE_IDLE_FRAC = 0.01
 
 
 def exposed_ms(fetch: float, compute: float, makers: int = 1) -> float:
-    """How long the device idles for each batch: max(0, fetch / makers - compute)."""
+    """Returns how long the device idles for each batch: max(0, fetch / makers - compute)."""
     return max(0.0, fetch / makers - compute)
 
 
 def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> float:
-    """How much longer it idles for each batch if a wait of `wait` is put into a fetch of `fetch`.
+    """Returns how much longer it idles for each batch if a wait of `wait` is put into a fetch of `fetch`.
 
     Three kinds: where `fetch` alone keeps the device waiting, all of the wait (shared by the makers); where the wait
     is longer than what the device still has to compute, the rest of it; where it is shorter, nothing.
@@ -29,20 +29,20 @@ def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> f
 
 
 def drive_ms(n_bytes: float, mb_s: float, latency_ms: float) -> float:
-    """What a slow drive takes for a file of `n_bytes`: its latency, and bytes / bandwidth."""
+    """Returns what a slow drive takes for a file of `n_bytes`: its latency, and bytes / bandwidth."""
     return latency_ms + n_bytes / (mb_s * 1e6) * 1e3
 
 
 def tolerance_ms(expected: float) -> float:
-    """How far a size may be off."""
+    """Returns how far a size may be off."""
     return max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
 
 
 def idle_frac(compute: float, step: float) -> float:
-    """Share of the time that a device idles which computes for `compute` of each step of `step`."""
+    """Returns the share of the time that a device idles which computes for `compute` of each step of `step`."""
     return max(0.0, 1 - compute / step)
 
 
 def tolerance_idle_frac(step: float) -> float:
-    """How far the idle share may be off."""
+    """Returns how far the idle share may be off."""
     return max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step)

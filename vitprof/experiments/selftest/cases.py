@@ -40,33 +40,35 @@ class Case:
 
     @property
     def slowed(self) -> RunConfig:
-        """The job with what is put in its way."""
+        """Returns the job with what is put in its way."""
         return dataclasses.replace(self.base, **self.changes)
 
     @property
     def compute_ms(self) -> float:
-        """What the simulated device computes for each batch."""
+        """Returns what the simulated device computes for each batch."""
         return accelerator(self.base.device).compute_s(self.base.batch_size) * 1e3
 
     @property
     def makers(self) -> int:
-        """How many batches are made at once."""
+        """Returns how many batches are made at once."""
         return max(1, self.base.workers or 1)
 
     @property
     def injected_ms(self) -> float | None:
-        """The wait that is put into each batch; None where it is not injected."""
+        """Returns the wait that is put into each batch; None where it is not injected."""
         inject = self.slowed.inject
         return injection(inject)[1] * 1e3 if inject else None
 
     @property
     def own_process(self) -> bool:
-        """Whether it must not run in a thread: worker processes want to be forked, and CPU hogs are children of it."""
+        """Returns whether it must not run in a thread: worker processes want to be forked, and CPU hogs are children of
+        it.
+        """
         return self.hogs or self.base.strategy == WITH_WORKERS
 
     @property
     def hidden(self) -> bool:
-        """Whether the device must not notice anything."""
+        """Returns whether the device must not notice anything."""
         return not self.right
 
 

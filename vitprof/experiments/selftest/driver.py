@@ -56,7 +56,7 @@ def run_selftest(
     isolation: Isolation = "process",
     retries: int = RETRIES,
 ) -> SelftestReport:
-    """Run `cases`, `rounds` times each, and say what vitprof reported of them.
+    """Runs `cases`, `rounds` times each, and says what vitprof reported of them.
 
     Each round runs the reference first, then what is to be compared with it. Cases that are not right get up to
     `retries` rounds more, all of which count: medians decide. Runs and logs go to a temporary directory that is removed
@@ -124,7 +124,7 @@ class _Work:
         self._began = self._ended = time.monotonic()
 
     def prepare(self, cases: Sequence[Case]) -> None:
-        """Make the data sets, so that no job has to."""
+        """Makes the data sets, so that no job has to."""
         for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in cases):
             data.prepare(name, n_images, progress=lambda frac, words: self._tell(words), stop=self._stop)
         self._began = time.monotonic()
@@ -158,7 +158,7 @@ class _Work:
         return case_result(case, found.rounds, retries=found.retries, failure=found.failure)
 
     def _slowed(self, case: Case) -> tuple[Observed, float]:
-        """The slowed run, and what was put into each of its batches, in ms."""
+        """Returns the slowed run, and what was put into each of its batches, in ms."""
         if case.hogs:
             with busy_cores():
                 return self._run(case.slowed, case, "slowed"), math.nan
@@ -168,7 +168,7 @@ class _Work:
         return slowed, n_waits * (wait_ms + sleeper.late_s(slowed.start_s, slowed.end_s) * 1e3)
 
     def _run(self, config: RunConfig, case: Case, role: str) -> Observed:
-        """Run a job to its end. Raises `JobError` where it does not finish, `JobStopped`."""
+        """Runs a job to its end. Raises `JobError` where it does not finish, `JobStopped`."""
         isolation: Isolation = "process" if case.own_process else self._isolation
         manager = self._manager
         run_id = manager.submit(dataclasses.replace(config, isolation=isolation), role=role)
@@ -195,7 +195,7 @@ class _Work:
 
 
 def _waits(case: Case) -> tuple[int, float]:
-    """How often each batch of `case` waits, one after another, and for how many ms."""
+    """Returns how often each batch of `case` waits, one after another, and for how many ms."""
     if case.injected_ms is not None:
         return 1, case.injected_ms
     slowed = case.slowed

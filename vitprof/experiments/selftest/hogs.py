@@ -16,7 +16,7 @@ the load: hardly anything on a machine of many cores. With two it gets about a t
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -46,7 +46,7 @@ class Observed:
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:
-    """Look at a run of `case`. Raises `JobError` where it did not finish.
+    """Looks at a run of `case`. Raises `JobError` where it did not finish.
 
     The verdict is asked without the setting that says which wait was put in: it must find out.
     """

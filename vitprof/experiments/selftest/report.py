@@ -71,7 +71,7 @@ class Result:
 
     @property
     def wrong(self) -> str:
-        """What is not right, in words; empty if nothing."""
+        """Returns what is not right, in words; empty if nothing."""
         if self.failure:
             return self.failure
         named = f"cause named: {self.cause or 'none'}, right: {' or '.join(self.right) or 'none'}"
@@ -98,7 +98,7 @@ class SelftestReport:
 
     @property
     def sentence(self) -> str:
-        """All of it in one line."""
+        """Returns all of it in one line."""
         right = sum(result.ok for result in self.results)
         if self.stopped or len(self.results) < self.asked:
             return f"selftest stopped: {right} of the {len(self.results)} cases run until then passed, of {self.asked}"
@@ -108,7 +108,7 @@ class SelftestReport:
         return f"selftest failed: {self.asked - right} of {self.asked}: {wrong}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; NaN becomes None."""
+        """Returns plain values for JSON; NaN becomes None."""
         results = [
             {name: json_number(v) if isinstance(v, float) else v for name, v in dataclasses.asdict(result).items()}
             | {"right": list(result.right), "ok": result.ok, "wrong": result.wrong}
@@ -125,7 +125,7 @@ class SelftestReport:
 
 
 def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
-    """What a round of `case` gave; `wait_ms` is what is put into each batch.
+    """Returns what a round of `case` gave; `wait_ms` is what is put into each batch.
 
     The size of a part is what the verdict says that it costs in the slowed run, without what it says of it in the
     reference. For other programs, whose share is the system's choice, it is compared with how much longer the device
@@ -157,7 +157,7 @@ def _contention_ms(observed: Observed) -> float:
 
 
 def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
-    """The result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
+    """Returns the result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
     names = Counter(r.cause for r in rounds)
     expected = median(np.array([r.expected_ms for r in rounds]))
     error = median(np.array([r.reported_ms - r.expected_ms for r in rounds]))

@@ -48,7 +48,7 @@ def why_it_cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
 
 
 def since_prepared(run: StoredRun) -> float:
-    """Seconds since the run's data were ready; below 0 while they are not."""
+    """Returns seconds since the run's data were ready; below 0 while they are not."""
     ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
     return time.perf_counter() - ready[-1] if ready else -math.inf
 

@@ -25,7 +25,7 @@ WhyNot = Callable[[RunConfig], str]
 
 
 def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
-    """Why the resolved job cannot be run on this machine, in one line; "" if it can."""
+    """Returns why the resolved job cannot be run on this machine, in one line; "" if it can."""
     info = dataset_info(config.dataset, config.n_images)
     parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
     seen = availability(strategy(config.strategy), info, parts, machine=machine)
@@ -49,7 +49,7 @@ class PlannedTrial:
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
-    """Every trial of `spec`, each once; those that cannot be run stand there with the reason.
+    """Returns every trial of `spec`, each once; those that cannot be run stand there with the reason.
 
     A strategy without workers has one trial, whatever numbers of workers are asked for. One whose samples are in
     memory has no page cache to warm: asked for warm it is run as it is, asked for cold it is refused. Raises
@@ -67,7 +67,7 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
 
 
 def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
-    """Keep a tournament with status "queued"; its id. Raises `ConfigError` where its baseline is no trial of it."""
+    """Keeps a tournament with status "queued"; its id. Raises `ConfigError` where its baseline is no trial of it."""
     plan(spec)
     return insert_tournament(store, spec, name)
 
@@ -101,12 +101,12 @@ def _planned(
 
 
 def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
-    """Key of the trial that the others are compared with."""
+    """Returns the key of the trial that the others are compared with."""
     return spec.baseline or next((t.key for t in planned if not t.refused), planned[0].key)
 
 
 def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
-    """The (round, trial) to run, one after another: whole rounds of all trials that are not refused.
+    """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused.
 
     Each round begins elsewhere in the list, so that over the rounds no trial is always early or always late.
     """

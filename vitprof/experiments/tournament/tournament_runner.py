@@ -85,14 +85,14 @@ class TournamentRunner:
         return self._thread.is_alive()
 
     def pause(self) -> None:
-        """Begin no more trials. The one that is running is finished."""
+        """Begins no more trials. The one that is running is finished."""
         with self._lock:
             if not self._over:
                 self._pausing.set()
                 set_status(self._store, self.id, "paused", note="the trial that is running is finished first")
 
     def resume(self) -> bool:
-        """Take back `pause`; False where it is too late for that, and another runner has to be made."""
+        """Takes back `pause`; False where it is too late for that, and another runner has to be made."""
         with self._lock:
             if self._over:
                 return False
@@ -101,17 +101,17 @@ class TournamentRunner:
             return True
 
     def stop(self) -> None:
-        """Stop the running trial and run no more. It may be resumed."""
+        """Stops the running trial and runs no more. It may be resumed."""
         self._stopping.set()
 
     def shutdown(self, why: str = "the program that ran it ended") -> None:
-        """Leave the tournament paused, with `why`, and end the thread: the program ends. Safe to call twice."""
+        """Leaves the tournament paused, with `why`, and ends the thread: the program ends. Safe to call twice."""
         self._why_left = self._why_left or why
         self._leaving.set()
         self._thread.join()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end; whether it has."""
+        """Waits for the thread to end; whether it has."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -140,7 +140,7 @@ class TournamentRunner:
             time.sleep(RETRY_S)
 
     def _run_all(self) -> tuple[TournamentStatus, str]:
-        """Run what is left; the status to end with, and why."""
+        """Runs what is left; the status to end with, and why."""
         able = [t for t in self._planned if not t.refused]
         if not able:
             return "done", "no trial can be run here"
@@ -163,7 +163,7 @@ class TournamentRunner:
         return "done", ""
 
     def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
-        """How to end, if a person or the time given says so."""
+        """Returns how to end, if a person or the time given says so."""
         if self._stopping.is_set():
             return "stopped", ""
         if self._leaving.is_set():
@@ -176,7 +176,7 @@ class TournamentRunner:
         return None
 
     def _settled(self, now: TournamentState, trial: PlannedTrial, number: int) -> bool:
-        """Whether this turn needs no run: it was made, or the trial is out."""
+        """Returns whether this turn needs no run: it was made, or the trial is out."""
         entry = next(e for e in now.entries if e.key == trial.key)
         if entry.status in ("failed", "cut"):
             return True

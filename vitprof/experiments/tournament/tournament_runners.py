@@ -18,12 +18,14 @@ class TournamentRunners:
         self._runners: dict[int, TournamentRunner] = {}
 
     def runner(self, tournament_id: int) -> TournamentRunner | None:
-        """The runner of a tournament that is at work here."""
+        """Returns the runner of a tournament that is at work here."""
         found = self._runners.get(tournament_id)
         return found if found is not None and found.alive else None
 
     def run(self, tournament_id: int) -> TournamentRunner:
-        """Begin a tournament, go on with it, or take back its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
+        """Begins a tournament, goes on with it, or takess back its pause. Raises `JobError`, `StoreError`,
+        `ConfigError`.
+        """
         with self._lock:
             found = self.runner(tournament_id)
             if found is not None:
@@ -34,19 +36,19 @@ class TournamentRunners:
             return self._runners[tournament_id]
 
     def pause(self, tournament_id: int) -> None:
-        """Finish the running trial and begin no more."""
+        """Finishes the running trial and begins no more."""
         if (found := self.runner(tournament_id)) is not None:
             found.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stop the running trial and run no more. One that nobody runs is marked stopped."""
+        """Stops the running trial and runs no more. One that nobody runs is marked stopped."""
         if (found := self.runner(tournament_id)) is not None:
             found.stop()
         elif not tournament(self._manager.store, tournament_id).held:
             set_status(self._manager.store, tournament_id, "stopped", note="")
 
     def shutdown(self) -> None:
-        """End every thread; tournaments that are not through can be resumed. Safe to call twice."""
+        """Ends every thread; tournaments that are not through can be resumed. Safe to call twice."""
         with self._lock:
             for found in self._runners.values():
                 found.shutdown()

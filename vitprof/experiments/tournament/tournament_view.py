@@ -60,7 +60,7 @@ class TournamentView:
         self._board: tuple[object, Leaderboard] | None = None
 
     def look(self) -> TournamentState:
-        """How it stands now. Raises `StoreError` if it was deleted."""
+        """Returns how it stands now. Raises `StoreError` if it was deleted."""
         with self._lock:
             found = tournament(self._store, self._id)
             if self._planned is None:
@@ -85,7 +85,7 @@ class TournamentView:
             )
 
     def board(self, standing: TournamentState | None = None) -> Leaderboard:
-        """The leaderboard of `standing` (default: now); worked out anew only when a trial has changed."""
+        """Returns the leaderboard of `standing` (default: now); worked out anew only when a trial has changed."""
         with self._lock:
             standing = standing or self.look()
             now = (
@@ -131,7 +131,9 @@ class TournamentView:
 
 
 def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
-    """The summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be read."""
+    """Returns the summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be
+    read.
+    """
     try:
         return store.run(run_id).summary, blocks_of(store, run_id)
     except StoreError:
@@ -146,7 +148,7 @@ def blocks_of(store: RunStore, run_id: int) -> Floats:
 def _status(
     trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], found: StoredTournament
 ) -> tuple[Status, str]:
-    """Where a trial stands, and why where that needs a reason."""
+    """Returns where a trial stands, and why where that needs a reason."""
     if trial.refused:
         return "refused", trial.refused
     if failed := next((o for o in outcomes if o.status == "failed"), None):
@@ -179,7 +181,7 @@ def _reading(config: RunConfig) -> dict[str, Any]:
 
 
 def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
-    """What a setting takes besides time in each epoch. What was not measured is NaN."""
+    """Returns what a setting takes besides time in each epoch. What was not measured is NaN."""
     unknown = {"prepare_s": math.nan, "disk_bytes": math.nan, "ram_bytes": math.nan}
     if summary is None:
         return unknown

@@ -67,12 +67,12 @@ class Tuning:
 
     @property
     def command(self) -> str:
-        """The command that runs the winner."""
+        """Returns the command that runs the winner."""
         return run_command(self.config)
 
     @property
     def sentence(self) -> str:
-        """What won, and by how much."""
+        """Returns what won, and by how much."""
         n = len({t.candidate for t in self.tried})
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
@@ -95,7 +95,7 @@ class Tuning:
 
 
 def candidate_in_words(candidate: Candidate) -> str:
-    """A setting as a person reads it."""
+    """Returns a setting as a person reads it."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
     said = [
         f"batch {candidate.batch_size}",
@@ -106,7 +106,7 @@ def candidate_in_words(candidate: Candidate) -> str:
 
 
 def run_command(config: RunConfig) -> str:
-    """The command line of `run` for this job with a budget of its own: all that differs from the defaults."""
+    """Returns the command line of `run` for this job with a budget of its own: all that differs from the defaults."""
     words = ["python", "-m", "vitprof", "run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
     own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
     left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
@@ -124,7 +124,8 @@ def run_command(config: RunConfig) -> str:
 def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
-    """The settings to try for the strategy of `base` that can run here, its own first, then by how much they differ.
+    """Returns the settings to try for the strategy of `base` that can run here, its own first, then by how much they
+    differ.
 
     `batch_sizes` and `workers` are those to choose from in place of the usual ones. Raises `ConfigError`.
     """
@@ -162,7 +163,7 @@ def _of(config: RunConfig) -> Candidate:
 
 
 def with_candidate(base: RunConfig, candidate: Candidate) -> RunConfig:
-    """The job of `base` with this setting, resolved. Raises `ConfigError`."""
+    """Returns the job of `base` with this setting, resolved. Raises `ConfigError`."""
     return resolve(
         dataclasses.replace(
             base,

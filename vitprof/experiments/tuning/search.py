@@ -72,7 +72,7 @@ def tune(
     stop: Stop = lambda: False,
     clock: Clock = time.monotonic,
 ) -> Tuning:
-    """Search for `seconds`, runs' start-up included; no run begins after that. The last one may end a little later.
+    """Searches for `seconds`, runs' start-up included; no run begins after that. The last one may end a little later.
 
     Where `stop()` says so, or the time is up, the best so far is the result. Raises `ConfigError` where the strategy
     cannot be run here, `JobError` where not a single run ended well.
@@ -146,13 +146,15 @@ class _Search:
         return [*alive, *rest]
 
     def _reserve_s(self) -> float:
-        """Time to keep for the check; none where it would leave hardly anything to choose from."""
+        """Returns the time to keep for the check; none where it would leave hardly anything to choose from."""
         a_run_s = self._overhead_s + LEAST_S
         reserve_s = max(self._seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
         return reserve_s if self._left_s() - reserve_s >= LEAST_RUNS * a_run_s else 0.0
 
     def _check(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
-        """The gain of the winner over the default, the winner's samples/s, and whether they were run again for it."""
+        """Returns the gain of the winner over the default, the winner's samples/s, and whether they were run again for
+        it.
+        """
         if winner == default:
             return Interval(1.0, 1.0, 1.0), self._score(default), False
         turns = [pair if k % 2 == 0 else pair[::-1] for k in range(CHECKS) for pair in [(default, winner)]]
@@ -223,7 +225,7 @@ def _speed(run: StoredRun) -> float:
 
 
 def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
-    """A candidate as the leaderboard takes it."""
+    """Returns a candidate as the leaderboard takes it."""
     key = trial_key(name, candidate.batch_size, candidate.workers, f"prefetch {candidate.prefetch_factor}")
     return Entry(
         key=key,

@@ -16,7 +16,7 @@ from vitprof.store.groups import RunGroup
 
 
 def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
-    """The bundle of these runs, and of the anchors that their headroom was measured with.
+    """Returns the bundle of these runs, and of the anchors that their headroom was measured with.
 
     Raises `BundleError` for a run that still goes on and for more than a bundle may hold, `StoreError` for one that
     does not exist.
@@ -55,5 +55,5 @@ def _members(store: RunStore, run: StoredRun, number: int) -> dict[str, bytes]:
 
 
 def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:
-    """Write `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
+    """Writes `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
     write_bytes(path, bundle_bytes(store, run_ids))

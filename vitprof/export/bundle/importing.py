@@ -91,7 +91,7 @@ class _CheckedRun(NamedTuple):
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
-    """Take the runs of a bundle into `store`, with new numbers. Those that are here already are left out.
+    """Takes the runs of a bundle into `store`, with new numbers. Those that are here already are left out.
 
     Raises `BundleError` where anything in the file is not as vitprof writes it, `StoreError` where the store fails;
     nothing is stored then.

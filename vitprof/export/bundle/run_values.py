@@ -93,18 +93,22 @@ class BundledRun:
 
     @property
     def parent(self) -> int:
-        """The number, where the bundle was written, of the run that this one was made for; 0 for one of its own."""
+        """Returns the number, where the bundle was written, of the run that this one was made for; 0 for one of its
+        own.
+        """
         group = RunGroup.parse(self.group_key)
         return (group and group.run_id) or 0
 
     @property
     def identity(self) -> Identity:
-        """What tells that two runs are the same: who made it, its number there, and when."""
+        """Returns what tells that two runs are the same: who made it, its number there, and when."""
         return self.origin["host"], self.origin["run_id"], self.created_utc, self.t_origin_s
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of the store's `runs`; the verdict is found anew, and the group may have another number here."""
+        """Returns the columns of the store's `runs`; the verdict is found anew, and the group may have another number
+        here.
+        """
         return {name: getattr(self, name) for name in KINDS if name in runs.c} | {
             "config": self.config.to_dict(),
             "facts": self.facts | {IMPORTED: self.origin},

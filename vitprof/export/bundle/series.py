@@ -23,7 +23,7 @@ def to_bytes(series: Series, names: tuple[str, ...]) -> bytes:
 
 
 def steps_of(run: BundledRun, data: bytes, what: str) -> Series:
-    """The steps of a run, (n,) each, in the order of the store. Raises `BundleError`."""
+    """Returns the steps of a run, (n,) each, in the order of the store. Raises `BundleError`."""
     series = _columns(run.step_columns, run.n_steps, data, STEP_COLUMNS, what)
     for name in WHOLE:
         values = series[name]  # NaN where the column is not in the file
@@ -44,7 +44,7 @@ def steps_of(run: BundledRun, data: bytes, what: str) -> Series:
 
 
 def telemetry_of(run: BundledRun, data: bytes, what: str) -> Series:
-    """The telemetry of a run, (n,) each, numbered as "seq". Raises `BundleError`."""
+    """Returns the telemetry of a run, (n,) each, numbered as "seq". Raises `BundleError`."""
     series = _columns(run.telemetry_columns, run.n_telemetry, data, TELEMETRY_COLUMNS, what)
     in_time = np.all(np.abs(series["t_s"]) <= MAX_TIME_S) and np.all(np.diff(series["t_s"]) >= 0)
     need(in_time, f"{what}: its samples are not in the order of time")
@@ -52,7 +52,7 @@ def telemetry_of(run: BundledRun, data: bytes, what: str) -> Series:
 
 
 def _columns(names: Sequence[str], n: int, data: bytes, known: tuple[str, ...], what: str) -> Series:
-    """Every known column; those that are not in the file are "not available"."""
+    """Returns every known column; those that are not in the file are "not available"."""
     new = len(set(names)) < len(names) or not set(names) <= set(known)
     need(not new, f"{what}: it has columns that this vitprof does not know")
     need(len(data) == 8 * n * len(names), f"{what}: its columns are not of the length that is said")

@@ -27,7 +27,7 @@ def _text(name: str) -> str:
 
 
 def fragment(name: str, blanks: Mapping[str, str]) -> str:
-    """The fragment called `name` with its blanks filled in. Raises `KeyError` for a blank without a value."""
+    """Returns the fragment called `name` with its blanks filled in. Raises `KeyError` for a blank without a value."""
     lines: list[str] = []
     for line in _text(name).splitlines():
         if found := ALONE.match(line):
@@ -38,7 +38,9 @@ def fragment(name: str, blanks: Mapping[str, str]) -> str:
 
 
 def module(docstring: str, constants: str, pieces: Iterable[str]) -> str:
-    """A Python module: docstring, the imports of all `pieces`, `constants` (which may not import), the pieces."""
+    """Returns a Python module: docstring, the imports of all `pieces`, `constants` (which may not import), the
+    pieces.
+    """
     plain: set[str] = set()
     of_module: defaultdict[str, set[str]] = defaultdict(set)
     bodies: list[str] = []

@@ -30,22 +30,24 @@ class Draft:
 
     @property
     def form(self) -> str:
-        """What the storage gives: "samples", "pixels" or "encoded"."""
+        """Returns what the storage gives: "samples", "pixels" or "encoded"."""
         return STORAGES[self.config.storage or ""].form
 
     @property
     def folder(self) -> bool:
-        """Whether the user's data are an image folder; else they are one file of arrays."""
+        """Returns whether the user's data are an image folder; else they are one file of arrays."""
         return self.info.kind == "jpeg" or self.config.storage == "files"
 
     @property
     def fills_buffers(self) -> bool:
-        """Whether the loader puts batches into pinned buffers itself: it is in this process and makes them whole."""
+        """Returns whether the loader puts batches into pinned buffers itself: it is in this process and makes them
+        whole.
+        """
         return self.config.transfer in ("pinned", "stream") and self.config.loader in ("batches", "ahead", "threads")
 
     @property
     def copies_to_buffers(self) -> bool:
-        """Whether the transfer must copy batches into pinned buffers, which nobody has pinned."""
+        """Returns whether the transfer must copy batches into pinned buffers, which nobody has pinned."""
         pins = self.config.loader == "dataloader" and self.config.pin_memory
         return (
             self.config.transfer in ("pinned", "stream")

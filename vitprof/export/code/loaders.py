@@ -11,7 +11,7 @@ COPIES = 3
 
 
 def add_loader(draft: Draft) -> None:
-    """Who makes batches."""
+    """Adds the loader."""
     config = draft.config
     if config.loader == "dali":
         draft.names.append("loader_dali")

@@ -82,7 +82,7 @@ AUGMENT_SMALL = "AUGMENT = v2.RandomAffine(15, translate=(2 / SIZE, 2 / SIZE))"
 
 
 def _add_opened(draft: Draft) -> None:
-    """Open a storage of pixels or of encoded images."""
+    """Opens a storage of pixels or of encoded images."""
     storage = draft.config.storage or ""
     if storage == "memory":
         _add_arrays(draft)
@@ -116,7 +116,7 @@ def _add_arrays(draft: Draft) -> None:
 
 
 def _add_samples(draft: Draft) -> None:
-    """Open a Dataset of samples, as tutorials write it."""
+    """Opens a Dataset of samples, as tutorials write it."""
     storage, random = draft.config.storage, draft.config.augment == "cpu"
     if storage == "imagefolder":
         draft.names.append("storage_imagefolder")

@@ -10,7 +10,7 @@ from vitprof.export.code.loaders import COPIES
 
 
 def add_transfer(draft: Draft) -> None:
-    """How a batch reaches the device, and what is done with it there."""
+    """Adds how a batch reaches the device, and what is done with it there."""
     config = draft.config
     buffers = draft.fills_buffers or draft.copies_to_buffers
     if buffers:
@@ -59,7 +59,7 @@ self.std = torch.tensor(STD, device=device).view(1, -1, 1, 1)"""
 
 
 def _steps(draft: Draft) -> list[str]:
-    """What is done with images on the device; the arithmetic of `vitprof.engine.transfer.normalise`."""
+    """Returns what is done with images on the device; the arithmetic of `vitprof.engine.transfer.normalise`."""
     config, storage = draft.config, draft.config.storage
     normalised = storage in ("idx", "imagefolder")
     steps: list[str] = []

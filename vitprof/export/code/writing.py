@@ -23,7 +23,7 @@ WIDTH = 88
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
-    """A Python script that loads the user's own data as the strategy of `config` does, and trains on them.
+    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them.
 
     It stands on its own: PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a
     stand-in for the user's model, `python script.py --demo` does so on a little random data. `found` is what was
@@ -43,7 +43,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
 
 
 def _refuse(config: RunConfig) -> None:
-    """Raise `ConfigError` for what only makes sense while measuring, or cannot be said in a short script."""
+    """Raises `ConfigError` for what only makes sense while measuring, or cannot be said in a short script."""
     if config.replay or config.inject:
         field = "replay" if config.replay else "inject"
         raise ConfigError(field, getattr(config, field), "there is no script for what only measures; leave it out")
@@ -76,7 +76,7 @@ def _last_blanks(draft: Draft) -> dict[str, str]:
 
 
 def _constants(draft: Draft, body: str) -> str:
-    """The settings that `body` uses."""
+    """Returns the settings that `body` uses."""
     config, info = draft.config, draft.info
     mean, std = repr(info.mean), repr(info.std)
     settings = [

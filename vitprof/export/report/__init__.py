@@ -31,7 +31,7 @@ def html_report(
     verdicts: Mapping[int, Verdict] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
-    """The whole file as text. Raises `VitprofError` for no runs or too many.
+    """Returns the whole file as text. Raises `VitprofError` for no runs or too many.
 
     `headrooms` and `verdicts` are by id of the run; without a verdict of its own a run has the stored one, or what
     its headroom makes of it. `now` (with a time zone) is when the report was made.

@@ -72,7 +72,7 @@ def contents(
     *,
     charted: bool = True,
 ) -> Contents:
-    """What to say of `run`, with charts or with tables only. `verdict` and `headroom` as in `html_report`."""
+    """Returns what to say of `run`, with charts or with tables only. `verdict` and `headroom` as in `html_report`."""
     if len(steps["step"]) and verdict is None:
         verdict = _verdict(run, steps, telemetry, headroom)
     simulated = is_simulated(str(run.environment.get("device") or run.config.device))
@@ -165,7 +165,7 @@ def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
 
 
 def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
-    """The parts of loading a batch."""
+    """Returns the parts of loading a batch."""
     config = run.config
     makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
     found = loading_time(steps, keep=steady_state(steps), makers=makers, shared=config.loader == "threads")
@@ -189,7 +189,7 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
 
 
 def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Table]:
-    """What was measured with free data."""
+    """Returns what was measured with free data."""
     batch = run.config.batch_size
     rows: list[tuple[str, ...]] = []
     for a in found.anchors:

@@ -13,7 +13,7 @@ from vitprof.store import StoredRun
 
 
 def headline(run: StoredRun) -> Table:
-    """The headline figures with what they mean; those that are not available are left out."""
+    """Returns the headline figures with what they mean; those that are not available are left out."""
     s = run.summary or RunSummary()
     low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
     interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
@@ -53,7 +53,7 @@ def headline(run: StoredRun) -> Table:
 
 
 def comparison(found: Sequence[Contents]) -> Table:
-    """One row for each run."""
+    """Returns one row for each run."""
     rows = []
     summaries = [c.run.summary for c in found]
     for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):

@@ -46,7 +46,7 @@ def e(value: object) -> str:
 
 
 def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datetime) -> str:
-    """The file's text."""
+    """Returns the file's text."""
     packed, allowed = plotly_js()
     policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
     policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -83,7 +83,7 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
 
 
 def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str]:
-    """Several runs side by side."""
+    """Yields several runs side by side."""
     if len(found) < 2:
         return
     yield "<section><h2>Side by side</h2>"
@@ -94,7 +94,7 @@ def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str
 
 
 def _run(one: Contents, figures: list[str]) -> str:
-    """The section of a run. The figures of its charts are added to `figures`."""
+    """Returns the section of a run. The figures of its charts are added to `figures`."""
     run = one.run
     badge = ' <span class="badge">simulated</span>' if one.simulated else ""
     out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
@@ -142,7 +142,7 @@ def _sentence(text: str) -> str:
 
 
 def _settings(one: Contents) -> str:
-    """The whole configuration by topic, and the machine."""
+    """Returns the whole configuration by topic, and the machine."""
     config = one.run.config.to_dict()
     out = ["<h3>Settings</h3>", '<div class="lists">']
     for group, names in GROUPS.items():

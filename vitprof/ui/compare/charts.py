@@ -69,7 +69,7 @@ UNITS: dict[str, tuple[str, str, str]] = {
 
 
 def names_of(runs: Sequence[StoredRun]) -> list[str]:
-    """What charts call the runs: the number, and of the name what is not the same in all of them."""
+    """Returns what charts call the runs: the number, and of the name what is not the same in all of them."""
     parts = [run.name.split(", ") for run in runs]
     same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
     told = [", ".join(p for p in names if p not in same) or names[0] for names in parts]

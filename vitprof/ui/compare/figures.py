@@ -73,7 +73,7 @@ def device_time_of(run_id: int) -> DeviceTime:
 
 @st.cache_resource(show_spinner=False, max_entries=KEPT)
 def waits_of(run_id: int) -> Distribution:
-    """The data waits of the steady steps, in seconds."""
+    """Returns the data waits of the steady steps, in seconds."""
     steps = store().steps(run_id, names=("epoch", "warmup", "data_wait_s"))
     return distribution(steps["data_wait_s"][steady_state(steps)])
 
@@ -101,7 +101,7 @@ def groups_each(n_runs: int) -> int:
 
 @st.cache_resource(show_spinner=False, max_entries=KEPT)
 def facts_of(run_id: int) -> RunFacts:
-    """What the guard looks at."""
+    """Returns what the guard looks at."""
     run = store().run(run_id)
     steps = store().steps(run_id, names=("step", "loss", "t_start_s"))
     telemetry = store().telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))

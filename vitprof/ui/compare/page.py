@@ -59,7 +59,7 @@ def draw_comparison() -> None:
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
-    """What makes the comparison unfair: warnings in full as long as they are few, all else a click away."""
+    """Draws what makes the comparison unfair: warnings in full as long as they are few, all else a click away."""
     found = caveats(runs)
     warnings = [c for c in found if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
@@ -75,5 +75,5 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
 
 
 def caveats(runs: Sequence[StoredRun]) -> tuple[Caveat, ...]:
-    """What differs between runs beside the way they load their data, see `analysis.guard`."""
+    """Returns what differs between runs beside the way they load their data, see `analysis.guard`."""
     return comparability([facts_of(run.id) for run in runs])

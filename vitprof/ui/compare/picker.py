@@ -30,7 +30,7 @@ AUTOMATIC = 0
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
-    """The chosen runs in the order chosen, and the position of the baseline; draws the picker.
+    """Returns the chosen runs in the order chosen, and the position of the baseline; draws the picker.
 
     No runs where there is nothing to choose, or nothing chosen.
     """
@@ -127,7 +127,7 @@ def _label(run: StoredRun | RunRow) -> str:
 
 
 def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
-    """Position of the run that the others are measured against; draws the choice where there is one."""
+    """Returns the position of the run that the others are measured against; draws the choice where there is one."""
     lowest = slowest([run.summary for run in runs])
     if len(runs) < 2:
         return lowest

@@ -53,7 +53,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
 
 
 def frame(found: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
-    """One row for each difference: the setting, its value in each run, and what it is."""
+    """Returns one row for each difference: the setting, its value in each run, and what it is."""
     columns: dict[str, list[str]] = {"Setting": [label(difference.field) for difference in found]}
     columns |= {header: [said(difference.cells[i]) for difference in found] for i, header in enumerate(headers)}
     columns["What it is"] = [str(FIELDS[difference.field].metadata.get("doc", "")) for difference in found]
@@ -61,7 +61,7 @@ def frame(found: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
 
 
 def said(cell: Cell) -> str:
-    """A value as a person reads it."""
+    """Returns a value as a person reads it."""
     return _text(cell.value) + (" (default)" if cell.default else "")
 
 

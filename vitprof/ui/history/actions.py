@@ -30,7 +30,7 @@ def tell_what_was_done() -> None:
 
 
 def done(words: str) -> None:
-    """Draw the page again and say what was done."""
+    """Draws the page again and says what was done."""
     st.session_state[DONE] = words
     st.rerun()
 
@@ -157,7 +157,7 @@ def edit_one(ticked: list[RunRow]) -> None:
 
 @guarded
 def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
-    """What was not changed is not written: a name of before may be longer than one is allowed to be now."""
+    """Saves what was changed, and nothing else: a name of before may be longer than one is allowed to be now."""
     store().edit(
         row.id,
         name=name if name != row.name else None,

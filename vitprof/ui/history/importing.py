@@ -39,7 +39,7 @@ def draw_import() -> None:
 
 
 def _take_in(name: str, file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
-    """Import, then draw the page anew with an empty uploader: a rerun must not import again."""
+    """Imports, then draws the page anew with an empty uploader: a rerun must not import again."""
     try:
         with st.spinner("Checking and storing the runs..."):
             words = sentence(import_bundle(store(), file).sentence)

@@ -45,7 +45,7 @@ HELP: dict[str, str] = {
 
 
 def chips(row: RunRow) -> list[str]:
-    """The words of the verdict column."""
+    """Returns the words of the verdict column."""
     words = [row.verdict_kind] if row.verdict_kind else []
     if row.status != "done":
         words.append(row.status)
@@ -53,7 +53,7 @@ def chips(row: RunRow) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
-    """The values with those that are not known (an evaluation took all of the time) as the ones before them."""
+    """Returns the values with those that are not known (an evaluation took all of the time) as the ones before them."""
     line: list[float] = []
     for value in values:
         line.append(value if value is not None else line[-1] if line else 0.0)
@@ -61,7 +61,7 @@ def sparkline(values: Sequence[float | None]) -> list[float]:
 
 
 def table(rows: Sequence[RunRow]) -> pd.DataFrame:
-    """One row for each run; the columns of `HELP` and the time when it was made."""
+    """Returns one row for each run; the columns of `HELP` and the time when it was made."""
     return pd.DataFrame(
         {
             "run": [row.id for row in rows],
@@ -83,7 +83,7 @@ def table(rows: Sequence[RunRow]) -> pd.DataFrame:
 
 
 def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
-    """The table; the rows that are ticked, in the order of the table."""
+    """Returns the table; the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     column = st.column_config
     ids = zlib.crc32(",".join(str(row.id) for row in rows).encode())

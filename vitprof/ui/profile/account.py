@@ -51,7 +51,7 @@ def _inside_the_loader(run: StoredRun) -> str:
 
 @guarded
 def draw_account(run: StoredRun) -> None:
-    """Where the run's time went apart from the steady state."""
+    """Draws where the run's time went apart from the steady state."""
     s = run.summary
     if s is None or not s.n_steps:
         return
@@ -97,6 +97,6 @@ def draw_account(run: StoredRun) -> None:
 
 
 def _storage_help(s: RunSummary) -> str:
-    """What there is to know about the storage's files."""
+    """Returns what there is to know about the storage's files."""
     made = f"Making it took {formats.seconds(s.storage_prepare_s)} when it was made. " if s.storage_prepare_s else ""
     return f"{made}{formats.percent(s.page_cached_frac)} of it lay in the system's page cache when training began."

@@ -68,7 +68,7 @@ def _draw(run: StoredRun, working: bool) -> None:
 
 
 def _takes_s(run: StoredRun) -> float:
-    """Seconds that measuring will take, about: for starting the jobs, and their steps as slow as the run's."""
+    """Returns seconds that measuring will take, about: for starting the jobs, and their steps as slow as the run's."""
     s = run.summary
     startup = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
     step_s = s.step_ms_median / 1e3 if s is not None and math.isfinite(s.step_ms_median) else 0.0
@@ -86,7 +86,7 @@ def _show(found: Headroom, batch_size: int) -> None:
 
 
 def _table(found: Headroom, batch: int) -> pd.DataFrame:
-    """One row for each anchor."""
+    """Returns one row for each anchor."""
     added = {stage.name.rpartition(" and ")[2]: stage for stage in found.stages}
     rows = []
     for a in found.anchors:

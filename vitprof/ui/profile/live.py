@@ -112,7 +112,7 @@ def draw_state(run: StoredRun, now: float) -> None:
 
 
 def draw_set_up(run: StoredRun) -> None:
-    """What runs where, in one line."""
+    """Draws what runs where, in one line."""
     config = run.config
     device = run.environment.get("device_name", config.device)
     isolation = (
@@ -127,7 +127,7 @@ def draw_set_up(run: StoredRun) -> None:
 
 
 def _made_for(run: StoredRun) -> str:
-    """What a run of a group was made for. Markdown."""
+    """Returns what a run of a group was made for. Markdown."""
     group, setting = run.group, read_role(run.role)[0]
     if group is None:
         return f"Made for {escaped(run.group_key)}, which this version of vitprof does not know"
@@ -195,7 +195,7 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
 
 
 def is_simulated_run(run: StoredRun) -> bool:
-    """Whether the device that the run trained on was only imitated."""
+    """Returns whether the device that the run trained on was only imitated."""
     return is_simulated(str(run.environment.get("device") or run.config.device))
 
 
@@ -220,7 +220,7 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series) -> None:
 
 
 def _for_session(key: str, make: Callable[[], T]) -> T:
-    """An object that lives as long as the browser's session."""
+    """Returns an object that lives as long as the browser's session."""
     if key not in st.session_state:
         st.session_state[key] = make()
     kept: T = st.session_state[key]

@@ -92,7 +92,7 @@ def _verify(p: StoredPrediction) -> None:
 
 
 def _table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
-    """One row for each strategy."""
+    """Returns one row for each strategy."""
     own = run.summary.samples_per_s if run.summary else float("nan")
     return pd.DataFrame(
         [

@@ -22,7 +22,7 @@ SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its l
 
 
 def chosen_run() -> StoredRun | None:
-    """The run that the URL names, else the one that is running.
+    """Returns the run that the URL names, else the one that is running.
 
     In the URL, so that a reload or a link shows the same run.
     """
@@ -43,7 +43,7 @@ def chosen_run() -> StoredRun | None:
 
 
 def behind(run: StoredRun) -> StoredRun | None:
-    """The run that a person asked for: `run` itself, or the one whose headroom or predictions it was made for.
+    """Returns the run that a person asked for: `run` itself, or the one whose headroom or predictions it was made for.
 
     None where that was deleted, and for the trials of a tournament or a tuning, which were made for no run.
     """
@@ -106,7 +106,7 @@ def draw_queue(shown: StoredRun | None) -> None:
 
 
 def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
-    """What is running or waiting, in a line of Markdown."""
+    """Returns what is running or waiting, in a line of Markdown."""
     first = runs[0]
     group = first.group
     if group is not None and group.run_id is not None:
@@ -120,7 +120,7 @@ def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
 
 
 def draw_empty() -> None:
-    """What a newcomer sees."""
+    """Draws what a newcomer sees."""
     st.title("Is your GPU starved by data loading?", anchor=False)
     st.markdown(
         "vitprof trains a small Vision Transformer for a short while under a loading strategy of your choice and shows "

@@ -45,13 +45,13 @@ SHOWN_AS = "shown as"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
-    """Put a strategy, as it stands in the registry, into this session's settings."""
+    """Puts a strategy, as it stands in the registry, into this session's settings."""
     settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
 
 def use_config(config: RunConfig) -> None:
-    """Put a whole job, as a run was or would be, into this session's settings. Call it before they are drawn.
+    """Puts a whole job, as a run was or would be, into this session's settings. Call it before they are drawn.
 
     What the job would have by itself is left to itself, so that it changes along with strategy, data set and model.
     """
@@ -78,7 +78,8 @@ def _chosen(config: RunConfig) -> RunConfig:
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
-    """Draw the sidebar's settings; the config they make (None, with a message shown, if they cannot work), Run pressed.
+    """Draws the sidebar's settings; the config they make (None, with a message shown, if they cannot work), Run
+    pressed.
 
     Knobs that the chosen strategy and its parts do not take are hidden.
     """
@@ -119,7 +120,7 @@ def _info(values: dict[str, Any]) -> DatasetInfo:
 
 
 def _strategy(info: DatasetInfo) -> Strategy:
-    """The choice of a strategy, and in two sentences what it does."""
+    """Returns the choice of a strategy, and in two sentences what it does."""
     values = settings()
     before = values["strategy"]
 
@@ -143,7 +144,7 @@ def _data() -> DatasetInfo:
 
 
 def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
-    """What most people change: numbers in pairs, so that Run stays in sight."""
+    """Draws what most people change: numbers in pairs, so that Run stays in sight."""
     numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
     for first in range(0, len(numbers), 2):
         pair = numbers[first : first + 2]
@@ -238,7 +239,7 @@ def _more() -> None:
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
-    """Put back what came with the URL and no widget could show; the message that says so."""
+    """Puts back what came with the URL and no widget could show; the message that says so."""
     messages = []
     allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
     allowed |= {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
@@ -256,7 +257,7 @@ def _reject_unusable(values: dict[str, Any]) -> str:
 
 
 def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
-    """The config the settings make, checked as a run would check it, or what is wrong with them."""
+    """Returns the config the settings make, checked as a run would check it, or what is wrong with them."""
     given = {name: values[name] for name in FIELDS if name not in BUDGETS}
     if not info.any_size:
         given["n_images"] = None

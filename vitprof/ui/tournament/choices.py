@@ -49,7 +49,7 @@ def make_spec(
 
 
 def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
-    """Numbers as they are, each once; text that is none is refused by name."""
+    """Returns numbers as they are, each once; text that is none is refused by name."""
     for value in values:
         if not isinstance(value, int):
             raise ConfigError(name, value, "give whole numbers only")
@@ -57,13 +57,13 @@ def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:
-    """What was typed as numbers where it is one, each once."""
+    """Returns what was typed as numbers where it is one, each once."""
     made = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in values)
     return list(dict.fromkeys(made))
 
 
 def what_is_taken() -> str:
-    """Which settings of the sidebar every trial has, and which are left out, in a line."""
+    """Returns which settings of the sidebar every trial has, and which are left out, in a line."""
     values = settings()
     taken = [
         f"{label(name)} {values[name]}"

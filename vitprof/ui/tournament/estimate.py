@@ -49,7 +49,7 @@ class Estimate:
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
-    """Work it out for the trials that can run. Reads the store only where the budget is no time."""
+    """Works it out for the trials that can run. Reads the store only where the budget is no time."""
     seconds, unknown, prepared, staged, ram = 0.0, 0, dict[str, int](), 0, 0
     speeds: dict[tuple[str, int], float] = {}
     info = _info(able[0].config) if able else None
@@ -79,7 +79,7 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
 
 
 def estimate_sentence(found: Estimate, trials: int, repeats: int) -> tuple[str, str]:
-    """How many runs and how long; and what they write, "" where that is nothing."""
+    """Returns how many runs and how long; and what they write, "" where that is nothing."""
     runs = trials * repeats
     time = f"about {rough_time(found.seconds)}"
     if found.unknown:
@@ -110,7 +110,7 @@ def _needs(config: RunConfig) -> Footprint:
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    """What the newest earlier run of this strategy made on this data set and device; NaN if there is none."""
+    """Returns what the newest earlier run of this strategy made on this data set and device; NaN if there is none."""
     query = RunQuery(
         strategies=(config.strategy,),
         datasets=(config.dataset,),
@@ -130,7 +130,9 @@ def _is_trial(group_key: str) -> bool:
 
 
 def _training_s(config: RunConfig, samples_per_s: float) -> float:
-    """Seconds of training for a budget in steps or epochs; with an unknown speed what the device alone takes."""
+    """Returns seconds of training for a budget in steps or epochs; with an unknown speed what the device alone
+    takes.
+    """
     per_epoch = _info(config).n_train // config.batch_size
     steps = config.steps if config.steps is not None else (config.epochs or 1) * per_epoch
     if math.isfinite(samples_per_s):

@@ -27,7 +27,7 @@ STRATEGIES_KEY = f"{TRIAL}strategies"
 
 
 def shown(name: str, value: Any) -> str:
-    """A field's key; its state is `value` where it is new on the page."""
+    """Returns a field's key; its state is `value` where it is new on the page."""
     key = f"tournament-{name}"
     if key not in st.session_state:
         st.session_state[key] = value
@@ -35,7 +35,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def draw_job() -> None:
-    """What every trial trains, and on what: settings of the sidebar, so that a change here is a change there."""
+    """Draws what every trial trains, and on what: settings of the sidebar, so that a change here is a change there."""
     left, middle, right = st.columns(3)
     values = settings()
     with left:
@@ -161,7 +161,9 @@ def _takes_workers(name: str, info: DatasetInfo) -> bool:
 
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    """Several numbers, others than those offered if typed. What is no number stays text, and is refused by name."""
+    """Returns several numbers, others than those offered if typed. What is no number stays text, and is refused by
+    name.
+    """
     picked: list[Any] = st.multiselect(
         words,
         sorted({*offered, *usual}),

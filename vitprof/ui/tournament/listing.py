@@ -39,7 +39,7 @@ def draw_list() -> None:
 
 
 def draw_empty() -> None:
-    """What a newcomer reads."""
+    """Draws what a newcomer reads."""
     st.markdown(
         "A tournament runs strategies, batch sizes and numbers of workers against each other, in turns and several "
         "times over, and names the one setting to use, with its reason. What cannot be told apart is called a tie; "
@@ -123,7 +123,7 @@ def best_so_far(t: StoredTournament) -> str:
 
 
 def when(utc: str) -> str:
-    """A time of the store as a person reads it."""
+    """Returns a time of the store as a person reads it."""
     return f"{utc[:10]} {utc[11:16]} UTC"
 
 

@@ -17,7 +17,7 @@ MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 
 @guarded
 def page() -> None:
-    """What the address names: a tournament, or else the form and the list."""
+    """Draws what the URL names: a tournament, or else the form and the list."""
     tournament_id = chosen()
     if tournament_id is not None:
         draw_tournament(tournament_id)

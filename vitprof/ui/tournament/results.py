@@ -117,7 +117,7 @@ def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
 
 
 def _draw_reasons(board: Leaderboard) -> None:
-    """Why trials failed, were cut short or refused, in full: the table has no room for it."""
+    """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
     told = [row for row in board.rows if row.entry.reason]
     if not told:
         return

@@ -65,7 +65,7 @@ def _info() -> DatasetInfo:
 
 
 def _ready(spec: TournamentSpec) -> TournamentSpec | None:
-    """The last choices, and what all of it takes; None where it cannot be started, with the reason shown."""
+    """Returns the last choices, and what all of it takes; None where it cannot be started, with the reason shown."""
     planned = plan(spec, lambda config: why_not_here(config, machine()))
     able = [trial for trial in planned if not trial.refused]
     spec = _draw_last(spec, able)
@@ -77,7 +77,7 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
-    """What depends on the trials, or is rarely needed: baseline, time for all of it, name."""
+    """Returns what depends on the trials, or is rarely needed: baseline, time for all of it, name."""
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
@@ -116,7 +116,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
 
 
 def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
-    """How many runs, how long, what is written; and what is left out, with the reasons."""
+    """Says how many runs, how long, what is written; and what is left out, with the reasons."""
     how_many, written = estimate_sentence(estimate(able, spec.repeats, resources.store()), len(able), spec.repeats)
     if able:
         st.markdown(f":material/schedule: **{escaped(how_many)}**")
@@ -131,7 +131,7 @@ def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], ab
 
 
 def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
-    """Why it cannot be started, in one line; "" if it can."""
+    """Returns why it cannot be started, in one line; "" if it can."""
     if not able:
         return "None of these trials can run here: choose other strategies."
     needed, free = estimate(able, spec.repeats, resources.store()).needs_disk, machine().disk_bytes

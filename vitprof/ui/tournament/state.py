@@ -30,7 +30,7 @@ GOING_ON = ("waiting", "running")
 
 @st.cache_resource(show_spinner=False)
 def runners() -> TournamentRunners:
-    """The tournaments that this server runs, for all its sessions."""
+    """Returns the tournaments that this server runs, for all its sessions."""
     made = TournamentRunners(resources.manager())
     atexit.register(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
     return made
@@ -49,12 +49,12 @@ def view(tournament_id: int) -> TournamentView:
 
 
 def at_work() -> StoredTournament | None:
-    """The tournament that some program works on now."""
+    """Returns the tournament that some program works on now."""
     return next((t for t in list_tournaments(resources.store()) if t.held), None)
 
 
 def start(spec: TournamentSpec, name: str) -> int:
-    """Start a tournament, or find the one that runs already; its id. Raises `VitprofError`."""
+    """Starts a tournament, or find the one that runs already; its id. Raises `VitprofError`."""
     with _starting():
         running = at_work()
         if running is not None:
@@ -66,7 +66,7 @@ def start(spec: TournamentSpec, name: str) -> int:
 
 
 def resume(tournament_id: int) -> None:
-    """Go on with a tournament, or take back its pause. Raises `VitprofError`, also where another one runs."""
+    """Goes on with a tournament, or takes back its pause. Raises `VitprofError`, also where another one runs."""
     with _starting():
         running = at_work()
         if running is not None and running.id != tournament_id:
@@ -76,7 +76,7 @@ def resume(tournament_id: int) -> None:
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Start tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is at work."""
+    """Starts tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is at work."""
     with _starting():
         running = at_work()
         if running is not None:
@@ -90,7 +90,7 @@ def _not_while_tuning() -> None:
 
 
 def chosen() -> int | None:
-    """The tournament that the address names; None, with a line that says so, if there is none."""
+    """Returns the tournament that the address names; None, with a line that says so, if there is none."""
     named = st.query_params.get(CHOSEN)
     if named is None:
         return None
@@ -116,7 +116,7 @@ def leave() -> None:
 
 
 def signature(now: TournamentState) -> tuple[object, ...]:
-    """What the page shows of a tournament besides its progress bar: it is drawn again when this changes.
+    """Returns what the page shows of a tournament besides its progress bar: it is drawn again when this changes.
 
     Not which run goes on: that stands at the bar, so that the page is drawn once for each run and not twice.
     """
@@ -135,6 +135,6 @@ def act(do: Callable[[], object]) -> None:
 
 
 def draw_problem() -> None:
-    """What `act` met."""
+    """Draws what `act` met."""
     if text := st.session_state.pop("tournament-problem", ""):
         st.error(escaped(text))

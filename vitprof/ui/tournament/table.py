@@ -27,7 +27,7 @@ TOO_FEW, NOT_KNOWN = "too few steps", "not known"
 
 
 def standing(row: LeaderboardRow, board: Leaderboard) -> str:
-    """How a setting compares with the baseline, in a word."""
+    """Returns how a setting compares with the baseline, in a word."""
     if row.key == board.baseline:
         return "baseline"
     if not math.isfinite(row.speed_up):
@@ -40,7 +40,7 @@ def standing(row: LeaderboardRow, board: Leaderboard) -> str:
 
 
 def status(row: LeaderboardRow) -> str:
-    """What became of a setting, in words."""
+    """Returns what became of a setting, in words."""
     if row.entry.status in ("waiting", "running"):  # which one runs, the progress bar says
         return f"{row.n_runs} {'round' if row.n_runs == 1 else 'rounds'} done" if row.n_runs else "waiting"
     return STATUSES[row.entry.status]
@@ -139,7 +139,9 @@ MEASURES = (
 
 
 def article_frame(found: ArticleTable) -> pd.DataFrame:
-    """Rows are settings; for each figure, one column for each batch size. A figure that no cell has is left out."""
+    """Returns the rows are settings; for each figure, one column for each batch size. A figure that no cell has is left
+    out.
+    """
     data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in found.lines]}
     for measure in MEASURES:
         columns = {

@@ -108,7 +108,7 @@ def _draw_form() -> None:
 
 
 def _base(name: str) -> RunConfig | ConfigError:
-    """The job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
+    """Returns the job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
     values = settings()
     left_out = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
     given = {field: values[field] for field in FIELDS if field not in left_out}

@@ -58,7 +58,7 @@ def _compare(board: Leaderboard) -> None:
 
 
 def best_run(row: LeaderboardRow) -> int | None:
-    """The run of a setting with the highest throughput."""
+    """Returns the run of a setting with the highest throughput."""
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     best = max(ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
     return best.run_id if best is not None else None
