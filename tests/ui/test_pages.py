@@ -72,7 +72,7 @@ def test_a_run_that_is_gone(store: RunStore) -> None:
         ({"batch_size": "many"}, "Batch size many"),
         ({"batch_size": "70000"}, "60000 samples"),
         ({"image_size": "30"}, "7 px patches"),
-        ({"batch_size": "0"}, "Batch size 0: give a whole number of at least 1"),
+        ({"batch_size": "0"}, "Batch size 0: give a whole number from 1 to 1,000,000"),
         ({"seconds": "-1"}, "Seconds -1"),
         ({"precision": "fp8"}, "Precision fp8: choose one of fp32, bf16"),
         ({"evaluate": "perhaps"}, "Evaluate on the test set perhaps"),

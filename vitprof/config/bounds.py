@@ -46,7 +46,7 @@ RUN_BOUNDS: dict[str, Bounds] = {
     "seed": Bounds(0, 2**32 - 1),  # what NumPy takes
     "workers": Bounds(0, 512),
     "prefetch_factor": Bounds(1, 1000),
-    "cache_mb": Bounds(0.1, 10_000_000, whole=False),
+    "cache_mb": Bounds(0.001, 10_000_000, whole=False),
     "slow_mb_s": Bounds(0.1, 1_000_000, whole=False),
     "slow_latency_ms": Bounds(0, 600_000, whole=False),
     "warmup_steps": Bounds(0, 1_000_000),
