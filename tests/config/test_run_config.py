@@ -27,7 +27,7 @@ NAN, INF = math.nan, math.inf
         ("precision", "fp16", "fp32, bf16"),
         ("isolation", "container", "process, thread"),
         *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
-        *((f, v, "number from 0.1 to") for f in ("cache_mb", "slow_mb_s") for v in (0, -1.0, NAN, INF, 1e12)),
+        *((f, v, "number from 0.001 to") for f in ("cache_mb", "slow_mb_s") for v in (0, -1.0, NAN, INF, 1e12)),
         *(("slow_latency_ms", v, "number from 0 to 600,000") for v in (-0.1, NAN, INF, 1e9)),
         *(("n_images", v, "from 1 to 10,000,000") for v in (0, -5, 2.5, 10**9)),
         *((f, "yes", "true or false") for f in ("stage_overlap", "skip_unreadable", "cudnn_benchmark")),
