@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,21 +51,22 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
     if name == "small-digits":
         with small_digits(home):
             data.prepare("digits")
-    elif name == "photos":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("VITPROF_HOME", str(home))
-            data.prepare("photos", N_PHOTOS)
     else:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VITPROF_HOME", str(home))
-            data.prepare("digits")
+            data.prepare("photos", N_PHOTOS)
     return home
 
 
 @pytest.fixture(scope="session")
 def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A VITPROF_HOME in which `digits` has been made."""
-    return made_once(tmp_path_factory, "digits")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # preparing is safe where several do it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_HOME", str(shared / "digits"))
+        data.prepare("digits")
+    return shared / "digits"
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT, server
+from tests.engine_fixtures import digits_home  # noqa: F401
 
 _CHROMIUM_ARGS = [
     "--headless",
@@ -68,6 +69,14 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=executable, args=_CHROMIUM_ARGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, digits_home: Path) -> Path:  # noqa: F811
+    """A VITPROF_HOME for the tests of a file, in which `digits` has been made."""
+    made = tmp_path_factory.mktemp("home")
+    (made / "data").symlink_to(digits_home / "data")
+    return made
 
 
 @pytest.fixture

@@ -99,7 +99,11 @@ def test_a_link_a_reload_the_way_back_and_another_tab_show_the_same_list(dashboa
     page.get_by_role("button", name="Filters").click()
     page.get_by_role("button", name="Clear filters").click()
     page.wait_for_url(lambda url: "strategies" not in url)
-    page.locator(".st-key-size input").click()
+    page.locator(".stMarkdownBadge").first.wait_for(state="detached")  # drawn anew: a list opened now stays open
+    page.keyboard.press("Escape")
+    size = page.locator(".st-key-size input")
+    size.scroll_into_view_if_needed()  # a list that is open closes where the page scrolls
+    size.click()
     page.get_by_role("option", name="25").click()
     page.get_by_text("1 to 25 of 30 runs").wait_for()
     page.wait_for_function("!/strategies|size/.test(location.search)")

@@ -30,11 +30,6 @@ NO_OTHERS = """() => [...document.querySelectorAll('[data-testid=stMetric]')]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
 def dashboard(serve: Any, home: Path) -> Iterator[str]:
     with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url

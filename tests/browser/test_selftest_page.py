@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ ALL_OF_IT_MS = 300_000
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
+def dashboard(serve: Any, home: Path) -> Iterator[str]:
+    env = {"VITPROF_HOME": str(home)}
     with serve(ROOT / "app.py", env=env) as url:
         yield url
 

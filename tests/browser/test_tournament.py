@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ TABLE = "[data-testid=stDataFrame] canvas table"
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}) as url:
+def dashboard(serve: Any, home: Path) -> Iterator[str]:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
         yield url
 
 

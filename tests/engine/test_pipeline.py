@@ -107,7 +107,7 @@ class TestFacts:
 
         held = TokenBucket.wait
         monkeypatch.setattr(TokenBucket, "wait", wait)
-        config = RunConfig(**(CHEAP | values), steps=2, workers=0, slow_latency_ms=1e6)
+        config = RunConfig(**(CHEAP | values), steps=2, workers=0, slow_latency_ms=6e5)
         assert train(config, events, never)
         assert held_back == ["training"] * 64
         assert math.isfinite(events.values["test_loss"])

@@ -30,8 +30,9 @@ BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 QUICK = ("per-sample", "workers", "memory", "hdf5")
 """One of each way to load; the inner loop leaves the others out."""
-LOADED = [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in STRATEGIES if s != "dali"]
+LOADED = [s for s in STRATEGIES if s != "dali"]
 """The strategies that can load digits. DALI decodes JPEG only; tests/engine/test_contract.py has it."""
+EACH = [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in LOADED]
 
 
 def of(strategy: str) -> dict[str, Any]:
@@ -74,12 +75,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return plain_losses(20)
 
 
-@pytest.mark.parametrize("strategy", LOADED)
+@pytest.mark.parametrize("strategy", EACH)
 def test_losses_are_those_of_a_plain_loop(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
     assert runs(strategy)["loss"] == pytest.approx(plain, abs=1e-4)
 
 
-@pytest.mark.parametrize("strategy", LOADED)
+@pytest.mark.parametrize("strategy", EACH)
 def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], strategy: str) -> None:
     run = runs(strategy)
     assert run.completed is True
@@ -98,7 +99,7 @@ def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], strateg
     assert run.environments[0]["torch_threads"] == 1
 
 
-@pytest.mark.parametrize("strategy", LOADED)
+@pytest.mark.parametrize("strategy", EACH)
 def test_on_the_cpu_the_steps_fill_the_time(runs: Callable[[str], Recorded], strategy: str) -> None:
     run = runs(strategy)
     assert run["step_s"] == pytest.approx(run["gap_s"] + run["compute_s"], abs=1e-9)
