@@ -23,6 +23,7 @@ import pytest
 from numpy.typing import NDArray
 
 from vitprof.config import RunConfig, catalog
+from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
 from vitprof.engine.data import digits
 from vitprof.records import STEP_COLUMNS
@@ -34,12 +35,12 @@ CHEAP: dict[str, Any] = {"device": "cpu", "threads": 1, "batch_size": 32}
 
 
 @contextlib.contextmanager
-def small_digits(home: Path) -> Iterator[None]:
-    """In this process `digits` has the size of `SMALL` and lies under `home`."""
-    sizes = {"n_train": SMALL.n_train, "n_test": SMALL.n_test}
+def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
+    """In this process `digits` has the size of `info` and lies under `home`."""
+    sizes = {"n_train": info.n_train, "n_test": info.n_test}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))
-        patch.setitem(catalog.DATASETS, "digits", SMALL)
+        patch.setitem(catalog.DATASETS, "digits", info)
         patch.setattr(digits, "make", functools.partial(digits.make, **sizes))
         yield
 

@@ -6,6 +6,7 @@ own files and the right label; a second epoch too; and nothing is left: no proce
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import time
@@ -18,7 +19,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import Recorded, made_once, never, small_digits
+from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import STORAGES, Combination, legal_combinations
@@ -29,8 +30,10 @@ from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 
-N_PHOTOS = 24
-BATCH = {"digits": 250, "photos": 10}
+N_PHOTOS = 20
+DIGITS = dataclasses.replace(dataset_info("digits"), n_train=300, n_test=50)
+"""Small, for they are read some 900 times; more than the 128 neighbours that stay together in a block shuffle."""
+BATCH = {"digits": 125, "photos": 8}
 """Neither divides its set: the last batch of an epoch is smaller."""
 SEED = 7
 
@@ -67,8 +70,9 @@ def _in_inner_loop(parts: Combination) -> bool:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home where small sets and their storages are made once; each test finds them ready."""
-    with small_digits(made_once(tmp_path_factory, "small-digits")), torch_on_one_thread():
-        yield Path(os.environ["VITPROF_HOME"])
+    home = tmp_path_factory.mktemp("contract")
+    with small_digits(home, DIGITS), torch_on_one_thread():
+        yield home
 
 
 class torch_on_one_thread:
