@@ -45,12 +45,6 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that no process of -n 2 is left alone with them at the end."""
-    items.sort(key=lambda item: 0 if item.get_closest_marker("alone") else 1 if "browser" in item.path.parts else 2)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Tests that measure time, marked `alone`, run while no other process of this pytest (-n 2) runs a test.

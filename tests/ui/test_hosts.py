@@ -97,6 +97,7 @@ def test_plain_http_gives_any_name_files_of_the_program_only(url: str, host: str
     assert answer(url, "/_stcore/health", headers) == (200, "ok")
 
 
+@pytest.mark.slow
 def test_an_operator_can_name_another_host(env: dict[str, str]) -> None:
     flags = ("--server.allowedHosts", "lab.example", "--server.allowedHosts", "localhost")
     with serve(ROOT / "app.py", env=env, flags=flags) as address:

@@ -39,6 +39,7 @@ def test_full_set(full: Path) -> None:
         assert 0.20 < (images / np.float32(255)).std() < 0.35
 
 
+@pytest.mark.slow
 def test_torchvision_reads_it(full: Path) -> None:
     from torchvision.datasets import MNIST
 

@@ -233,12 +233,14 @@ def test_made_of_photos() -> None:
 # Writing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_write_that_is_refused(name: str, written: dict[str, Path], tmp_path: Path) -> None:
     """Told of it, HDF5 could not close the file and would end the process (h5py issue 914)."""
     assert_tells_of_a_limit(FORMATS[name][0], tmp_path, written[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
     assert_tells_of_a_full_disk(FORMATS[name][0], request.getfixturevalue("small_disk"))

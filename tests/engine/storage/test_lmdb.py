@@ -230,6 +230,7 @@ def test_the_training_split_is_stored_densely(tmp_path: Path) -> None:
     assert pixels < (tmp_path / "data.mdb").stat().st_size < 1.15 * pixels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
     assert_tells_of_a_full_disk(FORMATS[name][0], request.getfixturevalue("small_disk"))
