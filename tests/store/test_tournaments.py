@@ -64,7 +64,7 @@ def test_two_who_change_the_state_at_once(store: RunStore) -> None:
 def test_one_program_at_a_time(store: RunStore) -> None:
     number = tournaments.insert_tournament(store, made())
     assert tournaments.claim(store, number).status == "running"
-    with pytest.raises(JobError, match="at work already"):
+    with pytest.raises(JobError, match="is running already"):
         tournaments.claim(store, number)
     tournaments.set_status(store, number, "paused", owner=None, note="coffee")
     found = tournaments.tournament(store, number)
@@ -88,7 +88,7 @@ def test_one_whose_program_is_gone(store: RunStore) -> None:
 def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore) -> None:
     number = tournaments.insert_tournament(store, made())
     tournaments.claim(store, number)
-    with pytest.raises(JobError, match="at work here"):
+    with pytest.raises(JobError, match="is running here"):
         tournaments.release(store, number)
     tournaments.set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
     run_id = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
@@ -119,7 +119,7 @@ def test_deleted_with_its_runs(store: RunStore) -> None:
     other = store.create_run(BASE)
     store.update_run(mine, status="done")
     tournaments.claim(store, number)
-    with pytest.raises(StoreError, match="at work"):
+    with pytest.raises(StoreError, match="is running"):
         tournaments.delete_tournament(store, number)
     tournaments.set_status(store, number, "stopped", owner=None)
     tournaments.delete_tournament(store, number)

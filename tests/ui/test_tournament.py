@@ -1,4 +1,4 @@
-"""The Tournament page: the answer, the leaderboard, one section at a time, what is at work, and the list."""
+"""The Tournament page: the answer, the leaderboard, one section at a time, what is running, and the list."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
     assert at.button(key="tournament-start").disabled
     assert tournament_state.start(spec(), "another tab's") == runner.id
     assert len(list_tournaments(store)) == 1
-    with pytest.raises(JobError, match=f"tournament {runner.id} is at work"):
+    with pytest.raises(JobError, match=f"tournament {runner.id} is running"):
         tournament_state.resume(runner.id + 1)
     at.button(key="tournament-show-running").click().run()
     assert in_address(at, "tournament") == str(runner.id)

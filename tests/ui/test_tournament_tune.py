@@ -106,8 +106,8 @@ def test_it_does_not_start_beside_a_tournament(store: RunStore) -> None:
     claim(store, made)
     at = page()
     assert at.button(key="tune-start").disabled
-    assert f"Tournament {made} is at work" in said(at)
-    with pytest.raises(JobError, match="at work"):
+    assert f"Tournament {made} is running" in said(at)
+    with pytest.raises(JobError, match="is running"):
         state.start_tuning(RunConfig(), 30.0, False)
     assert not work().running
 

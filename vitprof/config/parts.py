@@ -197,7 +197,7 @@ LOCATIONS: dict[str, LocationPart] = {
 
 @dataclass(frozen=True)
 class LoaderPart(Part):
-    """Who makes batches."""
+    """What builds batches."""
 
     forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
     kinds: tuple[str, ...] = ("idx", "jpeg")

@@ -44,7 +44,7 @@ class Strategy:
     storage: str
     """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as tutorials do."""
     loader: str
-    """A name in `vitprof.config.parts.LOADERS`: who makes batches."""
+    """A name in `vitprof.config.parts.LOADERS`: what builds batches."""
     transfer: str = "blocking"
     """A name in `vitprof.config.parts.TRANSFERS`: how a batch reaches the device."""
     location: str = "disk"

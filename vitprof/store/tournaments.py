@@ -128,11 +128,11 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     now = tournament(store, tournament_id)
     if now.held and now.holder_host:
         raise JobError(
-            f"tournament {tournament_id} is at work on another machine ({now.holder_host}, process {now.holder_pid}); "
+            f"tournament {tournament_id} is running on another machine ({now.holder_host}, process {now.holder_pid}); "
             "stop it there, or take it over if that machine is gone (--take-over, or the button on its page)"
         )
     if now.held:
-        raise JobError(f"tournament {tournament_id} is at work already (process {now.holder_pid}); stop it there first")
+        raise JobError(f"tournament {tournament_id} is running already (process {now.holder_pid}); stop it there first")
     with store.writing() as db:
         state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
         before = state.get("owner") or {}
@@ -159,7 +159,7 @@ def release(store: RunStore, tournament_id: int) -> None:
     if not now.held:
         return
     if not now.holder_host:
-        raise JobError(f"tournament {tournament_id} is at work here (process {now.holder_pid}); stop it there first")
+        raise JobError(f"tournament {tournament_id} is running here (process {now.holder_pid}); stop it there first")
     gone = {"status": "interrupted", "stage": "", "error": f"taken over from {now.holder_host}"}
     with store.transaction() as db:
         mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
@@ -168,12 +168,12 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
-    """Deletes a tournament with its runs. Raises `StoreError` where it is at work."""
+    """Deletes a tournament with its runs. Raises `StoreError` where it is running."""
     owner = _alive_owner(_row(store, tournament_id).state)  # not the whole: one that cannot be read can be deleted
     if owner:
         where = f" on another machine ({owner['host']})" if owner["host"] != this_program()[0] else ""
         raise StoreError(
-            f"tournament {tournament_id} is at work{where}; stop it{' or take it over' if where else ''} first"
+            f"tournament {tournament_id} is running{where}; stop it{' or take it over' if where else ''} first"
         )
     store.mark_interrupted()
     mine = runs.c.group_key == RunGroup("tournament", tournament_id).key

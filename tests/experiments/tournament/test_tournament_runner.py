@@ -291,7 +291,7 @@ class TestInterrupted:
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
         now = TournamentView(store, number).look()
         assert (now.tournament.held, now.progress.current_key, now.progress.current_round) == (True, A, 1)
-        with pytest.raises(JobError, match="at work already"):
+        with pytest.raises(JobError, match="is running already"):
             TournamentRunner(manager, number)
         runners.stop(number)
         assert runner.join(30)

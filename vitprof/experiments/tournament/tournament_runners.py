@@ -18,7 +18,7 @@ class TournamentRunners:
         self._runners: dict[int, TournamentRunner] = {}
 
     def runner(self, tournament_id: int) -> TournamentRunner | None:
-        """Returns the runner of a tournament that is at work here."""
+        """Returns the runner of a tournament that is running here."""
         found = self._runners.get(tournament_id)
         return found if found is not None and found.alive else None
 

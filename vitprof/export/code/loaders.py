@@ -1,4 +1,4 @@
-"""The second half of a script, first part: who makes batches."""
+"""The second half of a script, first part: what builds batches."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
             rows.append((stage.words, formats.seconds(stage.ms.value / 1e3), spread, formats.percent(stage.frac)))
     note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
     if math.isfinite(found.busy_frac):
-        note += f" Who makes batches was busy {formats.percent(found.busy_frac)} of the time."
+        note += f" The loader was busy {formats.percent(found.busy_frac)} of the time."
     if math.isfinite(found.queue_depth):
         note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"

@@ -54,7 +54,7 @@ def draw_loading(run: StoredRun) -> None:
 def _loading_sentence(found: Loading) -> str:
     said = [f"Most of it is {found.largest}."]
     if math.isfinite(found.busy_frac):
-        said.append(f"Who makes batches was busy {formats.percent(found.busy_frac)} of the time.")
+        said.append(f"The loader was busy {formats.percent(found.busy_frac)} of the time.")
     if math.isfinite(found.queue_depth):
         said.append(
             f"When the loop asked, {found.queue_depth:.1f} batches were ready on average, and none in "

@@ -51,8 +51,8 @@ def draw_empty() -> None:
 def _draw_line(t: StoredTournament) -> None:
     with st.container(border=True):
         left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
-        at_work = t.status == "running"
-        status = f":blue[{STATUSES[t.status]}]" if at_work else STATUSES[t.status]
+        is_running = t.status == "running"
+        status = f":blue[{STATUSES[t.status]}]" if is_running else STATUSES[t.status]
         left.markdown(
             f"**{t.id}: {escaped(t.name)}**  \n:small[{status}, {escaped(when(t.created_utc))}, "
             f"{escaped(t.spec.base.device)}]"

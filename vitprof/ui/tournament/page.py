@@ -9,7 +9,7 @@ from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.listing import draw_list
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
-from vitprof.ui.tournament.state import at_work, chosen, draw_problem, open_one
+from vitprof.ui.tournament.state import chosen, draw_problem, open_one, running_tournament
 from vitprof.ui.tournament.tuning import draw_tuning
 
 MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
@@ -36,7 +36,7 @@ def page() -> None:
         draw_tuning()
         return
     draw_problem()
-    running = at_work()
+    running = running_tournament()
     if running is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {escaped(running.name)}.", width="stretch")

@@ -24,7 +24,7 @@ from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in, reject_unusable, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
-from vitprof.ui.tournament.state import WATCH_S, act, at_work, open_one, start
+from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start
 from vitprof.ui.widgets import label, settings
 
 NAME_KEY = f"{TRIAL}name"
@@ -144,7 +144,7 @@ def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
 
 
 def _draw_start(spec: TournamentSpec | None) -> None:
-    running, tuning = at_work(), work().running
+    running, tuning = running_tournament(), work().running
     st.button(
         "Start tournament",
         type="primary",
@@ -156,7 +156,7 @@ def _draw_start(spec: TournamentSpec | None) -> None:
         help="Runs one trial after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
     if running is not None:
-        st.caption(f"Tournament {running.id} is at work. One at a time: two would disturb each other.")
+        st.caption(f"Tournament {running.id} is running. One at a time: two would disturb each other.")
     elif tuning:
         st.caption(
             "A strategy is being tuned, see *Tune one strategy*. Start when that has ended: they would disturb each "
@@ -167,7 +167,7 @@ def _draw_start(spec: TournamentSpec | None) -> None:
 
 
 def _draw_when_free() -> None:
-    if at_work() is None and not work().running:
+    if running_tournament() is None and not work().running:
         st.rerun(scope="app")
 
 

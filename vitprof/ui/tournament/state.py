@@ -48,7 +48,7 @@ def view(tournament_id: int) -> TournamentView:
     return TournamentView(resources.store(), tournament_id)
 
 
-def at_work() -> StoredTournament | None:
+def running_tournament() -> StoredTournament | None:
     """Returns the tournament that some program works on now."""
     return next((t for t in list_tournaments(resources.store()) if t.held), None)
 
@@ -56,7 +56,7 @@ def at_work() -> StoredTournament | None:
 def start(spec: TournamentSpec, name: str) -> int:
     """Starts a tournament, or find the one that runs already; its id. Raises `VitprofError`."""
     with _starting():
-        running = at_work()
+        running = running_tournament()
         if running is not None:
             return running.id
         _not_while_tuning()
@@ -68,19 +68,19 @@ def start(spec: TournamentSpec, name: str) -> int:
 def resume(tournament_id: int) -> None:
     """Goes on with a tournament, or takes back its pause. Raises `VitprofError`, also where another one runs."""
     with _starting():
-        running = at_work()
+        running = running_tournament()
         if running is not None and running.id != tournament_id:
-            raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
+            raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
         _not_while_tuning()
         runners().run(tournament_id)
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is at work."""
+    """Starts tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is running."""
     with _starting():
-        running = at_work()
+        running = running_tournament()
         if running is not None:
-            raise JobError(f"tournament {running.id} is at work; stop or pause it first: they would disturb each other")
+            raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
         start_work(base, seconds, same_batch)
 
 

@@ -26,7 +26,7 @@ from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job
-from vitprof.ui.tournament.state import act, at_work, draw_problem, start_tuning
+from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
@@ -88,7 +88,7 @@ def _draw_form() -> None:
     for text in filter(None, (rejected, wrong)):
         st.error(escaped(text))
     say_settings()
-    other = at_work()
+    other = running_tournament()
     busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
     st.button(
         "Start tuning",
@@ -102,7 +102,7 @@ def _draw_form() -> None:
         "the winner and the strategy's own setting run in turns, to check the gain.",
     )
     if other is not None:
-        st.caption(f"Tournament {other.id} is at work; it would disturb the tuning. Start it when that has ended.")
+        st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start it when that has ended.")
     elif busy:
         st.caption("Runs are going on or waiting; they would disturb it. Start it when they have ended.")
 
