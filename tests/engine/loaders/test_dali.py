@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
+from tests.engine.storage.writer_helpers import survives
 from tests.engine_fixtures import N_PHOTOS
 from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.loaders import dali_pipeline, open_loader
@@ -48,6 +51,21 @@ def test_the_reason_is_the_line_that_says_what_is_wrong() -> None:
         "Failed to decode sample #0"
     )
     assert dali_pipeline.reason(RuntimeError()) == "RuntimeError"
+
+
+def test_a_pipeline_that_somebody_keeps_can_be_deleted_in_a_forked_process() -> None:
+    """What DALI raised keeps it; a worker process of a DataLoader then waited for threads that it does not have."""
+    pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
+    config = photos_config(loader="dali", batch_size=8)
+    with opened(config, storage=storage_of(config)) as loader:
+        kept = [loader._pipeline]
+        assert len(collected(itertools.islice(loader.epoch(0), 2))) == 2
+
+    def delete() -> None:
+        signal.alarm(20)
+        kept.clear()
+
+    survives(delete)
 
 
 @pytest.mark.gpu

@@ -28,7 +28,7 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.dali_pipeline import Sample, decoding_device, feed, open_pipeline, reason
+from vitprof.engine.loaders.dali_pipeline import Sample, decoding_device, end_pipeline, feed, open_pipeline, reason
 from vitprof.engine.loaders.making import EncodedMaker, images_first
 from vitprof.engine.stopwatch import Stopwatch, asked_wait
 from vitprof.engine.storage import EncodedStorage
@@ -230,7 +230,8 @@ class DaliLoader:
     def close(self) -> None:
         self._break_off()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pipeline = None  # its threads end with it
+        end_pipeline(self._pipeline)
+        self._pipeline = None
 
 
 def _size(encoded: bytes) -> tuple[int, int]:

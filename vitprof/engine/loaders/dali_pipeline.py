@@ -48,6 +48,7 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
             "dali",
             f"NVIDIA DALI cannot be imported ({reason(error)}); pip install nvidia-dali-cuda130, or choose threads",
         ) from error
+    pipeline = None
     try:
         pipeline = dali.Pipeline(
             batch_size=batch_size,
@@ -84,8 +85,19 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
             pipeline.share_outputs()
             pipeline.release_outputs()
     except Exception as error:  # DALI has no class of its own for it
+        end_pipeline(pipeline)
         raise DataError(f"DALI cannot start on {device} ({reason(error)}); choose loader threads") from error
     return pipeline
+
+
+def end_pipeline(pipeline: Any) -> None:
+    """Ends the pipeline's threads, as its deletion does.
+
+    That may come late: what DALI raised keeps the object through its traceback. Deleted in a worker process of a
+    DataLoader, forked meanwhile, it would wait for ever for threads that are not there. May be called twice.
+    """
+    if pipeline is not None:
+        pipeline.__del__()
 
 
 def feed(pipeline: Any, samples: list[Sample]) -> None:
