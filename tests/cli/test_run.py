@@ -141,6 +141,7 @@ class TestRun:
         assert float(row["samples_per_s"]) > 0
         assert row["gpu_util_pct_mean"] == ""
 
+    @pytest.mark.slow
     def test_runs_export_delete(self, call: Call, tmp_path: Path) -> None:
         for name, batch_size in (("first", "50"), ("second", "100")):
             assert call(*QUICK, "--no-evaluate", "--name", name, "--batch-size", batch_size)[0] == 0

@@ -64,7 +64,7 @@ class TestTournament:
         best, base = found[0], found[1]
         assert (best["key"], best["baseline"]) == ("memory/b32/w-/as-is", "false")
         (use,) = (r for r in found if r["recommended"] == "true")  # the baseline where the machine was too busy to tell
-        assert f"{'Use' if use is best else 'Keep'} memory, batch {use['batch_size']}: " in out
+        assert ("Use memory, batch 32: " if use is best else "Keep memory, batch 16, the baseline, at ") in out
         assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
         assert float(best["samples_per_s_low"]) <= float(best["samples_per_s"]) <= float(best["samples_per_s_high"])
         assert float(best["speed_up"]) > 1
@@ -155,7 +155,7 @@ class TestTournament:
             (["--strategies", "memory", "--repeats", "many"], "--repeats many: give a whole number"),
             (["--strategies", "memory", "--time", "0"], "--time 0.0: give a number from 0.001 to 2,592,000"),
             (["--strategies", "memory", "--baseline", "it"], "--baseline it: there is no such trial"),
-            (["--strategies", "memory", "--page-caches", "hot"], "--page-caches hot: choose of as-is, warm, cold"),
+            (["--strategies", "memory", "--page-caches", "hot"], "--page-caches hot: choose one of as-is, warm, cold"),
             (["--resume", "1", "--threads", "3"], "--threads 3: a tournament that is resumed keeps its settings"),
             (["--resume", "1", "--repeats", "3"], "--repeats 3: a tournament that is resumed keeps its settings"),
             (["--resume", "1", "--early-stop"], "--early-stop: a tournament that is resumed keeps its settings"),

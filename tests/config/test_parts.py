@@ -1,4 +1,4 @@
-"""The facts about parts, and which of them fit together. tests/test_contract.py runs every combination."""
+"""The facts about parts, and which of them fit together. tests/engine/test_contract.py runs every combination."""
 
 from __future__ import annotations
 

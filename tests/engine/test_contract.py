@@ -230,6 +230,7 @@ def _block_of(config: RunConfig, info: DatasetInfo) -> int:
         return int(file["X_train"].chunks[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["simplejpeg", "opencv", "torchvision", "pil"])
 @pytest.mark.parametrize("loader", ["threads", "generator", "dataloader"])
 def test_decoders_agree(decoder: str, loader: str, pipeline: Any) -> None:

@@ -131,6 +131,7 @@ def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
 
 @pytest.mark.usefixtures("photos")
 class TestPhotos:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "values",
         [
@@ -166,6 +167,7 @@ UNREADABLE_IN = [
 
 
 class TestUnreadable:
+    @pytest.mark.slow
     @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
     def test_fails_by_its_own_name(self, damaged: Path, values: dict[str, Any]) -> None:
         """Also where a copy on a RAM disk was read, which is gone when somebody reads the message."""

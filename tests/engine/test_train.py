@@ -28,7 +28,7 @@ PREPARED = ["startup", "prepare", "prepare", "startup"]
 BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 
-QUICK = ("per-sample", "workers", "memory", "hdf5")
+QUICK = ("per-sample", "memory")
 """One of each way to load; the inner loop leaves the others out."""
 LOADED = [s for s in STRATEGIES if s != "dali"]
 """The strategies that can load digits. DALI decodes JPEG only; tests/engine/test_contract.py has it."""

@@ -204,6 +204,7 @@ def test_pages(store: RunStore) -> None:
     assert listed(at) == list(range(60, 35, -1)), "and not the second page again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [

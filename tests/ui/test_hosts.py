@@ -106,6 +106,7 @@ def test_an_operator_can_name_another_host(env: dict[str, str]) -> None:
         assert connect(address, "evil.example", "http://evil.example") == REFUSED
 
 
+@pytest.mark.slow
 def test_a_foreign_page_does_not_make_it_ask_the_internet(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """To compare it with the page's address, Streamlit would ask a server at Amazon for the one of this machine."""
     asked: list[str] = []

@@ -65,6 +65,7 @@ def test_a_run_that_is_gone(store: RunStore) -> None:
     assert any("no run 99" in w.value for w in at.warning)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -125,6 +125,7 @@ def test_the_winner_as_code(store: RunStore) -> None:
     assert "import vitprof" not in at.code[0].value
 
 
+@pytest.mark.slow
 def test_nothing_gave_a_figure(store: RunStore) -> None:
     at = shown(add_tournament(store, {}, failed="memory"))
     assert "No setting gave a figure" in said(at)

@@ -14,7 +14,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import strategies_that_run, texts
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import sigterm_interrupts
-from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id
+from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, reader, run_id
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
@@ -31,7 +31,12 @@ def predict(
         str, typer.Option(help="strategies, separated by commas; all for every one; a handful if not given")
     ] = "",
     seconds: Annotated[
-        float, typer.Option(min=LOADING_S.least, max=LOADING_S.most, help="seconds of loading for each strategy")
+        float,
+        typer.Option(
+            help="seconds of loading for each strategy",
+            metavar="NUMBER",
+            parser=reader("seconds", float, LOADING_S.allowed),
+        ),
     ] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
     as_json: AsJson = False,
@@ -41,6 +46,7 @@ def predict(
     from vitprof.experiments.alternatives import usual_strategies
     from vitprof.jobs.manager import JobManager
 
+    LOADING_S.check("seconds", seconds)
     with contextlib.closing(RunStore()) as store:
         profiled = jobs.profile_of(store, run)
         chosen = _chosen(strategies, profiled) if strategies else usual_strategies(profiled)

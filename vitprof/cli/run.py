@@ -88,7 +88,7 @@ cast(Any, run).__signature__ = run_signature(
 
 
 def _run_job(config: RunConfig) -> StoredRun:
-    """Submits, show progress, wait; Ctrl-C and SIGTERM stop the job and keeps what was measured."""
+    """Submits, shows progress, waits; Ctrl-C and SIGTERM stop the job and keep what was measured."""
     from vitprof.jobs.manager import JobManager
 
     resolve(config)  # before the store is touched, so that a bad value leaves no trace

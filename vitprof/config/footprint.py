@@ -61,12 +61,12 @@ class Footprint:
 
 
 def pixel_bytes(info: DatasetInfo) -> int:
-    """Returns all images, training and test, as uint8."""
+    """Returns the bytes of all images, training and test, as uint8."""
     return (info.n_train + info.n_test) * info.image_size**2 * info.channels
 
 
 def source_bytes(info: DatasetInfo) -> int:
-    """Returns the data set's own files."""
+    """Returns the bytes of the data set's own files, about."""
     return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
 
 

@@ -49,7 +49,7 @@ class TournamentSpec:
                 bounds.check(name, value)
         for value in self.page_caches:
             if value not in CHOICES["page_cache"]:
-                raise ConfigError("page_caches", value, f"choose of {', '.join(CHOICES['page_cache'])}")
+                raise ConfigError("page_caches", value, f"choose one of {', '.join(CHOICES['page_cache'])}")
         self._check_shared()
 
     def _check_shared(self) -> None:

@@ -64,7 +64,7 @@ class Job:
 
 
 def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
-    """Runs the job that `config` describes and report to `events`.
+    """Runs the job that `config` describes and reports to `events`.
 
     Returns True when the budget was spent, False when `stop()` said so in between. Raises `VitprofError` for what a
     person can mend, and whatever a Dataset, a worker or torch raises.

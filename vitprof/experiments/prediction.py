@@ -144,7 +144,7 @@ def predict_strategies(
     progress: OnRun = _quiet,
     stop: Stop = lambda: False,
 ) -> list[StoredPrediction]:
-    """Runs what is needed and predict each strategy from run `run_id`; the new predictions.
+    """Runs what is needed and predicts each strategy from run `run_id`; the new predictions.
 
     A strategy whose loader-only run fails or is too short has none: `failures` tells why. Raises `ConfigError`,
     `JobError`.

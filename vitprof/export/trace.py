@@ -38,7 +38,6 @@ TRACKS: dict[str, tuple[int, str]] = {
     "device": (DEVICE, "device"),
 }
 """Lane of `analysis.timing.timeline` -> its track and the track's name."""
-STAGE_COLUMNS = tuple(f"{stage}_s" for stage in TIMED_STAGES)
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
     "gpu_mem_used_bytes": "GPU memory in use (bytes)",

@@ -54,7 +54,7 @@ class Sender:
 
 
 def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
-    """Sets `stop` when standard input ends; end the process if the job then does not."""
+    """Sets `stop` when standard input ends; ends the process if the job then does not."""
     while os.read(0, 4096):
         pass
     stop.set()

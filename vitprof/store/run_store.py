@@ -27,7 +27,7 @@ class RunStore(Listing, SeriesStore):
     """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
 
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
-        """Returns a new run with status "queued", owned by this process; its id."""
+        """Adds a run with status "queued", owned by this process; returns its id."""
         with self.transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(

@@ -124,7 +124,7 @@ def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
 
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Takes a tournament for this process and set it running. Raises `JobError` where another program works on it."""
+    """Takes a tournament for this process and sets it running. Raises `JobError` where another program works on it."""
     now = tournament(store, tournament_id)
     if now.held and now.holder_host:
         raise JobError(

@@ -22,8 +22,8 @@ class RunQueue:
         self._now = math.nan
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
-        """Returns percent since the last sample, 100 = one thread waited all the time. NaN at first and where nobody
-        counts.
+        """Returns the time that threads waited for a core since the last sample, in percent: 100 = one thread all the
+        time. NaN at first and where nobody counts.
         """
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}

@@ -37,7 +37,7 @@ def ensure_assets(static_dir: Path) -> None:
 
 
 def ensure_plotly_js(static_dir: Path) -> str:
-    """Copies the plotly package's bundle to `static_dir` unless the same file is there; return its URL.
+    """Copies the plotly package's bundle to `static_dir` unless the same file is there; returns its URL.
 
     Raises `VitprofError` with one line where the directory cannot be written.
     """

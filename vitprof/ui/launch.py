@@ -29,7 +29,9 @@ def machine() -> Machine:
 def run_button(
     config: RunConfig | ConfigError, plan: Strategy, info: DatasetInfo, rejected: str
 ) -> tuple[RunConfig | None, bool]:
-    """Runs, and under it what it will take, or why it cannot be pressed."""
+    """Draws the button Run, and under it what it will take or why it cannot be pressed; returns the config if it can be
+    run, and whether it was pressed.
+    """
     usable: RunConfig | None = None
     message, remark = "", ""
     asked = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}

@@ -163,7 +163,7 @@ def _ignore() -> None: ...
 
 
 def _state(reported: object) -> LiveChartState:
-    """Returns the browser's word, checked."""
+    """Returns what the browser reported, as far as it is valid."""
     if not isinstance(reported, Mapping):
         return LiveChartState()
     view, resync = reported.get("view"), reported.get("resync")

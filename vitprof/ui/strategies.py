@@ -54,7 +54,7 @@ def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
 
 
 def filters() -> tuple[DatasetInfo, bool]:
-    """Returns what the page is about: the data set, and whether only what can run here is shown."""
+    """Draws the filters; returns the data set, and whether only what can run here is shown."""
     values = settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
     names = list(DATASETS)

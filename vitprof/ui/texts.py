@@ -53,9 +53,7 @@ def simulated_badge() -> None:
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:
-    """Returns a part of a page whose `VitprofError` is one line in its place, and leaves the other parts as
-    they are.
-    """
+    """Decorates a part of a page: its `VitprofError` becomes one line in its place."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:

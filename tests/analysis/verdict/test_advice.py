@@ -58,6 +58,7 @@ def configs() -> list[dict[str, Any]]:
     return kept[:: len(kept) // 90]
 
 
+@pytest.mark.slow
 def test_every_advice_can_be_run_and_is_new() -> None:
     n = 0
     for config in configs():

@@ -157,6 +157,7 @@ def test_classes_can_be_told_apart_in_thumbnails() -> None:
     assert right / (6 * len(labels)) > 0.5  # by chance: 1 / 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path, threads: int) -> None:
     sizes = {"n_train": 2 * photos.IMAGES_A_CHUNK + 3, "n_test": 4}

@@ -180,6 +180,7 @@ def damage(root: Path, kind: str, index: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "kind"),
     [(variant, kind) for variant in EXACT for kind in DAMAGES] + [(DALI, kind) for kind in FOUND_BY_DALI],

@@ -78,6 +78,7 @@ def check(sleeper: Sleeper, config: Any, part: str, n: int) -> None:
 
 @pytest.mark.usefixtures("small_home")
 class TestDigits:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("variant", "part"), [(v, part) for v, parts in CASES for part in parts], ids=case_id)
     def test_it_is_in_its_part_of_each_batch_and_in_no_other(
         self, variant: dict[str, Any], part: str, sleeper: Sleeper
@@ -93,6 +94,7 @@ class TestDigits:
             assert caught.value.allowed.endswith(", ".join([*parts, "transfer"]))
             assert "\n" not in str(caught.value)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("storage", ["memory", "idx", "files"])
     @pytest.mark.parametrize("part", ["read", "collate"])
     def test_workers_wait_where_they_are(self, storage: str, part: str) -> None:
@@ -101,6 +103,7 @@ class TestDigits:
         assert len(spent) == 2
         assert min(spent) >= 0.03
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", [case for case, _ in CASES], ids=variant_id)
     def test_without_a_clock_they_wait_all_the_same(self, variant: dict[str, Any], sleeper: Sleeper) -> None:
         with opened(config_of(**variant, batch_size=200, inject="collate:30", loader_times=False)) as loader:

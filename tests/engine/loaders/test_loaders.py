@@ -98,6 +98,7 @@ BREAKABLE = [*QUICK, WORKERS, WORKERS | {"persistent_workers": False}, WORKERS |
 class TestBrokenOff:
     """Epochs that end before their last batch."""
 
+    @pytest.mark.slow
     def test_the_next_epoch_is_whole(self, variant: dict[str, Any]) -> None:
         with opened(config_of(**variant)) as loader:
             for _ in itertools.islice(loader.epoch(0), 2):
@@ -109,6 +110,7 @@ class TestBrokenOff:
             assert not vitprof_threads() or variant["loader"] == "threads"
             check_whole(loader, 3)
 
+    @pytest.mark.slow
     def test_an_iterator_that_is_closed_late_does_no_harm(self, variant: dict[str, Any]) -> None:
         """As one that an exception's traceback keeps alive."""
         with opened(config_of(**variant)) as loader:

@@ -71,6 +71,7 @@ def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
 
 @pytest.mark.usefixtures("small_home")
 class TestDigits:
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", EVERY, ids=variant_id)
     def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
         began = time.perf_counter()
@@ -86,6 +87,7 @@ class TestDigits:
             assert math.isnan(batch.worker) == (variant not in PROCESSES)
             assert math.isnan(batch.queue_depth) == (variant in IN_LOOP)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", EVERY, ids=variant_id)
     def test_switched_off_it_says_nothing_and_gives_the_same(self, variant: dict[str, Any]) -> None:
         config = config_of(**variant, batch_size=200)
@@ -169,6 +171,7 @@ def photos(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("photos")
 class TestPhotos:
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", PHOTOS, ids=variant_id)
     def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
         began = time.perf_counter()

@@ -218,6 +218,7 @@ def test_worker_processes_share_it(workers: int) -> None:
     assert gone(descendants())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", ["threads", "dataloader"])
 def test_encoded_photos(loader: str, photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))

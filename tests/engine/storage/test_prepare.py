@@ -186,6 +186,7 @@ def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> Non
     prepare(name, progress=progress, clock=ticking(10.0))  # the journal is written after each chunk
 
 
+@pytest.mark.slow
 @usual
 @pytest.mark.parametrize("samples", [250, 650])
 @pytest.mark.parametrize("name", ONE_FILE + MANY_FILES)

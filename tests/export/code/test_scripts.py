@@ -172,6 +172,7 @@ def test_the_script_of_every_strategy_feeds_each_sample_once(
     check(config, own_data, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dataset", "settings"),
     [
@@ -193,6 +194,7 @@ def test_other_parts_and_settings(
     check(job(name, dataset, **settings), own_data, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dataset", "settings"),
     [

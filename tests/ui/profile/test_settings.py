@@ -69,6 +69,7 @@ def captions(at: AppTest) -> str:
     return plain(" ".join(c.value for c in at.caption))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["digits", "photos"])
 def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry(dataset: str) -> None:
     """All in one session, so that nothing of one strategy stays behind in the next."""
@@ -136,6 +137,7 @@ def test_a_part_from_the_url_that_does_not_exist_is_named(field: str) -> None:
     assert getattr(made(at), field) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", RUN_BOUNDS)
 def test_a_number_from_the_url_that_nothing_could_count_to_is_named_and_put_back(field: str) -> None:
     at = form(dataset="photos", strategy="slow-drive", **{field: "1000000000000"})

@@ -83,7 +83,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
 
 
 def memory_growth(trace: Trace) -> Signature | None:
-    """Returns the job's memory grows steadily while it trains.
+    """Finds memory of the job that grows steadily while it trains.
 
     A list of Python objects that forked workers share is copied page by page as they count references to it (pytorch
     issue 13246); anything that keeps tensors alive looks the same.

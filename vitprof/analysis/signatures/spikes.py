@@ -57,7 +57,7 @@ def first_batch(trace: Trace) -> Signature | None:
 
 
 def epoch_start(trace: Trace) -> Signature | None:
-    """Returns the first batch of each later epoch costs far more than the others: workers start again, queues are
+    """Finds first batches of each later epoch costs far more than the others: workers start again, queues are
     empty.
     """
     later = np.flatnonzero(trace.first)[1:]

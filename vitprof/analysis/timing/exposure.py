@@ -129,8 +129,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
 
 
 def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
-    """Returns seconds a batch by which batches come slower than those who make them need; infinite if that is not
-    known.
+    """Returns by how many seconds a batch comes later than its makers need for it; infinite if that is not known.
 
     A batch is handed over while its maker works on the next one: as long as makers are busy all the time, it is their
     pace that the loop waits for, however long the way from them is.

@@ -57,7 +57,7 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
-    """Returns how many steps to train for so that `needed` are steady: see `analysis.steady.steady_state`."""
+    """Returns how many steps to train for so that `needed` are steady: see `analysis.timing.steady.steady_state`."""
     in_epoch = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
@@ -106,7 +106,7 @@ def cause_words(config: RunConfig, cause: str) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    """Returns percent without a unit twice: 81-85%."""
+    """Returns both ends with the percent sign once: 81-85%."""
     a, b = percent(low), percent(high)
     return b if a == b else f"{a.removesuffix('%')}-{b}"
 
@@ -123,7 +123,7 @@ def verdict_sentence(
     *,
     sure: bool,
 ) -> str:
-    """Returns all of a verdict that is not inconclusive. `sure`: all of its interval is in its class."""
+    """Returns the sentence of a verdict that is not inconclusive. `sure`: its whole interval is in its class."""
     idle = exposure.idle
     waits = (
         f"{device.words} idles {percent(idle.value)} ({_interval(idle.low, idle.high)}, {exposure.n} steps) "
@@ -150,7 +150,7 @@ def verdict_sentence(
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
-    """Returns what is left to wait for where batches are kept: nothing is loaded."""
+    """Returns the end of the sentence for a replay, where nothing is loaded: what is left to wait for."""
     where = "on the device" if config.replay == "device" else "in host memory"
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
     left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""

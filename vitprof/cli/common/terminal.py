@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
-    """Returns what reads a number: Typer's own message does not name the value in every version."""
+    """Returns a parser of numbers whose error names the value: Typer's does not in every version."""
 
     def read(text: str) -> Any:
         try:
@@ -75,6 +75,6 @@ def print_text(text: str) -> None:
 
 
 def complain(message: str, status: int) -> NoReturn:
-    """Returns one line on standard error, and the end with this exit status."""
+    """Prints one line on standard error and ends the program with this exit status."""
     print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
     raise SystemExit(status)

@@ -82,7 +82,7 @@ def prepare(
     stop: Stop = _never,
     skip_unreadable: bool = False,
 ) -> Path:
-    """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, check it, and returns its root.
+    """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
 
     The root is what `data.source.open_source` takes, and torchvision's MNIST, or ImageFolder with "train" or
     "test" behind it. `n_images` is the size of the training set, where that can be chosen. Several processes may do

@@ -26,7 +26,7 @@ class Stream(Protocol):
     """A queue of device work beside the one that trains."""
 
     def use(self) -> AbstractContextManager[Any]:
-        """Returns a block: copies, marks and work inside it go to this stream."""
+        """Returns a context: copies, marks and work inside it go to this stream."""
 
     def join(self, *tensors: Tensor) -> None:
         """Has the stream that trains wait for all in this one so far; it will read `tensors`, which were made here."""

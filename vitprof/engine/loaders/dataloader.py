@@ -75,7 +75,7 @@ class TimedBatches(Dataset[Batch]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Returns what there is to collate where batches are made whole."""
+    """Returns the batch as it is: the collate function where batches are made whole."""
     return batch
 
 

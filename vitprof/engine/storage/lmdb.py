@@ -183,7 +183,7 @@ class PixelStorage(_Storage):
         return out
 
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
-        """Returns the name the first sample of the batch that is missing or of another length."""
+        """Raises the error that names the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
             if value is None:
                 raise self._unusable(number, "is missing")

@@ -41,7 +41,7 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
 
 
 def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Adds to `facts` which files there are in `directory` and the room they take, writes them there and returnss them.
+    """Adds to `facts` which files there are in `directory` and the room they take, writes them there and returns them.
 
     Files beside the manifest are listed with their size, of directories only the number of entries: that is what can
     be compared quickly at each use, also with 70,000 files.

@@ -17,10 +17,10 @@ class TimedCompose:
 
     def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
         self.transforms: list[Callable[[Any], Any]] = compose.transforms
-        self._laps = stopwatch
+        self._stopwatch = stopwatch
 
     def __call__(self, sample: Any) -> Any:
-        begun, stopwatch = perf_counter(), self._laps
+        begun, stopwatch = perf_counter(), self._stopwatch
         if stopwatch.due is not None:
             stopwatch.wait("transform")
         for transform in self.transforms:
@@ -36,13 +36,13 @@ class TimedFile:
     """
 
     def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:
-        self._file, self._laps = file, stopwatch
+        self._file, self._stopwatch = file, stopwatch
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int = -1) -> bytes:
         begun = perf_counter()
         data = self._file.read(size)
-        self._laps.read_s += perf_counter() - begun
+        self._stopwatch.read_s += perf_counter() - begun
         return data
 
     def __getattr__(self, name: str) -> Any:

@@ -33,7 +33,7 @@ class Transfer(Protocol):
     """Whether the images come ready for the model; if not, they come in the storage's pixel format."""
 
     def place(self, storage: Any) -> Any:
-        """Returns the storage where it should lie itself; called once, before training. Most leave it as it is."""
+        """Returns the storage, moved to where the transfer wants it, once, before training. Most leave it as it is."""
 
     def __call__(self, batch: Batch) -> Moved:
         """Starts to move the batch. May return before the copy is done; the device's own order covers that."""

@@ -32,9 +32,9 @@ class Case:
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
     part: str
-    """The part of loading that must get the blame (`analysis.exposure.Share.name`); empty where no part has it."""
+    """The part of loading that must get the blame (`timing.exposure.Share.name`); empty where no part has it."""
     right: tuple[str, ...]
-    """Causes (`analysis.verdict.Verdict.cause`) that count as right, or else names of signatures."""
+    """Causes (`analysis.verdict.verdict.Verdict.cause`) that count as right, or else names of signatures."""
     why: str
     """Why these, and what size is expected."""
 

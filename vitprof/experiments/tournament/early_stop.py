@@ -39,7 +39,7 @@ def patience_s(now: TournamentState) -> float:
 
 
 def why_it_cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
-    """Returns the reason in words, `how` being when it was cut."""
+    """Returns the reason in words; `how` says at which point it was cut."""
     so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
     return (
         f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "

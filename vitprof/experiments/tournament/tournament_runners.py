@@ -23,7 +23,7 @@ class TournamentRunners:
         return found if found is not None and found.alive else None
 
     def run(self, tournament_id: int) -> TournamentRunner:
-        """Begins a tournament, goes on with it, or takess back its pause. Raises `JobError`, `StoreError`,
+        """Begins a tournament, goes on with it, or takes back its pause. Raises `JobError`, `StoreError`,
         `ConfigError`.
         """
         with self._lock:

@@ -116,7 +116,7 @@ def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
-    """Returns a member, and stops where it grows too large, whatever its header says of its size."""
+    """Returns a member's bytes. Raises `BundleError` as soon as they grow too large, whatever its header says."""
     allowed = MAX_JSON_BYTES if info.filename.endswith(".json") else MAX_UNPACKED_BYTES
     data = bytearray()
     with archive.open(info) as member:

@@ -75,5 +75,5 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
 
 
 def caveats(runs: Sequence[StoredRun]) -> tuple[Caveat, ...]:
-    """Returns what differs between runs beside the way they load their data, see `analysis.guard`."""
+    """Returns what differs between runs beside the way they load their data, see `analysis.compare.guard`."""
     return comparability([facts_of(run.id) for run in runs])

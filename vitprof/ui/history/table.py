@@ -83,7 +83,7 @@ def table(rows: Sequence[RunRow]) -> pd.DataFrame:
 
 
 def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
-    """Returns the table; the rows that are ticked, in the order of the table."""
+    """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     column = st.column_config
     ids = zlib.crc32(",".join(str(row.id) for row in rows).encode())

@@ -65,7 +65,7 @@ def _info() -> DatasetInfo:
 
 
 def _ready(spec: TournamentSpec) -> TournamentSpec | None:
-    """Returns the last choices, and what all of it takes; None where it cannot be started, with the reason shown."""
+    """Draws the last choices and what all of it takes; returns the spec, None where it cannot be started."""
     planned = plan(spec, lambda config: why_not_here(config, machine()))
     able = [trial for trial in planned if not trial.refused]
     spec = _draw_last(spec, able)
@@ -77,7 +77,9 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
-    """Returns what depends on the trials, or is rarely needed: baseline, time for all of it, name."""
+    """Draws what depends on the trials or is rarely needed: baseline, time for all of it, name. Returns the spec with
+    it.
+    """
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:

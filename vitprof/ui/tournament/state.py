@@ -54,7 +54,7 @@ def running_tournament() -> StoredTournament | None:
 
 
 def start(spec: TournamentSpec, name: str) -> int:
-    """Starts a tournament, or find the one that runs already; its id. Raises `VitprofError`."""
+    """Starts a tournament, or finds the one that runs already; its id. Raises `VitprofError`."""
     with _starting():
         running = running_tournament()
         if running is not None:

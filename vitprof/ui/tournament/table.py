@@ -139,8 +139,8 @@ MEASURES = (
 
 
 def article_frame(found: ArticleTable) -> pd.DataFrame:
-    """Returns the rows are settings; for each figure, one column for each batch size. A figure that no cell has is left
-    out.
+    """Returns the article's table: a row for each setting and, for each figure, a column for each batch size. A figure
+    that no cell has is left out.
     """
     data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in found.lines]}
     for measure in MEASURES:
