@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from importlib import metadata
 from typing import Any
 
 import psutil
 import torch
-import torchvision
 
 import vitprof
 
@@ -20,7 +20,7 @@ def describe() -> dict[str, Any]:
         "vitprof": vitprof.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": metadata.version("torchvision"),  # importing it takes as long as torch
         "torch_threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
