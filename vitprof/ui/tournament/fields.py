@@ -185,7 +185,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     with first:
         budget = str(
             st.selectbox(
-                "Each run lasts so many",
+                "Length of each run in",
                 list(BUDGETS_AT_FIRST),
                 key=f"{TRIAL}lasts",
                 bind=IN_URL,
