@@ -13,8 +13,8 @@ MODERATE_FRAC = 0.05
 """Share of the time that the device idles for data from which a run is moderately input-bound (DESIGN.md section 5).
 The lower end of the 95% interval decides."""
 INPUT_BOUND_FRAC = 0.20
-"""Share of the time that the device idles for data from which a run is input-bound: a fix would then make it at least
-1.25 times as fast, more than most other changes bring."""
+"""Share of the time that the device idles for data from which a run is input-bound: without that wait it would be
+1 / (1 - 0.20) = 1.25 times as fast. The lower end of the 95% interval decides (DESIGN.md section 5)."""
 HOST_BOUND_FRAC = 0.20
 """Share of the time that the device idles for Python and launches from which these are named as the cause: the same as
 for data."""

@@ -129,7 +129,7 @@ def live_chart(
 
     app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes.
     """
-    # At each mount, because every AppTest has a runtime of its own and Streamlit 1.61 doesn't carry components over.
+    # At each mount, because every AppTest has a runtime of its own and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([chart_js_url(), plotly_js_url()]), isolate_styles=False
     )

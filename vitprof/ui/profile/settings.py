@@ -45,7 +45,7 @@ SHOWN_AS = "shown as"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
-    """Puts a strategy, as it stands in the registry, into this session's settings."""
+    """Sets this session's settings to a strategy with its defaults."""
     settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
