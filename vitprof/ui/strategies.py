@@ -145,8 +145,19 @@ def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
 
 
 def _draw(row: StrategyRow, info: DatasetInfo) -> None:
+    # The button stands above what comes in later: the picture would push it away from under the pointer.
     plan = row.strategy
     st.markdown(plan.what)
+    if st.button(
+        "Use in Profile",
+        key=f"use-{plan.name}",
+        icon=":material/play_arrow:",
+        disabled=row.seen.verdict == "bad",
+        help="Sets the sidebar of Profile to this strategy and data set. Nothing starts yet.",
+    ):
+        use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
+        st.session_state[TO_PROFILE] = True
+        st.rerun(scope="app")  # a fragment cannot change the page
     if row.fits:
         # Not st.html: it takes SVG out. The text in it is escaped where it is drawn.
         st.markdown(diagrams.diagram(row.parts, {**plan.fixed, **row.knobs}), unsafe_allow_html=True)
@@ -167,16 +178,6 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
                 f"- {label(name)}: **{_value(name, default)}**. {help_of(name)}" for name, default in row.knobs.items()
             )
         )
-    if st.button(
-        "Use in Profile",
-        key=f"use-{plan.name}",
-        icon=":material/play_arrow:",
-        disabled=row.seen.verdict == "bad",
-        help="Sets the sidebar of Profile to this strategy and data set. Nothing starts yet.",
-    ):
-        use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
-        st.session_state[TO_PROFILE] = True
-        st.rerun(scope="app")  # a fragment cannot change the page
 
 
 def _say_whether_it_runs(row: StrategyRow) -> None:

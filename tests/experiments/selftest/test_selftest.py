@@ -36,7 +36,7 @@ from vitprof.experiments.selftest import (
     run_selftest,
 )
 from vitprof.experiments.selftest.arithmetic import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
-from vitprof.experiments.selftest.hogs import busy_cores, cores
+from vitprof.experiments.selftest.hogs import BusyCores, cores
 from vitprof.experiments.selftest.observing import Observed
 from vitprof.experiments.selftest.report import case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
@@ -208,7 +208,7 @@ class Made(driver._Work):
     def prepare(self, cases: Any) -> None:
         return
 
-    def _run(self, config: Any, case: Case, role: str) -> Observed:
+    def _run(self, config: Any, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
         self._tell(case.name)
         if self._stop():
             raise JobStopped("stopped")
@@ -264,19 +264,28 @@ def test_a_stop_leaves_what_was_found_until_then(made: type[Made]) -> None:
     assert "stopped" in report.sentence
 
 
-def test_hogs_keep_all_cores_busy_and_end_with_the_block() -> None:
-    with busy_cores() as ids:
-        hogs = [psutil.Process(pid) for pid in ids]
+def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
+    def used() -> float:
+        return sum(hog.cpu_times().user for hog in hogs)
+
+    with BusyCores() as busy:
+        hogs = [psutil.Process(pid) for pid in busy.ids]
         assert len(hogs) == 2 * cores()
-        before = sum(hog.cpu_times().user for hog in hogs)
-        wait_until(lambda: sum(hog.cpu_times().user for hog in hogs) > before, "CPU time taken")
+        wait_until(lambda: all(hog.status() == psutil.STATUS_SLEEPING for hog in hogs), "hogs that wait")
+        before = used()
+        assert not busy.begun
+        busy.begin()
+        busy.begin()
+        assert busy.begun
+        wait_until(lambda: used() > before, "CPU time taken")
     assert not any(hog.is_running() for hog in hogs)
 
 
 @pytest.mark.slow
-def test_hogs_end_when_who_started_them_is_killed() -> None:
-    lines = ("import time", "from vitprof.experiments.selftest.hogs import busy_cores", "with busy_cores() as ids:")
-    script = "\n".join((*lines, "    print(*ids, flush=True)", "    time.sleep(600)"))
+@pytest.mark.parametrize("begin", ["busy.begin()", "pass"])
+def test_hogs_end_when_who_started_them_is_killed(begin: str) -> None:
+    lines = ("import time", "from vitprof.experiments.selftest.hogs import BusyCores", "with BusyCores() as busy:")
+    script = "\n".join((*lines, f"    {begin}", "    print(*busy.ids, flush=True)", "    time.sleep(600)"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
         assert parent.stdout is not None

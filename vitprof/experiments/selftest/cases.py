@@ -88,9 +88,14 @@ PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "b
 # with a wait among them.
 THREADS = RunConfig(strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36})
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
-# Long enough for ten readings of the CPU's use, on which the rule about other programs rests.
+# Long enough for ten readings of the CPU's use, on which the rule about other programs rests. Other programs begin
+# within the warm-up.
 CPU_BOUND = RunConfig(
-    strategy="per-sample", batch_size=128, device="simulated:1,0", telemetry_hz=10, **COMMON | {"steps": 120}
+    strategy="per-sample",
+    batch_size=128,
+    device="simulated:1,0",
+    telemetry_hz=10,
+    **COMMON | {"warmup_steps": 60, "steps": 180},
 )
 
 LOOP_WHY = "It is the only part of that length, and it is exposed but for what the device still computes."

@@ -16,7 +16,7 @@ from vitprof.engine import data
 from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.selftest.arithmetic import drive_ms
 from vitprof.experiments.selftest.cases import CASES, Case
-from vitprof.experiments.selftest.hogs import busy_cores
+from vitprof.experiments.selftest.hogs import BusyCores
 from vitprof.experiments.selftest.observing import Observed, observe
 from vitprof.experiments.selftest.report import Result, Round, SelftestReport, case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
@@ -160,20 +160,24 @@ class _Work:
     def _slowed(self, case: Case) -> tuple[Observed, float]:
         """Returns the slowed run, and what was put into each of its batches, in ms."""
         if case.hogs:
-            with busy_cores():
-                return self._run(case.slowed, case, "slowed"), math.nan
+            with BusyCores() as hogs:
+                return self._run(case.slowed, case, "slowed", hogs), math.nan
         n_waits, wait_ms = _waits(case)
         with Sleeper(wait_ms / 1e3) as sleeper:
             slowed = self._run(case.slowed, case, "slowed")
         return slowed, n_waits * (wait_ms + sleeper.late_s(slowed.start_s, slowed.end_s) * 1e3)
 
-    def _run(self, config: RunConfig, case: Case, role: str) -> Observed:
-        """Runs a job to its end. Raises `JobError` where it does not finish, `JobStopped`."""
+    def _run(self, config: RunConfig, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
+        """Runs a job to its end, with `hogs` from its training on: loading PyTorch beside them would take many times as
+        long and tell nothing. Raises `JobError` where it does not finish, `JobStopped`.
+        """
         isolation: Isolation = "process" if case.own_process else self._isolation
         manager = self._manager
         run_id = manager.submit(dataclasses.replace(config, isolation=isolation), role=role)
         while not manager.wait(run_id, POLL_S):
             self._tell(f"{case.name}, {role} run")
+            if hogs is not None and not hogs.begun and manager.store.run(run_id).stage == "training":
+                hogs.begin()
             if self._stop():
                 raise JobStopped("the selftest was stopped")
         if self._stop():  # what stopped it may have ended the job too, which is no failure of the case

@@ -1,6 +1,6 @@
 """A program that keeps a CPU core busy until its standard input ends: when its parent closes it, or is gone.
 
-Run as a file: it imports nothing of vitprof. It says "." when it has begun.
+Run as a file: it imports nothing of vitprof. It says "." when it is ready, and begins when it is sent a byte.
 """
 
 import os
@@ -9,12 +9,13 @@ import threading
 
 
 def _end_with_input() -> None:
-    sys.stdin.read()
+    sys.stdin.buffer.read()
     os._exit(0)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_input, daemon=True).start()
     print(".", end="", flush=True)  # noqa: T201
-    while True:
-        pass
+    if sys.stdin.buffer.read(1):
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        while True:
+            pass
