@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,18 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VITPROF_HOME", str(home))
     monkeypatch.delenv("VITPROF_DB", raising=False)
     return home
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector off what was imported: millions of objects, and a forked process copies their pages
+    where it looks at them.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # extension modules complain of what is not freed at the end
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import CHEAP, Recorded, never, photos_home, small_home, trained  # noqa: F401
+from tests.engine_fixtures import CHEAP, N_PHOTOS, Recorded, never, photos_home, small_home, trained  # noqa: F401
 from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.engine import data
@@ -22,7 +22,7 @@ from vitprof.errors import JobStopped, SampleError
 from vitprof.telemetry import tmpfs
 
 ON_DISK = pytest.mark.skipif(tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop")
-PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": 120, "batch_size": 16, "steps": 3, "evaluate": False}
+PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 16, "steps": 3, "evaluate": False}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mine = tmp_path / "photos-of-mine"
     shutil.copytree(photos_home / "data", mine / "data")
     monkeypatch.setenv("VITPROF_HOME", str(mine))
-    return data.prepare("photos", 120)
+    return data.prepare("photos", N_PHOTOS)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ class TestPhotos:
         assert run["samples"].tolist() == [16] * 3
         assert np.isfinite(run["loss"]).all()
         assert 0 <= run.values["test_accuracy"] <= 1
-        assert run.values["n_train"] == 120
+        assert run.values["n_train"] == N_PHOTOS
 
     @pytest.mark.slow
     def test_all_strategies_without_augmentation_lose_alike(self) -> None:
@@ -211,4 +211,4 @@ def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:
         train(config, events, stop)
     assert not events.rows
     assert not list((home.home() / "locations").rglob("*.jpg"))
-    assert not (home.home() / "prepared" / "photos-120" / "memmap").exists()
+    assert not (home.home() / "prepared" / f"photos-{N_PHOTOS}" / "memmap").exists()
