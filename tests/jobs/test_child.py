@@ -146,7 +146,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
 def test_the_end_of_standard_input_stops_it(start: Any) -> None:
-    child = start(CHILD, QUICK | {"strategy": "workers", "steps": 100_000})
+    child = start(CHILD, QUICK | {"strategy": "workers", "storage": "memory", "steps": 100_000})
     child.read_until("steps")
     workers = psutil.Process(child.process.pid).children()
     assert len(workers) == 2

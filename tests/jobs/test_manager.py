@@ -36,6 +36,8 @@ from vitprof.jobs.manager import JobManager, queue_of
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
 
+WORKERS = {"strategy": "workers", "storage": "memory"}
+"""Jobs with worker processes that need no torchvision: loading it takes 1.5 s."""
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "evaluate": False, "telemetry_hz": 20.0}
 STOP_WITHIN_S = 5.0
 """Stop is promised within 2 s; the rest is for machines that are busy with other tests."""
@@ -344,7 +346,7 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     def test_stop_keeps_what_was_measured_and_the_next_job_runs(self, jobs: JobManager) -> None:
-        first = jobs.submit(config(strategy="workers", epochs=1000))
+        first = jobs.submit(config(**WORKERS, epochs=1000))
         second = jobs.submit(config(steps=20))
         under_way(jobs, first)
         family = descendants()
@@ -382,7 +384,7 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     def test_a_worker_killed_in_mid_run(self, jobs: JobManager) -> None:
-        run_id = jobs.submit(config(strategy="workers", epochs=1000))
+        run_id = jobs.submit(config(**WORKERS, epochs=1000))
         under_way(jobs, run_id)
         child, *workers = descendants()
         assert len(workers) == 2
@@ -408,7 +410,7 @@ from vitprof.config import RunConfig
 from vitprof.store import RunStore
 store = RunStore()
 jobs = JobManager(store)
-run_id = jobs.submit(RunConfig(**{QUICK | {"strategy": "workers", "epochs": 1000, "name": "theirs"}}))
+run_id = jobs.submit(RunConfig(**{QUICK | WORKERS | {"epochs": 1000, "name": "theirs"}}))
 while not len(store.steps(run_id, names=["step"])["step"]): time.sleep(0.02)
 print(run_id, flush=True)
 jobs.wait(run_id)
