@@ -34,10 +34,10 @@ from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 
-N_PHOTOS = 20
+N_PHOTOS = 10
 DIGITS = dataclasses.replace(dataset_info("digits"), n_train=300, n_test=50)
 """Small, for they are read some 900 times; more than the 128 neighbours that stay together in a block shuffle."""
-BATCH = {"digits": 125, "photos": 8}
+BATCH = {"digits": 125, "photos": 4}
 """Neither divides its set: the last batch of an epoch is smaller."""
 SEED = 7
 
@@ -193,7 +193,8 @@ def check_epoch(name: str, parts: Combination, got: Any, order: NDArray[np.int64
     differences = np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3))
     if parts.storage == "imagefolder" or parts.loader == "dali":
         assert differences.max() <= (RESAMPLED if parts.loader == "dali" else RESIZED_FIRST)
-        assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
+        if n > 1:
+            assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
     else:
         assert np.array_equal(np.rint(images), wanted_images[order])
 
