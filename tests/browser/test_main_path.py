@@ -18,7 +18,7 @@ from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-STEPS = 250
+STEPS = 160
 SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simulated:8,0"
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
 RUN_LIMIT_MS = 120_000

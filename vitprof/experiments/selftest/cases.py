@@ -82,7 +82,7 @@ GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device
 # The fetch is next to nothing, the device takes 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
 # Four digits: a worker that has slept makes more of them slower than one that has not.
-WORKERS = RunConfig(strategy=WITH_WORKERS, workers=2, batch_size=4, device="simulated:4,0", **COMMON)
+WORKERS = RunConfig(strategy=WITH_WORKERS, storage="memory", workers=2, batch_size=4, device="simulated:4,0", **COMMON)
 PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 4, "steps": 30}
 # Two photos: decoding them hides behind compute. Threads slow each other down, so more of them would not be the same
 # with a wait among them.
