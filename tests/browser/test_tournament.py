@@ -34,27 +34,27 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.goto(f"{dashboard}?{SETTINGS}")
     page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read
     page.get_by_role("link", name="Tournament").click()
-    page.get_by_text("4 trials x 2 = 8 runs").wait_for()
+    page.get_by_text("4 trials x 3 = 12 runs").wait_for()
     field(page, "strategies").click()
     for _ in range(3):  # all but per-sample
         page.keyboard.press("Backspace")
     field(page, "strategies").fill("memory")
     page.get_by_role("option", name="memory", exact=True).click()
     page.keyboard.press("Escape")
-    for name, value in {"seconds": "1.5", "repeats": "1"}.items():
+    for name, value in {"seconds": "1", "repeats": "2"}.items():
         field(page, name).fill(value)
         field(page, name).press("Enter")
-    page.get_by_text("2 trials x 1 = 2 runs").wait_for()
+    page.get_by_text("2 trials x 2 = 4 runs").wait_for()
 
     page.locator(".st-key-tournament-start button").first.click()
     page.wait_for_url(re.compile("tournament=1"))
-    page.get_by_text(re.compile("0 of 2 runs done; now per-sample, batch 64, round 1")).wait_for()
+    page.get_by_text(re.compile("0 of 4 runs done; now per-sample, batch 64, round 1")).wait_for()
     page.locator(".st-key-tournament-pause button").first.click()
     page.get_by_text("Paused: the trial that is running is finished first.").wait_for()
     page.wait_for_load_state("networkidle")  # a reload would abort what is still being loaded
     page.reload()
-    page.get_by_text(re.compile("Paused.* 1 of 2 runs are done")).wait_for(timeout=RUN_LIMIT_MS)
-    page.get_by_text("Best so far").wait_for()
+    page.get_by_text(re.compile("Paused.* 1 of 4 runs are done")).wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text("Too early: only per-sample").wait_for()
     page.locator(".st-key-tournament-resume button").first.click()
     page.get_by_text("Recommended").wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()

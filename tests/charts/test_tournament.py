@@ -66,26 +66,26 @@ def test_heat_is_in_words_and_what_failed_is_empty() -> None:
     assert "cut: too slow" in heat.hovertext[rows["lmdb&lt;b&gt;"]][1]
 
 
-def test_heat_of_speed_ups_marks_ties() -> None:
+def test_heat_of_speed_ups_marks_what_is_equal() -> None:
     made = [entry("base", 1000), entry("same", 1000, seed=1), entry("a", 3000)]
     table = article_table(leaderboard(made, baseline=made[0].key, n_train=0))
     (heat,) = article_heat(table, "speed_up").data
     texts = {name: row[0] for name, row in zip(heat.y, heat.text, strict=True)}
-    assert "(tie)" in texts["same"]
-    assert "(tie)" not in texts["a"]
+    assert texts["same"].endswith("x, as fast within 5%")
+    assert "as fast" not in texts["a"]
     assert "x" in texts["a"]
     ticks = [float(t.replace(",", "")) for t in heat.colorbar.ticktext]
     assert heat.colorbar.tickvals == pytest.approx([math.log10(t) for t in ticks])
     assert all(0.9 < t < 3.2 for t in ticks)
 
 
-def test_bars_have_intervals_ties_and_the_baseline() -> None:
+def test_bars_have_intervals_equals_and_the_baseline() -> None:
     found = board()
     figure = throughput_bars(found)
     groups = {trace.name: trace for trace in figure.data}
     assert list(groups["fastest"].y) == ["pt-memory, batch 512"]
-    assert list(groups["ties with the fastest"].y) == ["memmap, batch 512"]
-    assert groups["ties with the fastest"].marker.pattern.shape == "/"
+    assert list(groups["as fast, within 5%"].y) == ["memmap, batch 512"]
+    assert groups["as fast, within 5%"].marker.pattern.shape == "/"
     assert set(groups["slower"].y) == {"pt-memory, batch 64", "per-sample, batch 64", "lmdb&lt;b&gt;, batch 512"}
     best = found.rows[0]
     rim, whiskers, words = figure.data[-3:]
@@ -93,7 +93,7 @@ def test_bars_have_intervals_ties_and_the_baseline() -> None:
         assert trace.error_x.array[0] == pytest.approx(best.high - best.samples_per_s)
         assert trace.error_x.arrayminus[0] == pytest.approx(best.samples_per_s - best.low)
     assert rim.error_x.thickness > whiskers.error_x.thickness
-    assert [text.strip() for text in words.text][-2:] == ["baseline", "0.503x"]
+    assert [text.strip() for text in words.text][-2:] == ["baseline", "0.501x"]
     assert max(words.x) < figure.layout.xaxis.range[1]
     base = found.row(BASE.key)
     assert base is not None

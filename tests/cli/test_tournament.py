@@ -34,7 +34,17 @@ from vitprof.store.schema import tournaments
 from vitprof.store.tournaments import tournament
 
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
-QUICK = ["tournament", "--strategies", "memory,dali", "--batch-sizes", "16,32", "--repeats", "2", *HERE]
+QUICK = [
+    "tournament",
+    "--strategies",
+    "memory,dali",
+    "--batch-sizes",
+    "16,32",
+    "--repeats",
+    "2",
+    "--no-until-decided",
+    *HERE,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +78,7 @@ class TestTournament:
         assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
         assert float(best["samples_per_s_low"]) <= float(best["samples_per_s"]) <= float(best["samples_per_s_high"])
         assert float(best["speed_up"]) > 1
-        assert (found[2]["status"], found[2]["samples_per_s"], found[2]["tie"]) == ("refused", "", "")
+        assert (found[2]["status"], found[2]["samples_per_s"], found[2]["against_baseline"]) == ("refused", "", "")
         assert {(r["simulated"], r["schema_version"]) for r in found} == {("true", "1")}
         # shown again: nothing is run
         n = len(RunStore().runs())
@@ -121,7 +131,17 @@ class TestTournament:
     def test_too_few_steps_are_told_and_a_csv_that_fails_hides_nothing(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked = ["tournament", "--strategies", "memory", "--batch-sizes", "16", "--repeats", "1", *HERE[:-1]]
+        asked = [
+            "tournament",
+            "--strategies",
+            "memory",
+            "--batch-sizes",
+            "16",
+            "--repeats",
+            "1",
+            "--no-until-decided",
+            *HERE[:-1],
+        ]
 
         def full(path: Path, text: str) -> None:
             raise VitprofError(f"{path} cannot be written: the disk is full")
@@ -223,7 +243,18 @@ class TestAuto:
 def test_goes_on_after_a_kill(call: Call) -> None:
     """A program that was killed in mid-trial: the trial is run again, what was done is not."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    wanted = ["tournament", "--strategies", "memory", "--batch-sizes", "500,1000", "--repeats", "1", *HERE[:-1], "6000"]
+    wanted = [
+        "tournament",
+        "--strategies",
+        "memory",
+        "--batch-sizes",
+        "500,1000",
+        "--repeats",
+        "1",
+        "--no-until-decided",
+        *HERE[:-1],
+        "6000",
+    ]
     wanted[wanted.index("simulated:1,5")] = "simulated:10,0"
     started = subprocess.Popen([sys.executable, "-m", "vitprof", *wanted], env=env, stderr=subprocess.DEVNULL)
     with contextlib.closing(RunStore()) as store:

@@ -28,7 +28,7 @@ def page(**query: str | list[str]) -> AppTest:
 def test_a_newcomer_can_press_start_at_once() -> None:
     at = page()
     assert "A tournament runs strategies" in said(at)
-    assert "4 trials x 2 = 8 runs, about 70 s" in said(at)
+    assert "4 trials x 3 = 12 runs, about 2 min" in said(at)
     assert not at.button(key="tournament-start").disabled
     assert not at.error
 
@@ -118,7 +118,7 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
 @pytest.mark.usefixtures("store")
 def test_an_address_of_the_version_before_shows_the_form() -> None:
     at = page(strategies="memory,workers", batch_sizes="64,256", trial="30-steps", repeats="3", limit="2")
-    assert "4 trials x 2 = 8 runs" in said(at)
+    assert "4 trials x 3 = 12 runs" in said(at)
     assert not at.warning
 
 
@@ -127,7 +127,7 @@ def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
     at = page()
     at.session_state["trial_batch_sizes"] = [128, "100", "100"]
     at.run()
-    assert "8 trials x 2 = 16 runs" in said(at)
+    assert "8 trials x 3 = 24 runs" in said(at)
     at.session_state["trial_batch_sizes"] = [128, "many"]
     at.run()
     assert [e.value.replace("\\", "") for e in at.error] == ["Batch sizes many: give whole numbers only"]
@@ -153,7 +153,7 @@ def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     at.multiselect(key="trial_strategies").set_value(["memory", "dali"]).run()
     assert "dali, batch 128" in said(at)
     assert any(e.label == "1 of 2 trials cannot run here: why" for e in at.expander)
-    assert "1 trial x 2 = 2 runs" in said(at)
+    assert "1 trial x 3 = 3 runs" in said(at)
     assert not at.button(key="tournament-start").disabled
     at.multiselect(key="trial_strategies").set_value(["dali"]).run()
     assert "None of these trials can run here" in at.error[0].value
@@ -194,7 +194,7 @@ def test_a_number_in_the_url_that_no_tournament_may_have_is_not_taken() -> None:
         at.query_params[name] = "1000000000000"
     at.switch_page("pages/tournament.py").run()
     assert not at.exception
-    assert at.number_input(key="trial_repeats").value == 2
+    assert at.number_input(key="trial_repeats").value == 3
     assert at.number_input(key="trial_seconds").value < 1e6
     assert at.number_input(key="trial_limit").value is None
 

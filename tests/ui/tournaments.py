@@ -21,7 +21,12 @@ KEYS = {name: f"{name}/b128/w-/as-is" for name in ("per-sample", "tensordataset"
 def spec(**more: object) -> TournamentSpec:
     """Three strategies at one batch size, two rounds."""
     base = RunConfig(steps=40, device=DEVICE, evaluate=False)
-    return TournamentSpec(**({"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2} | more))
+    return TournamentSpec(
+        **(
+            {"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2, "until_decided": False}
+            | more
+        )
+    )
 
 
 def add_tournament(

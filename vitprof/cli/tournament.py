@@ -24,7 +24,7 @@ from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.export import write_text
 from vitprof.store import RunStore
-from vitprof.store.tournaments import list_tournaments, release
+from vitprof.store.tournaments import add_rounds, list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
 
 POLL_S = 0.2
@@ -41,6 +41,8 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     check_output(asked["csv"], "csv")
     if asked["take_over"] and asked["resume"] is None:
         raise ConfigError("take_over", True, "it goes with --resume ID")
+    if asked["more_rounds"] is not None and asked["resume"] is None:
+        raise ConfigError("more_rounds", asked["more_rounds"], "it goes with --resume ID")
     if asked["show_list"]:
         _list(asked["as_json"])
     elif asked["auto"]:
@@ -50,6 +52,9 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         if asked["take_over"]:
             with contextlib.closing(RunStore()) as store:
                 release(store, asked["resume"])
+        if asked["more_rounds"] is not None:
+            with contextlib.closing(RunStore()) as store:
+                add_rounds(store, asked["resume"], asked["more_rounds"])
         _run(asked, asked["resume"])
     else:
         wanted = spec(asked, given)

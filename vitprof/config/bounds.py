@@ -73,6 +73,8 @@ TOURNAMENT_BOUNDS: dict[str, Bounds] = {
 }
 """By field of `TournamentSpec`: every one that is a number, or a list of numbers."""
 
+MORE_ROUNDS = 7
+"""Rounds that a tournament adds at most until it is decided: in simulation 3 to 5 in all are enough."""
 MOST_TRIALS = 1000
 """A tournament of more would take days; the leaderboard of so many is not read by anyone."""
 ANCHOR_REPEATS = Bounds(0, 100)

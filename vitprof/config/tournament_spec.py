@@ -25,6 +25,10 @@ class TournamentSpec:
     """For strategies that take workers; None: each strategy's own number."""
     page_caches: tuple[str, ...] = ("as-is",)
     repeats: int = 3
+    """Rounds that are run in any case."""
+    until_decided: bool = True
+    """Run more rounds, of the settings that can still be the fastest, until it is decided (`config.bounds.MORE_ROUNDS`
+    at most)."""
     seconds: float | None = None
     """For the whole tournament: no trial is begun after so many seconds of runs. None: no limit."""
     baseline: str = ""
@@ -55,8 +59,9 @@ class TournamentSpec:
     def _check_shared(self) -> None:
         if not isinstance(self.baseline, str):
             raise ConfigError("baseline", self.baseline, "give the key of a trial")
-        if not isinstance(self.early_stop, bool):
-            raise ConfigError("early_stop", self.early_stop, "give true or false")
+        for name in ("early_stop", "until_decided"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(name, getattr(self, name), "give true or false")
         for part in PARTS:
             if (given := getattr(self.base, part)) is not None:
                 raise ConfigError(part, given, "a tournament runs strategies as they are; leave it out")

@@ -28,8 +28,9 @@ FIGURES = (
     "speed_up",
     "speed_up_low",
     "speed_up_high",
-    "tie",
-    "ties_with_best",
+    "against_baseline",
+    "standing",
+    "near_best",
     "epoch_s",
     "epoch_low",
     "epoch_high",
@@ -96,9 +97,6 @@ def _values(
 
 
 def _figure(row: LeaderboardRow, name: str) -> Any:
-    # without a figure there is no tie either, nor with too few runs or steps for one
-    if (name == "tie" and row.untold) or (name == "ties_with_best" and row.standing == "not known"):
-        return None
     return getattr(row, name) if row.n_runs or name in ("n_runs", "n_steps") else None
 
 
@@ -132,9 +130,14 @@ def tournament_object(
         "spec": found.spec.to_dict(),
         "baseline": board.baseline,
         "best": board.best,
-        "recommendation": {"key": best.key, "sentence": best.sentence, "ties": list(best.ties)} if best else None,
+        "recommendation": _recommended(best) if best else None,
         "trials": trials,
     }
+
+
+def _recommended(best: Recommendation) -> dict[str, Any]:
+    plain = {"key": best.key, "sentence": best.sentence, "equals": list(best.equals)}
+    return plain | {"probability": json_number(best.probability)}
 
 
 def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from vitprof.config.bounds import TOURNAMENT_BOUNDS
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.records import LIVE_STATUSES
@@ -147,6 +149,25 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     if not taken.rowcount:
         raise JobError(f"tournament {tournament_id} was begun by another program just now; there is nothing to do here")
     return tournament(store, tournament_id)
+
+
+def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
+    """Makes a tournament that nobody runs one of `n` rounds more than it has had; it is then paused, to be resumed.
+
+    Its limit of time, which was for the rounds before, is taken away. Raises `ConfigError` for a number that is not
+    allowed, `JobError` where a program works on it.
+    """
+    now = tournament(store, tournament_id)
+    if now.held:
+        raise JobError(f"tournament {tournament_id} is running; let it end or stop it first")
+    had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
+    TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
+    TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
+    spec = dataclasses.replace(now.spec, repeats=had + n, seconds=None)
+    with store.writing() as db:
+        changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
+        db.execute(changed.values(spec=spec.to_dict()))
+    set_status(store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run")
 
 
 def release(store: RunStore, tournament_id: int) -> None:

@@ -6,9 +6,10 @@ import dataclasses
 import math
 
 import numpy as np
+import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Entry, Recommendation, leaderboard, recommend
+from vitprof.analysis.tournament import Entry, Recommendation, can_be_fastest, leaderboard, recommend
 
 GIB = 2.0**30
 
@@ -22,10 +23,10 @@ def of(*made: Entry) -> Recommendation:
 def test_the_fastest_where_nothing_ties_with_it() -> None:
     found = of(entry("base", 1000), entry("a", 4000, workers=2), entry("b", 2000))
     assert found.key == "a/b64/w2/as-is"
-    assert found.ties == ()
+    assert found.equals == ()
     assert found.sentence.startswith("Use a, batch 64, 2 workers: 4,0")
     assert "times that of base, batch 64 (3." in found.sentence or "times that of base, batch 64 (4." in found.sentence
-    assert "3 runs)." in found.sentence
+    assert "3 runs); it is practically certain" in found.sentence
     assert "batch size" not in found.sentence
 
 
@@ -37,15 +38,15 @@ def test_of_those_that_tie_the_cheapest() -> None:
     few = entry("few", 4000, rss_peak_bytes=1.05 * GIB, workers=2)
     found = of(base, ram, disk, many, few)
     assert found.key == few.key
-    assert set(found.ties) == {ram.key, disk.key, many.key}
-    assert "cannot be told from" in found.sentence
+    assert set(found.equals) == {ram.key, disk.key, many.key}
+    assert "are as fast within 5%; it saves" in found.sentence
     for words in (
         "memory (1.05 GiB against up to 8.00 GiB)",
         "disk (0 B against up to 5.00 GiB)",
         "workers (2 against up to 8)",
     ):
         assert words in found.sentence
-    assert "base" not in found.sentence.partition("cannot be told")[2]
+    assert "base" not in found.sentence.partition("as fast within 5%")[2]
 
 
 def test_alike_in_all_costs_the_faster_and_unknown_costs_last() -> None:
@@ -54,13 +55,16 @@ def test_alike_in_all_costs_the_faster_and_unknown_costs_last() -> None:
     known = entry("known", 4000, rss_peak_bytes=9 * GIB)
     unknown = entry("unknown", 4000, disk=math.nan)
     assert of(entry("base", 1000), unknown, known).key == known.key
-    assert "more; " in of(entry("base", 1), *(entry(f"s{i}", 4000, seed=i, noise=0) for i in range(6))).sentence
+    assert (
+        " more are as fast" in of(entry("base", 1), *(entry(f"s{i}", 4000, seed=i, noise=0) for i in range(6))).sentence
+    )
 
 
 def test_the_baseline_is_kept_where_nothing_is_faster() -> None:
     found = of(entry("base", 1000), entry("a", 500))
     assert found.sentence.startswith("Keep base, batch 64, the baseline, at ")
-    assert "nothing that was tried was clearly faster" in found.sentence
+    assert "(over 99.9%) that no other is faster by more than 5%" in found.sentence
+    assert found.probability == 1
 
 
 def test_the_baseline_is_kept_where_it_costs_no_more() -> None:
@@ -89,12 +93,13 @@ def test_too_few_steps_are_told_instead() -> None:
 
 
 def test_what_a_reader_has_to_know() -> None:
-    found = of(entry("base", 1000), entry("a", 4000, batch_size=512, runs=1))
+    found = of(entry("base", 1000), entry("a", 4000, batch_size=512))
     assert "changes how the model learns" not in of(entry("base", 1000), entry("a", 4000)).sentence
     assert "also changes how the model learns" in found.sentence
-    assert "With one run of a setting" in found.sentence
     lost = of(entry("base", 1000, runs=0), entry("a", 4000))
-    assert "no figures to compare with" in lost.sentence
+    assert lost.sentence.startswith("Too early: only a, batch 64 has run; nothing else has given a figure yet.")
+    lost = of(entry("base", 1000, runs=0), entry("a", 4000), entry("b", 2000))
+    assert "the baseline gave no figures to compare with" in lost.sentence
 
 
 def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
@@ -105,7 +110,7 @@ def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
     assert [row.standing for row in board.rows] == ["fastest", "fastest", "slower"]
     found = of(cold, warm, slow)
     assert found.key == cold.key
-    assert found.ties == ()
+    assert found.equals == ()
     assert "Only settings with the page cache cold were weighed" in found.sentence
     assert "weighed" not in of(cold, slow).sentence
 
@@ -120,7 +125,7 @@ def test_the_order_of_samples_is_told() -> None:
     assert "shuffle" not in of(base, costly).sentence
     found = of(base, whole, costly)
     assert found.key == costly.key
-    assert found.ties == (whole.key,)
+    assert found.equals == (whole.key,)
     assert "As fast, but whole, batch 64 does not shuffle all samples" in found.sentence
     blocks = dataclasses.replace(whole, shuffle="block")
     assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
@@ -135,26 +140,53 @@ def test_the_cost_that_is_told_is_the_chosen_ones_own() -> None:
     assert "memory (1.09 GiB against up to 3.00 GiB)" in found.sentence
 
 
-def test_kept_only_where_nothing_is_faster_for_sure() -> None:
-    kept = 0
-    for seed in range(40):
+def test_one_run_of_each_recommends_nothing() -> None:
+    found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
+    assert (found.key, found.equals) == (None, ())
+    assert found.sentence.startswith("Too early: a, batch 64 and base, batch 64 have run once")
+    assert "The fastest so far: a, batch 64, " in found.sentence
+    alone = of(entry("base", 1000))
+    assert alone.sentence == "Too early: only base, batch 64 has run; there is nothing to compare it with."
+
+
+def test_undecided_is_said_and_names_the_rivals() -> None:
+    moments = {"base": [0.2, -0.2, 0.0], "a": [-0.2, 0.15, 0.05]}
+    made = [entry(name, 1000, moments=np.array(m)) for name, m in moments.items()]
+    board = leaderboard([*made, entry("slow", 200)], baseline=made[0].key, n_train=0)
+    found = recommend(board)
+    assert found is not None
+    assert found.key is None
+    assert found.sentence.startswith("Undecided so far: ")
+    assert found.sentence.endswith("run more rounds.")
+    assert set(found.equals) == {made[0].key, made[1].key} == set(can_be_fastest(board))
+    assert can_be_fastest(leaderboard([entry("base", 1), entry("a", 9)], baseline=made[0].key, n_train=0)) == ()
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int) -> None:
+    """Runs slowed down by 30 to 60%, wholly or in part: the answer is right or undecided."""
+    right = 0
+    for seed in range(30):
         rng = np.random.default_rng(seed)
-        shared = rng.normal(0, 0.03, 3)
-        made = [
-            entry("base", 1000, seed=seed, moments=shared),
-            entry("best", 1040, seed=seed, moments=rng.normal(0, 0.03, 3), rss_peak_bytes=9 * GIB),
-            entry("mid", 1030, seed=seed, moments=shared, rss_peak_bytes=9 * GIB),
-        ]
-        board = leaderboard(made, baseline=made[0].key, n_train=0)
-        faster = [row for row in board.rows if row.speed_up_low > 1 and not row.tie and row.key != board.baseline]
-        found = of(*made)
-        kept += found.sentence.startswith("Keep")
-        assert not (found.sentence.startswith("Keep") and faster)
-    assert kept < 40
+
+        def disturbed(name: str, speed: float, rng: np.random.Generator = rng) -> Entry:
+            made = entry(name, speed, runs=rounds, seed=int(rng.integers(1000)), noise=0.01)
+            outcomes = []
+            for outcome in made.outcomes:
+                blocks = outcome.blocks_per_s.copy()
+                if rng.random() < 0.3:
+                    blocks[: rng.integers(1, 21)] *= 1 - rng.uniform(0.3, 0.6)
+                outcomes.append(dataclasses.replace(outcome, blocks_per_s=blocks))
+            return dataclasses.replace(made, outcomes=tuple(outcomes))
+
+        found = of(disturbed("base", 500), disturbed("a", 1000), disturbed("b", 990), disturbed("c", 800))
+        assert found.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
+        right += found.key is not None
+    assert right >= {2: 8, 3: 20}[rounds]
 
 
 def test_failed_settings_are_never_recommended() -> None:
-    found = of(entry("base", 1000), entry("a", 9000, status="failed"))
+    found = of(entry("base", 1000), entry("a", 9000, status="failed"), entry("b", 500))
     assert found.key == "base/b64/w-/as-is"
     none = leaderboard([entry("base", 1, runs=0)], baseline="base/b64/w-/as-is", n_train=0)
     assert recommend(none) is None

@@ -49,7 +49,14 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **values: Any) -> int:
     base = dataclasses.replace(BASE, device=device, steps=steps)
-    known = {"base": base, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2, "early_stop": False}
+    known = {
+        "base": base,
+        "strategies": ("memory",),
+        "batch_sizes": (16, 32),
+        "repeats": 2,
+        "until_decided": False,
+        "early_stop": False,
+    }
     return create_tournament(store, TournamentSpec(**(known | values)))
 
 

@@ -17,7 +17,7 @@ from vitprof.analysis.tournament.entries import (
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
-from vitprof.analysis.tournament.recommend import Recommendation, recommend
+from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
 
 __all__ = [
     "EARLIEST_STOP_FRAC",
@@ -39,6 +39,7 @@ __all__ = [
     "article_table",
     "block_rates",
     "break_even",
+    "can_be_fastest",
     "cannot_win",
     "cost",
     "key_in_words",

@@ -22,7 +22,8 @@ class ArticleCell:
     gpu_util_pct: float
     samples_per_s: float
     speed_up: float
-    tie: bool
+    against_baseline: str
+    """`LeaderboardRow.against_baseline`."""
 
 
 @dataclass(frozen=True)
@@ -77,5 +78,5 @@ def _cell(row: LeaderboardRow) -> ArticleCell:
         gpu_util_pct=row.gpu_util_pct,
         samples_per_s=row.samples_per_s,
         speed_up=row.speed_up,
-        tie=row.tie,
+        against_baseline=row.against_baseline,
     )

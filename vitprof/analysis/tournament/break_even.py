@@ -77,13 +77,13 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, found: tuple[float
     cost = formats.seconds(abs(extra))
     if math.isnan(epochs):
         return "not known: the time of its preparation was not measured"
-    if row.untold:
-        return "not known: too few runs or steady steps to tell its speed-up"
-    if row.tie:
+    if row.against_baseline == "undecided":
+        return "not known: whether it is faster than the baseline is undecided"
+    if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
         if extra > 0:
-            return f"cannot be said to pay for its preparation ({cost}): its speed ties with the baseline's"
-        saved = f": saves {cost} of preparation and ties in speed" if extra < 0 else ": ties in speed"
-        return f"nothing to pay for{saved}"
+            return f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
+        saved = f"saves {cost} of preparation and" if extra < 0 else "nothing to pay for:"
+        return f"{saved} is as fast as the baseline, within 5%" if extra < 0 else f"{saved} as fast, within 5%"
     if gain < 0 and extra < 0:
         ahead = math.floor(extra / gain)
         until = f"ahead for the first {_count(ahead)} only" if ahead else "which the first epoch already costs"

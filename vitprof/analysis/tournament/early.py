@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament.spread import usable
+from vitprof.analysis.tournament.scores import usable
 
 WRONG_STOP_CHANCE = 0.01
 """Chance of cutting short a trial that is as good as the best's lower bound, were its blocks independent and alike."""

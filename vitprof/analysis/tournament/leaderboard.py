@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
-from vitprof.analysis.tournament.spread import Rounds, measured, ratio, spread, throughput, usable, within_low
-from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
+from vitprof.analysis.tournament.scores import (
+    NO_SCORE,
+    Comparison,
+    Rounds,
+    Score,
+    comparison,
+    near_best,
+    ratio,
+    rounds_of,
+    score,
+    sure_level,
+    throughput,
+    usable,
+    within_low,
+)
 from vitprof.records import RunSummary
 
-Standing = Literal["", "fastest", "tie", "slower", "not known"]
+Standing = Literal["", "fastest"] | Comparison
 
 
 @dataclass(frozen=True)
@@ -29,17 +42,18 @@ class LeaderboardRow:
     n_steps: int
     """Steady steps of these runs together, of those that have ended."""
     samples_per_s: float
-    """Geometric mean over the runs; NaN without figures, as all that follows."""
+    """Of all samples over all time of its runs; NaN without figures, as all that follows."""
     low: float
-    """Lower end of its 95% interval; NaN where it is not known how much runs differ, after one round of all."""
+    """Lower end of its 95% interval; NaN where it is not known how much runs differ: after one run."""
     high: float
     """Upper end."""
     speed_up: float
-    """Over the baseline, paired by round; 1 for the baseline itself."""
+    """Its score (`analysis.tournament.scores`) over the baseline's, which other programs disturb less than the
+    throughput; 1 for the baseline itself."""
     speed_up_low: float
     speed_up_high: float
-    tie: bool
-    """Whether the interval of the speed-up contains 1: no difference can be told. False for the baseline itself."""
+    against_baseline: Literal[""] | Comparison
+    """What the interval of the speed-up says; "" for the baseline itself and without a figure of both."""
     epoch_s: float
     epoch_low: float
     epoch_high: float
@@ -55,20 +69,10 @@ class LeaderboardRow:
     """Its steady steps where they are fewer than `MIN_STEPS`: too few for an interval; else None."""
     standing: Standing = ""
     """Against the fastest of its page cache, whose states are different experiments; "" for what is not ranked."""
+    near_best: float = math.nan
+    """Probability that none of its page cache is faster by more than 5%; NaN where the noise of one is not known."""
     within_low: float = math.nan
     """Lower end of the interval that blocks within its runs give, samples/s; known after one round too."""
-
-    @property
-    def ties_with_best(self) -> bool:
-        """Returns whether no difference from the best of its page cache can be told. False for the best itself."""
-        return self.standing == "tie"
-
-    @property
-    def untold(self) -> bool:
-        """Returns whether nothing can be said of its speed-up but the figure: runs or steps, or the baseline's, are too
-        few.
-        """
-        return math.isfinite(self.speed_up) and not self.tie and not math.isfinite(self.speed_up_low)
 
     @property
     def key(self) -> str:
@@ -86,6 +90,8 @@ class Leaderboard:
     """Key of the fastest setting with the baseline's page cache, of all if none has it; None with nothing ranked."""
     n_train: int
     """Training images of an epoch; 0 where it is not known."""
+    level: float
+    """How sure an answer must be (`scores.sure_level`) after the rounds that there are."""
 
     def row(self, key: str) -> LeaderboardRow | None:
         """Returns the line of this setting."""
@@ -93,7 +99,7 @@ class Leaderboard:
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
-    """Rank `entries` by throughput. The order they are given in changes nothing.
+    """Ranks `entries` by score. The order they are given in changes nothing.
 
     `baseline` is the key of the setting that the speed-ups are over; NaN where it gave no figures. `seed` is that of
     the bootstrap. Failed and refused trials keep the figures of their earlier rounds and are not ranked.
@@ -108,67 +114,56 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
         raise ValueError("two entries of the tournament have the same key")
     if baseline not in by_key:
         raise ValueError(f"the baseline {baseline!r} is none of the tournament's entries")
-    runs = {key: measured(entry, seed) for key, entry in by_key.items()}
-    own = {key: spread(runs[key]) for key in by_key}
-    speeds = {key: throughput(runs[key], [s for k, s in own.items() if k != key]) for key in by_key}
-    ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(speeds[key].value)]
-    ranked.sort(key=lambda key: (-speeds[key].value, key))
+    runs = {key: rounds_of(entry) for key, entry in by_key.items()}
+    level = sure_level(max(map(len, runs.values())))
+    few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
+    scores = {key: score(mine, key, seed) for key, mine in runs.items()}
+    scores |= {key: Score(scores[key].value, NO_SCORE.draws) for key in few}
+    speeds = {key: throughput(mine, key, seed) for key, mine in runs.items()}
+    ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)]
+    ranked.sort(key=lambda key: (-scores[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
     bests = {caches[key]: key for key in reversed(ranked)}
     best = bests.get(caches[baseline], ranked[0] if ranked else None)
-    gains = _ratios(runs, baseline)
-    to_best = dict.fromkeys(by_key, UNKNOWN)
-    for cache, first in bests.items():
-        to_best |= _ratios({key: mine for key, mine in runs.items() if caches[key] == cache}, first)
-    few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
-    for key in by_key:
-        if key in few:
-            speeds[key] = _without_interval(speeds[key])
-        if key in few or (baseline in few and key != baseline):
-            gains[key] = _without_interval(gains[key])
+    cut = {key for key, e in by_key.items() if e.status == "cut"}
     whole_epochs = all(_saw_whole_epochs(by_key[key], runs[key]) for key in ranked)
-    rest = [key for key in by_key if key not in ranked]
+    near = {
+        key: value
+        for cache in bests
+        for key, value in near_best({k: scores[k] for k in ranked if caches[k] == cache}, cut).items()
+    }
+
+    def over(key: str, base: str) -> Interval:
+        if key == base and runs[key]:
+            return Interval(1.0, 1.0, 1.0)
+        return ratio(scores[key], scores[base], level)
 
     def standing(key: str) -> Standing:
         first = bests.get(caches[key])
         if key not in ranked or first is None:
             return ""
-        if key in few or first in few or (key != first and not math.isfinite(to_best[key].low)):
-            return "not known"
-        return "fastest" if key == first else "tie" if _tie(to_best[key]) else "slower"
+        return "fastest" if key == first else comparison(over(key, first))
 
-    standings = {key: standing(key) for key in by_key}
-    rows = tuple(
-        _row(
-            ranked.index(key) + 1 if key in ranked else None,
-            by_key[key],
-            runs[key],
-            speeds[key],
-            gains[key],
-            tie=key != baseline and key not in few and baseline not in few and _tie(gains[key]),
-            standing=standings[key],
-            too_few=few.get(key),
-            n_train=n_train,
-            whole_epochs=whole_epochs,
+    rows = []
+    for key in (*ranked, *(key for key in by_key if key not in ranked)):
+        gain = over(key, baseline)
+        rows.append(
+            _row(
+                ranked.index(key) + 1 if key in ranked else None,
+                by_key[key],
+                runs[key],
+                _without_interval(speeds[key]) if key in few else speeds[key],
+                gain,
+                against_baseline="" if key == baseline or math.isnan(gain.value) else comparison(gain),
+                standing=standing(key),
+                near_best=near.get(key, math.nan),
+                too_few=few.get(key),
+                n_train=n_train,
+                whole_epochs=whole_epochs,
+                within=within_low(runs[key], key, seed),
+            )
         )
-        for key in (*ranked, *rest)
-    )
-    return Leaderboard(rows, baseline, best, n_train)
-
-
-def _ratios(runs: Mapping[str, Rounds], base: str) -> dict[str, Interval]:
-    """Returns the throughput of each setting over that of `base`, by key."""
-    spreads = {key: spread(mine, runs[base]) for key, mine in runs.items() if key != base}
-    found = {}
-    for key, mine in runs.items():
-        others = [s for k, s in spreads.items() if k != key]
-        found[key] = ratio(mine, runs[base], others) if key != base else Interval(1.0, 1.0, 1.0) if mine else UNKNOWN
-    return found
-
-
-def _tie(gain: Interval) -> bool:
-    """Returns whether no difference can be told: without an interval it cannot."""
-    return math.isfinite(gain.low) and not (gain.low > 1 + ROUNDING_FRAC or gain.high < 1 - ROUNDING_FRAC)
+    return Leaderboard(tuple(rows), baseline, best, n_train, level)
 
 
 def _without_interval(known: Interval) -> Interval:
@@ -201,11 +196,13 @@ def _row(
     speed: Interval,
     gain: Interval,
     *,
-    tie: bool,
+    against_baseline: Literal[""] | Comparison,
     standing: Standing,
+    near_best: float,
     too_few: int | None,
     n_train: int,
     whole_epochs: bool,
+    within: float,
 ) -> LeaderboardRow:
     summaries = _counted(entry, runs)
     epoch_s = n_train / speed.value if n_train else math.nan
@@ -231,7 +228,7 @@ def _row(
         speed_up=gain.value,
         speed_up_low=gain.low,
         speed_up_high=gain.high,
-        tie=tie,
+        against_baseline=against_baseline,
         epoch_s=epoch_s,
         epoch_low=epoch_s * speed.value / speed.high,
         epoch_high=epoch_s * speed.value / speed.low,
@@ -241,5 +238,6 @@ def _row(
         rss_bytes=max(known("rss_peak_bytes"), default=math.nan),
         too_few=too_few,
         standing=standing,
-        within_low=within_low(runs),
+        near_best=near_best,
+        within_low=within,
     )

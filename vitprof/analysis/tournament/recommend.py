@@ -48,22 +48,26 @@ SCALES: tuple[Scale, ...] = (
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One setting, with its reason."""
+    """One setting, with its reason; or why none can be named yet."""
 
     key: str | None
-    """None where too few steps were measured to recommend anything."""
+    """None while it is too early, or not decided."""
     sentence: str
-    """What to use, how much faster it is, and why it and none of those that tie with it."""
-    ties: tuple[str, ...]
-    """The other settings that cannot be told from the fastest one."""
+    """What to use, how much faster it is, how sure that is, and why it and none of those that are as fast."""
+    equals: tuple[str, ...]
+    """The other settings that are as fast; while it is not decided, those that can be the fastest."""
+    probability: float = math.nan
+    """That no other setting is faster than it by more than 5%."""
 
 
 def recommend(board: Leaderboard) -> Recommendation | None:
-    """Returns the fastest setting, or of those that tie with it the one that costs least; None while nothing is ranked.
+    """Returns the setting that is most probably the best trade; None while nothing is ranked.
 
-    Where the fastest has too few steps to be compared, what to do about it instead (`Recommendation.key` is None).
-    Only settings with the baseline's page cache count: cold files are another experiment. The baseline is kept where it
-    ties, costs no more and nothing is faster than it beyond noise. Of ties, those that shuffle all samples go first.
+    It is decided once one is as fast as any, within 5%, surely enough (`Leaderboard.level`). Of it and those that are
+    equal to the fastest it is the one that costs least. While there is none, or too little was measured,
+    `Recommendation.key` is None and the sentence says what is missing. Only settings with the baseline's page cache
+    count: cold files are another experiment. The baseline is kept where it is among the fastest and costs no more.
+    Those that shuffle all samples go first.
 
     Costs in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each sorts out what
     costs clearly more than the cheapest (`Scale`); a cost that is not known counts as high. What is left is decided by
@@ -72,30 +76,83 @@ def recommend(board: Leaderboard) -> Recommendation | None:
     best = board.row(board.best) if board.best is not None else None
     if best is None:
         return None
-    if best.too_few is not None:
-        return Recommendation(None, _too_few(best), ())
     cache = best.entry.page_cache
     ranked = [row for row in board.rows if row.rank is not None and row.entry.page_cache == cache]
-    level = [row for row in ranked if row is best or row.ties_with_best]
-    faster = [row for row in ranked if row.speed_up_low > 1 and not row.tie and row.key != board.baseline]
-    fit = [row for row in level if not faster or row.key != board.baseline] or faster
-    orderly = [row for row in fit if row.entry.shuffle == FULL_SHUFFLE] or fit
+    if why := _too_early(board, best, ranked):
+        return Recommendation(None, why, ())
+    if not any(row.near_best >= board.level for row in ranked):
+        return _undecided(board, ranked)
+    fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
+    orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     chosen, reasons = _cheapest(orderly, board.baseline)
-    ties = tuple(row.key for row in level if row is not chosen)
-    said = [
-        _use(chosen, board.row(board.baseline), board.baseline),
-        *_other_caches(board, cache),
-        *_why(chosen, best, [row for row in level if row in orderly], reasons, board.baseline),
-        *_order(chosen, [row for row in fit if row not in orderly], ranked),
-    ]
     base = board.row(board.baseline)
+    said = [
+        _use(chosen, base, board.baseline),
+        *_other_caches(board, cache),
+        *_why(chosen, best, orderly, reasons),
+        *_order(chosen, [row for row in fast if row not in orderly], ranked),
+    ]
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
         said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
     if few := [row for row in ranked if row.too_few is not None]:
         said.append(f"Too few steady steps to compare {_listed(few)}: give trials more steps or seconds")
-    if any(row.n_runs < 2 for row in level):
-        said.append("With one run of a setting it is not known how much its runs differ: repeat it to be sure")
-    return Recommendation(chosen.key, " ".join(f"{sentence}." for sentence in said), ties)
+    equals = tuple(row.key for row in fast if row is not chosen)
+    return Recommendation(chosen.key, _sentences(said), equals, chosen.near_best)
+
+
+def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
+    """Returns the settings that another round should measure, the most probable first; empty once it is decided.
+
+    That is those of the baseline's page cache of which it is not sure that another one is faster by more than 5%: all
+    of them while that is not known.
+    """
+    best = board.row(board.best) if board.best is not None else None
+    if best is None:
+        return ()
+    rivals = [r for r in board.rows if r.rank is not None and r.entry.page_cache == best.entry.page_cache]
+    if len(rivals) < 2 or any(row.near_best >= board.level for row in rivals):
+        return ()
+    running = [row for row in rivals if row.entry.status != "cut" and not row.near_best <= 1 - board.level]
+    return tuple(row.key for row in sorted(running, key=lambda row: (-row.near_best, row.rank)))
+
+
+def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
+    """Returns why nothing can be said yet; "" if something can."""
+    if best.too_few is not None:
+        return _too_few(best)
+    if len(ranked) < 2:
+        rest = "there is nothing to compare it with" if len(board.rows) == 1 else "nothing else has given a figure yet"
+        return f"Too early: only {setting_in_words(best.entry)} has run; {rest}."
+    if all(math.isnan(row.near_best) for row in ranked):
+        once = [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]
+        few = [row for row in ranked if row.too_few is not None and row not in once]
+        if once:
+            have = "has" if len(once) == 1 else "have"
+            return (
+                f"Too early: {_listed(once)} {have} run once, so it is not known how much runs differ. "
+                f"The fastest so far: {setting_in_words(best.entry)}, {_speed(best)}. Run more rounds."
+            )
+        return (
+            f"Too early: too few steady steps to compare {_listed(few or ranked)}: give trials more steps or seconds."
+        )
+    return ""
+
+
+def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
+    first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
+    rivals = [row for row in ranked if row is not first and row.near_best > 1 - board.level]
+    said = [
+        f"Undecided so far: {setting_in_words(first.entry)} is the most probable, but {_listed(rivals)} can be faster "
+        f"by more than 5%"
+        if rivals
+        else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
+        f"The chance that none is: {formats.percent(first.near_best)}; run more rounds",
+    ]
+    return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
+
+
+def _sentences(said: Sequence[str]) -> str:
+    return " ".join(f"{sentence}." for sentence in said)
 
 
 def _cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
@@ -167,30 +224,35 @@ def _speed(row: LeaderboardRow) -> str:
 
 
 def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> str:
-    speed = _speed(chosen)
+    speed, sure = _speed(chosen), f"it is {_probability(chosen.near_best)} that no other is faster by more than 5%"
     if chosen.key == baseline:
-        kept = f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}"
-        return f"{kept}: nothing that was tried was clearly faster"
+        return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}: {sure}"
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"
     if base is None or not math.isfinite(chosen.speed_up):
-        return f"{use}; the baseline gave no figures to compare with"
+        return f"{use}; the baseline gave no figures to compare with; {sure}"
     runs = f"{chosen.n_runs} {'run' if chosen.n_runs == 1 else 'runs'}"
     low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
     of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
-    tie = ", a tie" if chosen.tie else ""
-    return f"{use}, {formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{tie})"
+    equal = ", as fast within 5%" if chosen.against_baseline == "equal" else ""
+    times = f"{formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{equal})"
+    return f"{use}, {times}; {sure}"
+
+
+def _probability(p: float) -> str:
+    """Returns a probability in words, with its figure."""
+    if p >= 0.999:
+        return "practically certain (over 99.9%)"
+    return f"{'almost certain' if p >= 0.99 else 'very probable'} ({100 * p:.3g}%)"
 
 
 def _why(
-    chosen: LeaderboardRow, best: LeaderboardRow, level: Sequence[LeaderboardRow], reasons: Sequence[str], baseline: str
+    chosen: LeaderboardRow, best: LeaderboardRow, fast: Sequence[LeaderboardRow], reasons: Sequence[str]
 ) -> list[str]:
-    others = [row for row in level if row is not chosen]
+    others = [row for row in fast if row is not chosen]
     if not others:
         return []
-    tied = _listed(others)
+    as_fast = f"{_listed(others)} {'is' if len(others) == 1 else 'are'} as fast within 5%"
     if reasons:
-        return [f"Its speed cannot be told from that of {tied}; it saves {', '.join(reasons)}"]
-    if chosen.key == baseline:
-        return [f"Its speed cannot be told from that of {tied}; none costs clearly less"]
+        return [f"{as_fast}; it saves {', '.join(reasons)}"]
     which = "it is the fastest by a hair" if chosen is best else "it costs no more"
-    return [f"Its speed cannot be told from that of {tied}; none costs clearly less, and {which}"]
+    return [f"{as_fast}; none costs clearly less, and {which}"]

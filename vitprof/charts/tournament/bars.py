@@ -10,24 +10,34 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
 from vitprof.charts.style import MARGIN, axis, plain
-from vitprof.charts.tournament.shared import BASELINE, FRONT_COLOUR, LEGEND_BELOW, REST_COLOUR, finish, row_words
+from vitprof.charts.tournament.shared import (
+    BASELINE,
+    FRONT_COLOUR,
+    LEGEND_BELOW,
+    REST_COLOUR,
+    comparison_words,
+    finish,
+    row_words,
+)
 
-TOO_FEW = "too few runs or steps to tell"
-GROUPS = {"tie": "ties with the fastest", "not known": TOO_FEW}
+EQUAL, UNDECIDED = "as fast, within 5%", "undecided"
+GROUPS = {"equal": EQUAL}
+"""Names of bars by `LeaderboardRow.standing`, where they differ."""
 
 
 def throughput_bars(board: Leaderboard) -> go.Figure:
     """samples/s of the ranked settings as bars with 95% intervals, the fastest on top, and the baseline as a line.
 
-    What cannot be told from the fastest is hatched. Beside each stands its speed-up, and if it ties with the baseline.
+    What is as fast as the fastest is hatched, what can be is dotted. Beside each stands its speed-up.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
     groups = {
         "fastest": ("", FRONT_COLOUR),
-        "ties with the fastest": ("/", FRONT_COLOUR),
+        EQUAL: ("/", FRONT_COLOUR),
+        UNDECIDED: (".", REST_COLOUR),
         "slower": ("", REST_COLOUR),
-    } | {TOO_FEW: (".", REST_COLOUR)}
+    }
     for group, (hatched, colour) in groups.items():
         rows = [row for row in ranked if _group(row) == group]
         if not rows:
@@ -48,12 +58,12 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     names = [plain(setting_in_words(row.entry)) for row in ranked]
     best = board.row(board.best or "")
-    ties = sum(row.ties_with_best and row.entry.page_cache == best.entry.page_cache for row in ranked) if best else 0
+    equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
             f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
-            f"{formats.number(best.samples_per_s, 'samples/s')}; {ties} tie with it."
+            f"{formats.number(best.samples_per_s, 'samples/s')}; {equal} as fast within 5%."
         )
     return finish(
         figure,
@@ -105,4 +115,4 @@ def _bar_text(row: LeaderboardRow, board: Leaderboard) -> str:
         return "baseline"
     if not math.isfinite(row.speed_up):
         return ""
-    return f"{formats.number(row.speed_up)}x{', tie' if row.tie else ''}"
+    return f"{formats.number(row.speed_up)}x{comparison_words(row.against_baseline)}"

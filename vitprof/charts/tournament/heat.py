@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament import OUT_OF_THE_RACE, ArticleCell, ArticleTable
 from vitprof.charts.style import MARGIN, axis, plain
-from vitprof.charts.tournament.shared import finish, spread_words
+from vitprof.charts.tournament.shared import comparison_words, finish, spread_words
 
 
 def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
@@ -84,7 +84,7 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
 def _cell_text(cell: ArticleCell, value: str) -> str:
     if value == "epoch_s":
         return formats.seconds(cell.epoch_s)
-    return f"{formats.number(cell.speed_up)}x{' (tie)' if cell.tie else ''}"
+    return f"{formats.number(cell.speed_up)}x{comparison_words(cell.against_baseline)}"
 
 
 def _cell_in_words(cell: ArticleCell | None, where: str) -> str:
@@ -98,7 +98,7 @@ def _cell_in_words(cell: ArticleCell | None, where: str) -> str:
     if math.isfinite(cell.samples_per_s):
         said.append(formats.number(cell.samples_per_s, "samples/s"))
     if math.isfinite(cell.speed_up):
-        said.append(f"{formats.number(cell.speed_up)} times the baseline{', a tie' if cell.tie else ''}")
+        said.append(f"{formats.number(cell.speed_up)} times the baseline{comparison_words(cell.against_baseline)}")
     if math.isfinite(cell.gpu_mem_bytes):
         said.append(f"GPU memory {formats.size(cell.gpu_mem_bytes)}")
     if math.isfinite(cell.gpu_util_pct):

@@ -52,6 +52,15 @@ def spread_words(low: float, high: float, words: Any) -> str:
     return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
 
 
+BEST_WORDS = {"equal": "as fast as the fastest, within 5%", "undecided": "can be as fast as the fastest: undecided"}
+COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
+
+
+def comparison_words(against: str) -> str:
+    """Returns what is to be said beside a speed-up that is neither clearly above nor below 1."""
+    return COMPARISON_WORDS.get(against, "")
+
+
 def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
     runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
@@ -66,13 +75,13 @@ def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
         said.append("the baseline")
     elif math.isfinite(row.speed_up):
         times = f"{formats.number(row.speed_up)}{spread_words(row.speed_up_low, row.speed_up_high, formats.number)}"
-        said.append(f"{times} times the baseline{', a tie' if row.tie else ''}")
+        said.append(f"{times} times the baseline{comparison_words(row.against_baseline)}")
     if row.too_few is not None:
         said.append("too few steady steps to compare it")
-    elif row.standing == "not known":
-        said.append("too few runs to compare it")
-    if row.ties_with_best:
-        said.append("cannot be told from the fastest")
+    elif row.n_runs == 1:
+        said.append("one run: not known how much runs differ")
+    if row.standing in BEST_WORDS:
+        said.append(BEST_WORDS[row.standing])
     if row.entry.status == "cut":
         said.append(f"cut short{': ' + plain(row.entry.reason) if row.entry.reason else ''}")
     return "<br>".join(said)

@@ -12,7 +12,7 @@ from vitprof.cli.common.lists import strategies_that_run, texts, whole
 from vitprof.cli.common.options import option, parameter
 from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
-from vitprof.config.bounds import TOURNAMENT_BOUNDS
+from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
@@ -63,7 +63,15 @@ OPTIONS = (
         "",
         f"states of the page cache, separated by commas; of {', '.join(CHOICES['page_cache'])}",
     ),
-    _number("repeats", "--repeats", int, 3, "times each setting is run, in rounds"),
+    _number("repeats", "--repeats", int, 3, "rounds in which every setting is run"),
+    _own(
+        "until_decided",
+        "--until-decided/--no-until-decided",
+        bool,
+        True,
+        f"after these, run more rounds of what can still be the fastest until it is decided, {MORE_ROUNDS} at most",
+    ),
+    _number("more_rounds", "--more-rounds", int, None, "with --resume: run so many rounds more of every setting"),
     _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
     _own("early_stop", "--early-stop/--no-early-stop", bool, True, "cut settings short that can't win any more"),
     _number(
@@ -98,7 +106,7 @@ SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for nam
 
 def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
     """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
-    told = ("resume", "take_over", "csv", "as_json", "markdown")
+    told = ("resume", "more_rounds", "take_over", "csv", "as_json", "markdown")
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
         if name not in told and source is not None and source.name != "DEFAULT":
@@ -133,4 +141,5 @@ def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
         seconds=asked["time"],
         baseline=asked["baseline"],
         early_stop=asked["early_stop"],
+        until_decided=asked["until_decided"],
     )

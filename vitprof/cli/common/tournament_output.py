@@ -24,7 +24,8 @@ def running_words(standing: TournamentState, board: Leaderboard) -> str:
     """Returns what a tournament is doing, in a line."""
     p = standing.progress
     rounds = standing.tournament.spec.repeats
-    doing = f"{p.current_key}, round {p.current_round} of {rounds}" if p.current_key else "between runs"
+    of = f"of {rounds}" if p.current_round <= rounds else "(added until it is decided)"
+    doing = f"{p.current_key}, round {p.current_round} {of}" if p.current_key else "between runs"
     lead = f"; ahead: {board.best}" if board.best else ""
     return f"{p.done} of {p.total} runs, {doing}{lead}"
 
@@ -83,9 +84,17 @@ def _interval(low: float, high: float) -> str:
 def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
     entry = row.entry
     remarks = [
-        "baseline" if row.key == board.baseline else "tie with the baseline" if row.tie else "",
-        "tie with the best" if row.ties_with_best else "",
-        "too few steps" if row.too_few is not None else "not known: too few runs" if row.untold else "",
+        "baseline"
+        if row.key == board.baseline
+        else "as fast as the baseline"
+        if row.against_baseline == "equal"
+        else "",
+        "as fast as the best" if row.standing == "equal" else "",
+        "too few steps"
+        if row.too_few is not None
+        else "undecided"
+        if "undecided" in (row.against_baseline, row.standing)
+        else "",
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
     ]
     util = formats.percent(row.gpu_util_pct / 100)

@@ -19,7 +19,7 @@ class TournamentProgress:
     done: int
     """Runs that have ended or will not be made any more: of trials that failed or were cut short."""
     total: int
-    """Runs of all trials that can run here."""
+    """Runs of all trials that can run here; of rounds that were added until it is decided, those begun so far."""
     current_key: str
     """The trial that is running; "" if none is."""
     current_round: int
@@ -63,6 +63,15 @@ def progress_of(
             current = trial.key, number, run.id
             expected *= 1 - within
         left += expected
+    beyond = [(key, run) for key, mine in newest.items() for n, run in mine.items() if n > found.spec.repeats]
+    total += len(beyond)
+    done += sum(run.status == "done" for _, run in beyond)
+    for key, run in beyond:
+        if run.status in LIVE_STATUSES and by_key[key].status not in ("failed", "cut"):
+            within = (run.progress or 0.0) if run.stage == "training" else 0.0
+            current = key, run.round, run.id
+            own = took[key]
+            left += (math.fsum(own) / len(own) if own else typical) * (1 - within)
     if found.spec.seconds is not None and left > 0:
         left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
     key, number, run_id = current or ("", 0, None)

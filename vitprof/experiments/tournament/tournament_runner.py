@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, cannot_win
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
+from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.early_stop import (
     blocks_so_far,
@@ -26,7 +27,7 @@ from vitprof.experiments.tournament.early_stop import (
     why_it_cannot_win,
 )
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
-from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of, rounds_of
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 from vitprof.store.groups import role_of
@@ -144,14 +145,15 @@ class TournamentRunner:
         able = [t for t in self._planned if not t.refused]
         if not able:
             return "done", "no trial can be run here"
-        for number, trial in schedule(self._planned, self._spec.repeats):
+        for number, trial in self._turns():
             now = self._view.look()
+            if self._settled(now, trial, number):
+                continue
             with self._lock:
                 if ended := self._asked(now):
                     self._over = True
                     return ended
-            if not self._settled(now, trial, number):
-                self._run(now, trial, number)
+            self._run(now, trial, number)
         with self._lock:
             self._over = True
         now = self._view.look()
@@ -160,7 +162,24 @@ class TournamentRunner:
         by_hand = sum(not self._settled(now, trial, k) for k, trial in schedule(self._planned, self._spec.repeats))
         if by_hand:
             return "stopped", f"{by_hand} of its runs did not finish; resume runs them"
+        if can_be_fastest(self._view.board(now)):
+            return "done", f"undecided after {rounds_of(now)} rounds; more rounds may decide it"
         return "done", ""
+
+    def _turns(self) -> Iterator[tuple[int, PlannedTrial]]:
+        """Yields the (round, trial) to run: whole rounds, then those that can still be the fastest until it is
+        decided.
+        """
+        yield from schedule(self._planned, self._spec.repeats)
+        if not self._spec.until_decided:
+            return
+        for number in range(self._spec.repeats + 1, self._spec.repeats + MORE_ROUNDS + 1):
+            open_ = can_be_fastest(self._view.board(self._view.look()))
+            if not open_:
+                return
+            first = number % len(open_)  # no setting always first, as in `schedule`
+            for key in open_[first:] + open_[:first]:
+                yield number, next(t for t in self._planned if t.key == key)
 
     def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
         """Returns how to end, if a person or the time given says so."""
@@ -171,8 +190,11 @@ class TournamentRunner:
         if self._pausing.is_set():
             return "paused", ""
         limit = self._spec.seconds
-        if limit is not None and now.spent_s >= limit and now.progress.done < now.progress.total:
-            return "done", f"the {limit:g} s given were spent after {now.progress.done} of {now.progress.total} runs"
+        if limit is not None and now.spent_s >= limit:
+            spent = f"the {limit:g} s given were spent after {now.progress.done}"
+            if now.progress.done < now.progress.total:
+                return "done", f"{spent} of {now.progress.total} runs"
+            return "done", f"{spent} runs, before it was decided; more rounds may decide it"
         return None
 
     def _settled(self, now: TournamentState, trial: PlannedTrial, number: int) -> bool:

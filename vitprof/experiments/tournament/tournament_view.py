@@ -130,6 +130,11 @@ class TournamentView:
         return Outcome(run.round, run.id, "stopped", EMPTY, summary)
 
 
+def rounds_of(now: TournamentState) -> int:
+    """Returns how many rounds there have been."""
+    return max((o.round for e in now.entries for o in e.outcomes), default=0)
+
+
 def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
     """Returns the summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be
     read.

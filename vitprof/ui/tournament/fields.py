@@ -9,9 +9,10 @@ import streamlit as st
 
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.config import CHOICES
-from vitprof.config.bounds import RUN_BOUNDS, TOURNAMENT_BOUNDS
+from vitprof.config.bounds import MORE_ROUNDS, RUN_BOUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped
@@ -210,19 +211,27 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
         )
     with third:
         repeats = st.number_input(
-            "Repeats",
+            "Rounds",
             min_value=int(TOURNAMENT_BOUNDS["repeats"].least),
             max_value=int(TOURNAMENT_BOUNDS["repeats"].most),
-            value=2,
+            value=TournamentSpec.repeats,
             step=1,
             key=f"{TRIAL}repeats",
             bind=IN_URL,
-            help="Rounds: every trial once, then every trial again. What differs between rounds tells a gain from "
-            "chance; with 3 or more the intervals are narrow.",
+            help="At least: every trial once, then every trial again. What differs between rounds tells a gain from "
+            "chance. After one round nothing can be recommended, after two seldom.",
         )
     with st.container(horizontal=True):
+        until_decided = st.toggle(
+            "Go on until it is decided",
+            value=True,
+            key=f"{TRIAL}until_decided",
+            bind=IN_URL,
+            help=f"After these rounds, up to {MORE_ROUNDS} more of the settings that can still be the fastest, until "
+            "one is within 5% of the fastest with 95% certainty, or the time limit is reached.",
+        )
         early_stop = st.toggle(
-            "Cut short what cannot win",
+            "Cut short what is too slow",
             value=True,
             key=f"{TRIAL}early_stop",
             bind=IN_URL,
@@ -235,4 +244,5 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             bind=IN_URL,
             help="On the test set at its end, for the accuracy. Takes longer; a simulated device has none.",
         )
-    return {budget: lasts, "evaluate": evaluate}, {"repeats": repeats, "early_stop": early_stop}
+    of_all = {"repeats": repeats, "until_decided": until_decided, "early_stop": early_stop}
+    return {budget: lasts, "evaluate": evaluate}, of_all

@@ -42,8 +42,9 @@ def draw_empty() -> None:
     """Draws what a newcomer reads."""
     st.markdown(
         "A tournament runs strategies, batch sizes and numbers of workers against each other, in turns and several "
-        "times over, and names the one setting to use, with its reason. What cannot be told apart is called a tie; "
-        "what fails stays in the table and says why. The form says how long the choices take before"
+        "times over, and names the one setting to use, with its reason. Settings that are known to differ by less "
+        "than 5% are equal; while too little is known, the answer is undecided and more rounds are run. "
+        "What fails stays in the table and says why. The form says how long the choices take before"
         " anything starts."
     )
 

@@ -11,7 +11,7 @@ from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.store.tournaments import StoredTournament, release
+from vitprof.store.tournaments import StoredTournament, add_rounds, release
 from vitprof.ui import resources
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
@@ -19,6 +19,8 @@ from vitprof.ui.texts import escaped, guarded, rough_time
 from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature, view
 
 REFRESH_S = 2.0
+ADDED_ROUNDS = 3
+"""For a press of the button."""
 
 
 def draw_state(now: TournamentState) -> None:
@@ -31,9 +33,18 @@ def draw_state(now: TournamentState) -> None:
         return
     if t.status == "done":
         if t.note:
-            st.warning(escaped(f"Ended early: {t.note}."))
+            st.warning(escaped(f"Ended: {t.note}."))
         else:
             st.caption(f":material/check: done, {now.progress.total} runs in {rough_time(now.spent_s)}")
+        st.button(
+            f"Run {ADDED_ROUNDS} more rounds",
+            icon=":material/add:",
+            key="tournament-more-rounds",
+            on_click=act,
+            args=(lambda: _add_rounds(t.id),),
+            help="Runs every setting that was not cut short again; what is known so far counts on. Its limit of time "
+            "no longer holds.",
+        )
         return
     st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
     said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not begun"}.get(t.status, t.status.capitalize())
@@ -49,6 +60,11 @@ def draw_state(now: TournamentState) -> None:
         args=(lambda: resume(t.id),),
         help="Goes on where it was left. A run that was left half done is made again.",
     )
+
+
+def _add_rounds(tournament_id: int) -> None:
+    add_rounds(resources.store(), tournament_id, ADDED_ROUNDS)
+    resume(tournament_id)
 
 
 @guarded
@@ -78,7 +94,8 @@ def _text(now: TournamentState) -> str:
     p = now.progress
     said = f"{p.done} of {p.total} runs done"
     if p.current_run_id is not None:
-        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}: {_stage(p)}"
+        added = ", added until it is decided" if p.current_round > now.tournament.spec.repeats else ""
+        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}{added}: {_stage(p)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
         said += f"; about {rough_time(p.seconds_left)} left"
     return said

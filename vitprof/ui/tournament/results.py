@@ -73,7 +73,8 @@ def _draw_title(now: TournamentState) -> None:
         escaped(
             f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {budget}, "
             f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
-            + ("; what cannot win is cut short" if spec.early_stop else "")
+            + (", more until it is decided" if spec.until_decided else "")
+            + ("; a setting that is too slow is cut short" if spec.early_stop else "")
         )
     )
 
@@ -108,7 +109,7 @@ def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
             return
         through = now.tournament.status == "done" and not now.tournament.held
         heading = "Recommended" if through else "Best so far"
-        st.markdown(f"**{'Not conclusive' if found.key is None else heading}**")
+        st.markdown(f"**{'Not decided' if found.key is None else heading}**")
         st.markdown(escaped(found.sentence))
         row = board.row(found.key or "")
         trial = next((t for t in now.planned if t.key == found.key), None)

@@ -23,7 +23,7 @@ STATUSES = {
     "stopped": "stopped",
 }
 """A trial's status in words."""
-TOO_FEW, NOT_KNOWN = "too few steps", "not known"
+TOO_FEW = "too few steps"
 
 
 def standing(row: LeaderboardRow, board: Leaderboard) -> str:
@@ -32,11 +32,7 @@ def standing(row: LeaderboardRow, board: Leaderboard) -> str:
         return "baseline"
     if not math.isfinite(row.speed_up):
         return ""
-    if row.untold:
-        return NOT_KNOWN if row.too_few is None else TOO_FEW
-    if row.tie:
-        return "tie"
-    return "faster" if row.speed_up > 1 else "slower"
+    return TOO_FEW if row.too_few is not None else row.against_baseline
 
 
 def status(row: LeaderboardRow) -> str:
@@ -72,12 +68,17 @@ COLUMNS: tuple[Column, ...] = (
     Column("at most (x)", "Upper end of its 95% interval.", _unless_baseline("speed_up_high"), "%.2f"),
     Column(
         "Against baseline",
-        "faster or slower where the 95% interval of the speed-up leaves 1 out; else a tie: it may be chance.",
+        "faster or slower: the interval of the speed-up leaves 1 out; equal: all of it is within 5% of 1; "
+        "undecided: more rounds would tell.",
         standing,
         always=True,
     ),
     Column("Status", "What became of it; the reason stands below the table.", lambda r, b: status(r), always=True),
-    Column("Against the fastest", "tie: it cannot be told from the fastest.", _against_best),
+    Column(
+        "Against the fastest",
+        "equal: it is known to be as fast as the fastest, within 5%; undecided: it can be faster or slower.",
+        _against_best,
+    ),
     Column("Epoch (s)", "Time of a pass over the training set.", lambda r, b: r.epoch_s),
     Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
     Column("GPU memory (MiB)", "Highest device memory of any run.", lambda r, b: r.gpu_mem_bytes / MIB),

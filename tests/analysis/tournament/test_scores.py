@@ -1,0 +1,91 @@
+"""Scores: intervals over few rounds hold the truth, machines that are busy in fits mislead nobody."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.analysis.tournament.tournament_entries import entry
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.tournament import leaderboard
+from vitprof.analysis.tournament.scores import (
+    Score,
+    comparison,
+    near_best,
+    rounds_of,
+    score,
+    student_t,
+    sure_level,
+    throughput,
+)
+
+
+@pytest.mark.parametrize(("settings", "rounds"), [(2, 3), (4, 5), (6, 2)])
+def test_the_interval_holds_the_truth(settings: int, rounds: int) -> None:
+    """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, 107 or fewer hold it by chance
+    in 1%."""
+    held = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        made = [
+            entry(f"s{i}", 1000, seed=seed, runs=rounds, moments=rng.normal(0, 0.01, rounds)) for i in range(settings)
+        ]
+        row = leaderboard(made, baseline=made[0].key, n_train=0).row(made[1].key)
+        assert row is not None
+        held += row.speed_up_low <= 1 <= row.speed_up_high
+    assert held > 107
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        (Interval(1.0, 0.96, 1.04), "equal"),
+        (Interval(1.02, 1.01, 1.03), "equal"),
+        (Interval(1.04, 1.01, 1.07), "faster"),
+        (Interval(0.5, 0.4, 0.6), "slower"),
+        (Interval(1.0, 0.94, 1.01), "undecided"),
+        (Interval(2.0, math.nan, math.nan), "undecided"),
+    ],
+)
+def test_equal_is_what_is_known_to_differ_little(gain: Interval, said: str) -> None:
+    assert comparison(gain) == said
+
+
+def test_a_round_that_others_slowed_down_counts_little() -> None:
+    quiet = rounds_of(entry("a", 1000))
+    spoiled = {**quiet, 2: quiet[2] * 0.5}
+    assert score(spoiled, "a", 0).value == pytest.approx(score(quiet, "a", 0).value, abs=0.02)
+    assert throughput(spoiled, "a", 0).value < 0.8 * throughput(quiet, "a", 0).value
+
+
+def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:
+    """Every tenth batch stalls for as long as ten others take: blocks of 20 steps hold two stalls each."""
+    rng = np.random.default_rng(0)
+    seconds = np.where(np.arange(400) % 10 == 9, 0.010, 0.001) * np.exp(rng.normal(0, 0.05, 400))
+    blocks = 20 / seconds.reshape(20, 20).sum(axis=1)
+    known = score({1: blocks, 2: blocks, 3: blocks}, "a", 0)
+    assert math.exp(known.value) == pytest.approx(400 / seconds.sum(), rel=0.03)
+
+
+def test_looks_err_by_five_percent_together() -> None:
+    assert sure_level(1) == sure_level(3) == pytest.approx(0.975)
+    assert math.fsum(1 - sure_level(n) for n in range(3, 1000)) < 0.05
+
+
+def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None:
+    known = {name: score(rounds_of(entry(name, speed)), name, 0) for name, speed in (("a", 1000), ("b", 700))}
+    assert near_best(known) == {"a": 1, "b": 0}
+    once = Score(math.log(900), np.full(1000, math.nan))
+    assert all(math.isnan(p) for p in near_best(known | {"c": once}).values())
+    found = near_best(known | {"c": once}, out={"c"})
+    assert (found["a"], math.isnan(found["c"])) == (1, True)
+    slow = Score(math.log(400), once.draws)
+    assert near_best(known | {"c": slow})["a"] == 1
+
+
+def test_students_t() -> None:
+    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 10: 2.228, 30: 2.042}
+    for df, value in known.items():
+        assert student_t(df) == pytest.approx(value, rel=0.008)

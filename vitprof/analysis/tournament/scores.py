@@ -1,0 +1,208 @@
+"""How fast a setting is on a machine that has other things to do, how sure that is, and how two settings compare.
+
+Other programs only ever slow a run down. So a setting is judged by its score, the throughput that a fifth of its blocks
+reach: blocks that others slowed down do not count against it. A loader that is uneven by itself must not gain by that:
+a block holds a twentieth of a run, stalls and epoch turns included.
+
+A score has two sources of noise: within a run, from block to block, and between runs, because another moment of the
+machine is another speed. Both are found by a bootstrap: of blocks within their runs, and of rounds (Davison and
+Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). A bootstrap of two or three rounds covers far less
+than it says (Hesterberg, The American Statistician 2015, section 4.1): what lies between rounds is widened as
+Student's t would be. All settings see the same draws of rounds, so what slowed a whole round down cancels, and what
+slowed one setting's run down widens that setting's interval alone. All of it on logarithms: noise of a machine is a
+share of the time. docs/tournament.md has how often it errs.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from vitprof.analysis.arrays import Floats
+from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
+from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
+
+SCORE_QUANTILE = 0.8
+"""Share of the blocks that are slower than the score. Of 0.75, 0.8 and 0.9 the one that was never wrong in simulation
+and gives an uneven loader the least."""
+EQUAL_FRAC = 0.05
+"""Two settings are equal where it is sure that they differ by less: nobody would change a setting for it."""
+LEAST_ROUNDS = 3
+"""Rounds after which it is asked for the first time whether a tournament is decided."""
+ERROR_CHANCE = 0.05
+"""Chance of a wrong answer in all looks together."""
+
+Comparison = Literal["faster", "equal", "slower", "undecided"]
+Rounds = Mapping[int, Floats]
+"""Round -> samples/s of the blocks of the setting's run in it, (n,) float64."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A setting's throughput on a machine that is left alone, on logarithms."""
+
+    value: float
+    """log of samples/s; NaN without a run."""
+    draws: Floats
+    """The same for each draw, (1000,); NaN where its noise is not known: one run, or runs of fewer than four blocks."""
+
+    @property
+    def known(self) -> bool:
+        """Returns whether its noise is known."""
+        return bool(np.isfinite(self.draws).all())
+
+
+NO_SCORE = Score(math.nan, np.full(BOOTSTRAP_RESAMPLES, math.nan))
+
+
+def usable(blocks: Floats) -> Floats:
+    """Returns the blocks that have a rate."""
+    return np.asarray(blocks[np.isfinite(blocks) & (blocks > 0)], dtype=np.float64)
+
+
+def rounds_of(entry: Entry) -> dict[int, Floats]:
+    """Returns the blocks of a setting's runs that count, by round; of two of the same round the later one's."""
+    runs = {}
+    for outcome in entry.outcomes:
+        blocks = usable(outcome.blocks_per_s)
+        if outcome.status not in OUT_OF_THE_RACE and len(blocks):
+            runs[outcome.round] = blocks
+    return dict(sorted(runs.items()))
+
+
+def throughput(runs: Rounds, key: str, seed: int) -> Interval:
+    """samples/s: all samples over all time, runs being equally long in samples; its 95% interval as that of a score."""
+    if not runs:
+        return UNKNOWN
+    found = _drawn(runs, key, seed, lambda logs: -np.log(np.exp(-logs).mean(axis=-1)))
+    return interval(found.value, found.draws, sure_level(len(runs)))
+
+
+def score(runs: Rounds, key: str, seed: int) -> Score:
+    """Returns the score of a setting.
+
+    Draws of blocks depend on seed, key and round, draws of rounds on the seed alone: all settings share those.
+    """
+    return _drawn(runs, key, seed, _upper) if runs else NO_SCORE
+
+
+def within_low(runs: Rounds, key: str, seed: int) -> float:
+    """samples/s: the lower end of what blocks alone allow, without the noise between runs. NaN with too few blocks."""
+    if not runs or min(map(len, runs.values())) < MIN_BLOCKS:
+        return math.nan
+    logs = _padded(runs)
+    drawn = -np.log(np.exp(-_resampled(logs, runs, key, seed)).mean(axis=2)).mean(axis=1)
+    return math.exp(float(np.percentile(drawn, 2.5)))
+
+
+def sure_level(n_rounds: int) -> float:
+    """Returns how sure an answer must be after so many rounds.
+
+    Each round more is another look, at which chance may speak: look k may err with 5% / (k (k + 1)), which sums to 5%
+    over any number of looks.
+    """
+    look = max(1, n_rounds - LEAST_ROUNDS + 1)
+    return 1 - ERROR_CHANCE / (look * (look + 1))
+
+
+def interval(value: float, draws: Floats, level: float) -> Interval:
+    """Returns exp of a value, with the interval that holds `level` of its draws; it holds the value too."""
+    if not np.isfinite(draws).all():
+        return Interval(math.exp(value), math.nan, math.nan)
+    tail = 50 * (1 - level)
+    low, high = (float(v) for v in np.percentile(draws, [tail, 100 - tail]))
+    return Interval(math.exp(value), math.exp(min(low, value)), math.exp(max(high, value)))
+
+
+def ratio(mine: Score, base: Score, level: float) -> Interval:
+    """Returns the one's score over the other's, with its interval."""
+    if math.isnan(mine.value) or math.isnan(base.value):
+        return UNKNOWN
+    return interval(mine.value - base.value, mine.draws - base.draws, level)
+
+
+def comparison(gain: Interval) -> Comparison:
+    """Returns what the interval of a ratio says: equal is what is known to differ by less than 5%, not what is not
+    known.
+    """
+    if not math.isfinite(gain.low):
+        return "undecided"
+    if gain.low >= 1 - EQUAL_FRAC and gain.high <= 1 / (1 - EQUAL_FRAC):
+        return "equal"
+    if gain.low > 1 + ROUNDING_FRAC:
+        return "faster"
+    return "slower" if gain.high < 1 - ROUNDING_FRAC else "undecided"
+
+
+def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str, float]:
+    """Returns of each setting how probable it is that none of the others is faster by more than 5%.
+
+    NaN of all while one could be the fastest whose noise is not known: one that reached half of the best's score, and
+    is not `out` of the race for another reason. NaN of those that are not known.
+    """
+    best = max((s.value for s in scores.values()), default=math.nan)
+    known = {key: s for key, s in scores.items() if s.known}
+    rivals = [k for k, s in scores.items() if not s.known and k not in out and s.value > best + math.log(0.5)]
+    if rivals or not known:
+        return dict.fromkeys(scores, math.nan)
+    draws = np.array([s.draws for s in known.values()])
+    near = (draws >= draws.max(axis=0) + math.log(1 - EQUAL_FRAC)).mean(axis=1)
+    return dict.fromkeys(scores, math.nan) | dict(zip(known, (float(v) for v in near), strict=True))
+
+
+def student_t(df: int) -> float:
+    """Returns the 97.5% point of Student's t: exact for 1 and 2, else Abramowitz and Stegun 26.7.5 (error below
+    0.6%).
+    """
+    if df == 1:
+        return math.tan(0.475 * math.pi)
+    if df == 2:
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z = NORMAL_975
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
+
+
+NORMAL_975 = 1.959963985
+MOST_DRAWN_ROUNDS = 128
+"""More than a tournament has (`TOURNAMENT_BOUNDS`)."""
+
+
+def _upper(logs: Floats) -> Floats:
+    """Returns the score of blocks on logarithms, (..., n) to (...)."""
+    at = max(0, math.ceil(SCORE_QUANTILE * logs.shape[-1] - 1e-9) - 1)
+    return np.asarray(np.partition(logs, at, axis=-1)[..., at])
+
+
+def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats], Floats]) -> Score:
+    """Returns a figure of all blocks together, and its draws: what blocks do to it, and what rounds do, widened."""
+    logs, n = _padded(runs), len(runs)
+    value = float(figure(logs.reshape(-1)))
+    if n < 2 or min(map(len, runs.values())) < MIN_BLOCKS:
+        return Score(value, NO_SCORE.draws)
+    blocks = figure(_resampled(logs, runs, key, seed).reshape(BOOTSTRAP_RESAMPLES, -1)) - value
+    shared = np.random.default_rng(seed).random((BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
+    rounds = figure(logs[(shared * n).astype(int)].reshape(BOOTSTRAP_RESAMPLES, -1)) - value
+    widened = student_t(n - 1) / NORMAL_975 * math.sqrt(n / (n - 1))
+    return Score(value, value + blocks + widened * rounds)
+
+
+def _padded(runs: Rounds) -> Floats:
+    """log of samples/s, (rounds, blocks): a run with fewer blocks than the longest one gives them in turns."""
+    most = max(map(len, runs.values()))
+    return np.log([np.resize(blocks, most) for _, blocks in sorted(runs.items())])
+
+
+def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
+    """Returns blocks drawn anew within each run, (draws, rounds, blocks)."""
+    drawn = []
+    for line, number in zip(logs, sorted(runs), strict=True):
+        rng = np.random.default_rng([seed, zlib.crc32(key.encode()), number])
+        drawn.append(line[rng.integers(len(line), size=(BOOTSTRAP_RESAMPLES, len(line)))])
+    return np.stack(drawn, axis=1)
