@@ -47,6 +47,23 @@ def test_there_is_none(store: RunStore, number: int) -> None:
         tournaments.tournament(store, number)
 
 
+def test_more_rounds(store: RunStore) -> None:
+    number = tournaments.insert_tournament(store, made(repeats=2, seconds=60.0))
+    for round_ in (1, 2, 3):
+        role = f"memory/b32/w-/as-is#{round_}"
+        store.create_run(BASE, group_key=RunGroup("tournament", number).key, role=role)
+    tournaments.add_rounds(store, number, 3)
+    found = tournaments.tournament(store, number)
+    assert (found.spec.repeats, found.spec.seconds, found.status) == (6, None, "paused")
+    assert found.note == "3 more rounds to run"
+    for wrong, field in ((0, "more_rounds"), (98, "repeats")):
+        with pytest.raises(ConfigError, match=f"^{field}: "):
+            tournaments.add_rounds(store, number, wrong)
+    tournaments.claim(store, number)
+    with pytest.raises(JobError, match="is running; let it end or stop it first"):
+        tournaments.add_rounds(store, number, 1)
+
+
 def test_two_who_change_the_state_at_once(store: RunStore) -> None:
     number = tournaments.insert_tournament(store, made())
 

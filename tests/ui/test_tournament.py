@@ -199,6 +199,18 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
     assert not at.get("progress")
 
 
+def test_more_rounds_of_one_that_is_through(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[int] = []
+    monkeypatch.setattr("vitprof.ui.tournament.live.resume", resumed.append)
+    number = add_tournament(store, {"per-sample": 0.02, "memory": 0.001})
+    at = shown(number)
+    assert "Use memory, batch 128" in said(at)
+    at.button(key="tournament-more-rounds").click().run()
+    assert resumed == [number]
+    found = tournament(store, number)
+    assert (found.spec.repeats, found.status) == (5, "paused")
+
+
 def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
+from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError
@@ -19,10 +20,10 @@ from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
-from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.store.tournaments import set_status, tournament
+from vitprof.store.tournaments import add_rounds, set_status, tournament
 
 BASE = RunConfig(
     **(CHEAP | {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2})
@@ -286,6 +287,44 @@ class TestEarlyStop:
         assert entry.status == "cut"
         assert entry.reason.startswith("not run again after round 1: ")
         assert "memory, batch 32 makes at least" in entry.reason
+
+
+class TestUntilItIsDecided:
+    def test_one_round_decides_nothing_and_two_of_a_large_difference_do(self, manager: JobManager) -> None:
+        number = made(manager.store, "simulated:1,50", 40, batch_sizes=(8, 64), repeats=1, until_decided=True)
+        ran(manager, number)
+        view = TournamentView(manager.store, number)
+        assert rounds_of(view.look()) == 2
+        assert statuses(manager.store, number)[:2] == [(f"memory/b{n}/w-/as-is#1", "done") for n in (8, 64)]
+        assert view.look().progress.total == view.look().progress.done == 4
+        found = recommend(view.board())
+        assert found is not None
+        assert found.key == "memory/b64/w-/as-is"
+        assert view.look().tournament.note == ""
+
+    def test_no_further_than_the_time_given(self, manager: JobManager) -> None:
+        number = made(manager.store, repeats=1, until_decided=True, seconds=0.001)
+        ran(manager, number)
+        found = tournament(manager.store, number)
+        assert found.status == "done"
+        assert found.note == "the 0.001 s given were spent after 1 of 2 runs"
+
+    def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "MORE_ROUNDS", 1)
+        monkeypatch.setattr(jobs, "can_be_fastest", lambda board: (A, B))
+        number = made(manager.store, repeats=1, until_decided=True)
+        ran(manager, number)
+        found = tournament(manager.store, number)
+        assert (found.status, found.note) == ("done", "undecided after 2 rounds; more rounds may decide it")
+        assert len(statuses(manager.store, number)) == 4
+        add_rounds(manager.store, number, 1)
+        assert tournament(manager.store, number).status == "paused"
+        monkeypatch.setattr(jobs, "MORE_ROUNDS", 0)
+        ran(manager, number)
+        assert rounds_of(TournamentView(manager.store, number).look()) == 3
+        assert len(statuses(manager.store, number)) == 6, "what was run before counts on"
 
 
 class TestInterrupted:
