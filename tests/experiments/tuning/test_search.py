@@ -95,6 +95,8 @@ class TestTune:
             (64, 0),
             (64, 0),
             (16, 0),
+            (16, 0),
+            (64, 0),
         ]
         assert found.config.batch_size == 64
         assert "batch 64 reaches" in found.sentence
@@ -160,8 +162,22 @@ def test_in_words() -> None:
     known: dict[str, Any] = {"strategy": "hdf5", "default": Candidate(2, 2, 64), "winner": Candidate(1, 4, 256)}
     known |= {"config": BASE, "samples_per_s": 1000.0, "gain": Interval(1.02, 0.98, 1.07), "verified": True}
     tried = tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((known["default"], known["winner"]), 1))
-    known |= {"tried": tried, "n_candidates": 9, "seconds": 60.0, "stopped": False}
+    known |= {"tried": tried, "n_candidates": 2, "seconds": 60.0, "stopped": False}
     assert "which cannot be told from no gain" in Tuning(**known).sentence
     assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s" in Tuning(**known).sentence
     assert "was not checked" in Tuning(**(known | {"verified": False})).sentence
-    assert "none of 2 of 9" in Tuning(**(known | {"samples_per_s": math.nan})).sentence
+    assert "none of 2 of 2" in Tuning(**(known | {"samples_per_s": math.nan})).sentence
+
+
+def test_too_little_was_tried_to_say_anything() -> None:
+    default, other = Candidate(2, 2, 64), Candidate(1, 4, 256)
+    known: dict[str, Any] = {"strategy": "hdf5", "default": default, "winner": default, "config": BASE}
+    known |= {"samples_per_s": 1000.0, "gain": Interval(1.0, 1.0, 1.0), "verified": False}
+    known |= {"tried": tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((default, other), 1))}
+    known |= {"n_candidates": 40, "seconds": 20.0, "stopped": False}
+    wanted = "hdf5: 2 of 40 settings tried in 20.0 s, so nothing can be said; give more time"
+    assert Tuning(**known).sentence == wanted
+    assert Tuning(**(known | {"winner": other, "verified": True})).sentence == wanted
+    sure = known | {"winner": other, "verified": True, "gain": Interval(2.0, 1.5, 2.5)}
+    assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s, 2.00 times" in Tuning(**sure).sentence
+    assert "keep batch 64" in Tuning(**(known | {"n_candidates": 2})).sentence

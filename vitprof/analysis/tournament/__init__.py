@@ -18,9 +18,11 @@ from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivor
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
+from vitprof.analysis.tournament.scores import LEAST_ROUNDS
 
 __all__ = [
     "EARLIEST_STOP_FRAC",
+    "LEAST_ROUNDS",
     "OUT_OF_THE_RACE",
     "THROTTLED",
     "ArticleCell",

@@ -25,6 +25,8 @@ MOST_SPAN = 16
 """The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""
 OTHER_BATCH = ". Another batch size also changes how the model learns: check the learning rate and the accuracy"
 PREFETCH_FACTORS = (2, 4, 8)
+LEAST_TRIED, LEAST_TRIED_FRAC = 3, 0.25
+"""Settings, and their share of all, that must have been tried before it is said that none is faster."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,9 @@ class Tuning:
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
-        if n < min(2, self.n_candidates):
-            only = candidate_in_words(self.default)
-            return f"{self.strategy}: there was no time to try anything but {only} ({of}); give more"
+        enough = min(self.n_candidates, max(LEAST_TRIED, math.ceil(self.n_candidates * LEAST_TRIED_FRAC)))
+        if n < enough and not (self.verified and self.gain.low > 1):
+            return f"{self.strategy}: {of}, so nothing can be said; give more time"
         if self.winner == self.default:
             return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")

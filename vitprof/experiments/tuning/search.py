@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, rungs, survivors, trial_key
+from vitprof.analysis.tournament import (
+    LEAST_ROUNDS,
+    Candidate,
+    Entry,
+    Outcome,
+    leaderboard,
+    rungs,
+    survivors,
+    trial_key,
+)
 from vitprof.config import RunConfig
 from vitprof.config.bounds import TUNING_S
 from vitprof.config.resolve import resolve
@@ -37,8 +46,8 @@ CHECK_SHARE = 1 / 3
 """Of the time, for running winner and default again."""
 LEAST_RUNS = 2
 """Settings besides the default that are worth a check; with time for fewer all of it goes into trying."""
-CHECKS = 2
-"""Times that each of the two is run again."""
+CHECKS = LEAST_ROUNDS
+"""Times that each of the two is run again: with fewer their difference is hardly ever known."""
 OVERHEAD_S = {"process": 4.0, "thread": 0.3}
 """What a run takes besides its training, until the first one has shown it: a process imports torch (DESIGN.md 7)."""
 POLL_S = 0.1
