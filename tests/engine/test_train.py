@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.config.catalog import MODELS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine import data, train, trainer
@@ -22,6 +23,7 @@ from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.model import build_model
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
+from vitprof.records import STEP_COLUMNS
 
 pytestmark = pytest.mark.usefixtures("small_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]
@@ -151,6 +153,15 @@ class TestBudget:
         assert run["epoch"].max() >= 1
         assert ends[-2] < 0.1 <= ends[-1] + 3e-3  # asked after the step, by a clock that goes on with each reading
         assert run["step_s"].sum() <= 0.11
+
+    def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
+        asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 300, "warmup_steps": 1}
+        run = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(5e-3))  # a step takes about 40 ms
+        assert steady_state(dict(zip(STEP_COLUMNS, np.array(run.rows).T, strict=True))).sum() == 6
+        run = trained(**asked, seconds=0.05, least_steps=100, clock=ticking(5e-3))
+        assert 0.45 <= run["t_start_s"][-1] - run["t_start_s"][0] <= 0.6, "ten times its seconds"
+        quick = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(1e-5))
+        assert len(quick.rows) > 50, "what has its steps goes on for its seconds"
 
     @pytest.mark.slow
     def test_batch_as_large_as_the_set(self) -> None:

@@ -50,6 +50,7 @@ RUN_BOUNDS: dict[str, Bounds] = {
     "slow_mb_s": Bounds(0.1, 1_000_000, whole=False),
     "slow_latency_ms": Bounds(0, 600_000, whole=False),
     "warmup_steps": Bounds(0, 1_000_000),
+    "least_steps": Bounds(0, 1_000_000),
     "threads": Bounds(0, 1024),
     "telemetry_hz": Bounds(0.01, 50, whole=False),
 }

@@ -115,6 +115,9 @@ class RunConfig:
     )
     cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
     warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
+    least_steps: int = knob_doc(
+        "steady steps that a run of a length in seconds makes at least, for up to ten times its seconds", 0
+    )
     replay: str | None = knob_doc(
         "keep the first batches and use them again and again, as if data were free: from host memory (pinned where the "
         "transfer pins), or on the device",
@@ -224,7 +227,7 @@ CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunCo
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "What to train": ("dataset", "n_images", "model", "image_size", "precision", "compile", "lr", "cudnn_benchmark"),
-    "Budget": ("epochs", "steps", "seconds", "warmup_steps", "evaluate", "loader_only"),
+    "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),
     "Loading": (
         "workers",

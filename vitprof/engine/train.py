@@ -115,6 +115,10 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
             )
 
 
+LONGEST_TIMES = 10
+"""A run of a length in seconds may last so many times as long to make its least number of steps."""
+
+
 @dataclass
 class Budget:
     """How much of the job is done."""
@@ -123,23 +127,34 @@ class Budget:
     """0: not limited in steps."""
     seconds: float
     began: float
+    least: int = 0
+    """Steps that are made also where the seconds are over."""
     done: int = 0
     """Steps so far."""
     reported: float = -math.inf
 
     def spent_frac(self, now: float) -> float:
         """Returns the share of the budget that is spent; 1 or more when it is all."""
-        return self.done / self.steps if self.steps else (now - self.began) / self.seconds
+        if self.steps:
+            return self.done / self.steps
+        frac = (now - self.began) / self.seconds
+        if self.done < self.least and frac < LONGEST_TIMES:
+            return min(frac, self.done / self.least)
+        return frac
 
 
 def _fit(job: Job) -> bool:
     """Trains until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
     config, epochs = job.config, job.config.epochs or 0
-    budget = Budget(config.steps or epochs * len(job.pipeline.train.loader), config.seconds or math.inf, job.clock())
+    least = config.least_steps + config.warmup_steps if config.least_steps else 0
+    steps = config.steps or epochs * len(job.pipeline.train.loader)
+    budget = Budget(steps, config.seconds or math.inf, job.clock(), least)
     job.events.stage("training", 0.0)
     job.recorder.resume()
     for epoch in itertools.count():
         before = budget.done
+        if least and (epoch or not config.warmup_steps):
+            budget.least += 1  # the first step of an epoch is no steady one, nor one of the warm-up
         spent = _train_epoch(job, budget, epoch)
         if budget.done == before:
             raise DataError(f"no sample of {config.dataset} could be read from storage {config.storage}")

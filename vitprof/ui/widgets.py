@@ -35,6 +35,7 @@ LABELS = {
     "page_cache": "Page cache at the start",
     "cudnn_benchmark": "cudnn.benchmark",
     "warmup_steps": "Warm-up steps",
+    "least_steps": "Steady steps at least",
     "lr": "Learning rate",
     "image_size": "Image size (px)",
     "threads": "Torch CPU threads",

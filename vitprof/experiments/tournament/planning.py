@@ -20,6 +20,8 @@ from vitprof.experiments.headroom import why_no_cold
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament
 
+LEAST_STEADY_STEPS = 30
+"""Of a trial of a length in seconds: those of a slow setting would be too few for an interval."""
 WhyNot = Callable[[RunConfig], str]
 """Why a resolved job cannot be run here, in one line; "" if it can."""
 
@@ -89,6 +91,7 @@ def _planned(
         strategy=name,
         batch_size=batch_size,
         page_cache=page_cache,
+        least_steps=max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps,
         **knobs,  # type: ignore[arg-type]
     )
     told = (knobs["workers"] if knobs["workers"] is not None else taken["workers"]) if "workers" in taken else None

@@ -233,6 +233,7 @@ def _more() -> None:
     toggle("loader_only")
     toggle("evaluate")
     number("warmup_steps")
+    number("least_steps")
     number("threads")
     number("seed")
     choice("isolation", CHOICES["isolation"])
