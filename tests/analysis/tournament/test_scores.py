@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.tournament import leaderboard
+from vitprof.analysis.tournament import leaderboard, spoiled_words
 from vitprof.analysis.tournament.scores import (
     Score,
     comparison,
     near_best,
     rounds_of,
     score,
+    spoiled,
     student_t,
     sure_level,
     throughput,
@@ -58,6 +60,37 @@ def test_a_round_that_others_slowed_down_counts_little() -> None:
     spoiled = {**quiet, 2: quiet[2] * 0.5}
     assert score(spoiled, "a", 0).value == pytest.approx(score(quiet, "a", 0).value, abs=0.02)
     assert throughput(spoiled, "a", 0).value < 0.8 * throughput(quiet, "a", 0).value
+
+
+@pytest.mark.parametrize(
+    ("slower", "others", "out"),
+    [
+        ((1, 0.5, 1), (0.1, 1.5, 0.1), {2: 1.5}),
+        ((1, 0.5, 1), (0.1, 0.1, 0.1), {}),  # slow for a reason of its own
+        ((1, 0.95, 1), (0.1, 1.5, 0.1), {}),  # busy, but hardly slower
+        ((1, 0.5, 1), (1.5, 1.5, 1.5), {}),  # busy all the time: so it is here
+        ((1, 0.5, 1), (math.nan, 1.5, math.nan), {}),
+        ((0.5, 0.4, 0.6), (0.9, 1.5, 0.1), {1: 0.9, 2: 1.5}),
+    ],
+)
+def test_a_round_is_spoiled_where_it_is_slow_and_others_were_busy(
+    slower: tuple[float, ...], others: tuple[float, ...], out: dict[int, float]
+) -> None:
+    made = entry("a", 1000, moments=np.log(slower))
+    outcomes = [dataclasses.replace(o, others_cores=n) for o, n in zip(made.outcomes, others, strict=True)]
+    made = dataclasses.replace(made, outcomes=tuple(outcomes))
+    assert spoiled(made) == out
+    assert set(rounds_of(made)) == {1, 2, 3} - set(out)
+    (row,) = leaderboard([made], baseline=made.key, n_train=0).rows
+    assert (row.n_runs, row.spoiled) == (3 - len(out), out)
+    assert (
+        spoiled_words(row)
+        == {
+            0: "",
+            1: "round 2 not counted: other programs used 1.5 CPU cores",
+            2: "rounds 1 and 2 not counted: other programs used 1.5 CPU cores",
+        }[len(out)]
+    )
 
 
 def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:

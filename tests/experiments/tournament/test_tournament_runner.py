@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
@@ -301,6 +302,22 @@ class TestUntilItIsDecided:
         assert found is not None
         assert found.key == "memory/b64/w-/as-is"
         assert view.look().tournament.note == ""
+
+    def test_a_round_that_others_spoiled_is_run_again(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+        number = made(manager.store, repeats=2)
+        ran(manager, number)
+        keys = [key for key, _ in statuses(manager.store, number)]
+        assert sorted(keys) == [*(f"{A}#{n}" for n in (1, 2, 3)), *(f"{B}#{n}" for n in (1, 2))]
+        assert tournament(manager.store, number).status == "done"
+
+    def test_how_busy_others_were_is_known_of_each_run(self, manager: JobManager) -> None:
+        number = made(manager.store, "simulated:20,0", 40, repeats=1)
+        ran(manager, number)
+        outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
+        assert all(-0.5 < o.others_cores < psutil.cpu_count() for o in outcomes)
 
     def test_no_further_than_the_time_given(self, manager: JobManager) -> None:
         number = made(manager.store, repeats=1, until_decided=True, seconds=0.001)

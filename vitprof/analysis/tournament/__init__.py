@@ -15,10 +15,10 @@ from vitprof.analysis.tournament.entries import (
     trial_key,
 )
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard, spoiled_words
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
-from vitprof.analysis.tournament.scores import LEAST_ROUNDS
+from vitprof.analysis.tournament.scores import LEAST_ROUNDS, spoiled
 
 __all__ = [
     "EARLIEST_STOP_FRAC",
@@ -51,6 +51,8 @@ __all__ = [
     "rungs",
     "setting_in_words",
     "setup_s",
+    "spoiled",
+    "spoiled_words",
     "survivors",
     "trial_key",
 ]

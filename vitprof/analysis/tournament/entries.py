@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,8 @@ class Outcome:
     """samples/s of blocks of neighbouring steady steps in order (`block_rates`), (n,) float64; empty if none."""
     summary: RunSummary | None
     """None while it has not ended."""
+    others_cores: float = math.nan
+    """CPU cores that other programs used meanwhile, on average; NaN where it is not known."""
 
 
 @dataclass(frozen=True)

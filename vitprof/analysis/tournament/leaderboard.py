@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from vitprof.analysis.bootstrap import Interval
@@ -20,6 +20,7 @@ from vitprof.analysis.tournament.scores import (
     ratio,
     rounds_of,
     score,
+    spoiled,
     sure_level,
     throughput,
     usable,
@@ -69,6 +70,8 @@ class LeaderboardRow:
     """Its steady steps where they are fewer than `MIN_STEPS`: too few for an interval; else None."""
     standing: Standing = ""
     """Against the fastest of its page cache, whose states are different experiments; "" for what is not ranked."""
+    spoiled: Mapping[int, float] = field(default_factory=dict)
+    """Rounds that do not count, and the CPU cores that other programs used then (`scores.spoiled`)."""
     near_best: float = math.nan
     """Probability that none of its page cache is faster by more than 5%; NaN where the noise of one is not known."""
     within_low: float = math.nan
@@ -77,6 +80,15 @@ class LeaderboardRow:
     @property
     def key(self) -> str:
         return self.entry.key
+
+
+def spoiled_words(row: LeaderboardRow) -> str:
+    """Returns which rounds of a setting do not count, and why; "" if all do."""
+    if not row.spoiled:
+        return ""
+    rounds = " and ".join(map(str, row.spoiled))
+    n = "round" if len(row.spoiled) == 1 else "rounds"
+    return f"{n} {rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
 
 
 @dataclass(frozen=True)
@@ -240,4 +252,5 @@ def _row(
         standing=standing,
         near_best=near_best,
         within_low=within,
+        spoiled=spoiled(entry),
     )

@@ -25,6 +25,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
+from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
@@ -33,6 +34,8 @@ SCORE_QUANTILE = 0.8
 and gives an uneven loader the least."""
 EQUAL_FRAC = 0.05
 """Two settings are equal where it is sure that they differ by less: nobody would change a setting for it."""
+SPOILED_FRAC = 0.9
+"""Of the best run's throughput: what is less for another reason than chance, where runs differ by some percent."""
 LEAST_ROUNDS = 3
 """Rounds after which it is asked for the first time whether a tournament is decided."""
 ERROR_CHANCE = 0.05
@@ -66,12 +69,36 @@ def usable(blocks: Floats) -> Floats:
     return np.asarray(blocks[np.isfinite(blocks) & (blocks > 0)], dtype=np.float64)
 
 
+def spoiled(entry: Entry) -> dict[int, float]:
+    """Returns the rounds of a setting that do not count, and the cores that other programs used then.
+
+    Both must be seen: the run made less than 0.9 times the samples/s of the setting's best run, and other programs used
+    clearly more of the CPU than during that one. Such a round is run again, not averaged in. Without both a slow round
+    counts: it may be the setting's own.
+    """
+    runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
+    rates = {number: _rate(o.blocks_per_s) for number, o in runs.items()}
+    best = max(rates, key=rates.__getitem__, default=None)
+    if best is None:
+        return {}
+    least = runs[best].others_cores + OTHERS_CORES  # NaN where it is not known: then nothing is above it
+    return {
+        number: o.others_cores
+        for number, o in sorted(runs.items())
+        if rates[number] < SPOILED_FRAC * rates[best] and o.others_cores >= least
+    }
+
+
+def _rate(blocks: Floats) -> float:
+    return float(1 / (1 / usable(blocks)).mean())
+
+
 def rounds_of(entry: Entry) -> dict[int, Floats]:
     """Returns the blocks of a setting's runs that count, by round; of two of the same round the later one's."""
-    runs = {}
+    runs, out = {}, spoiled(entry)
     for outcome in entry.outcomes:
         blocks = usable(outcome.blocks_per_s)
-        if outcome.status not in OUT_OF_THE_RACE and len(blocks):
+        if outcome.status not in OUT_OF_THE_RACE and len(blocks) and outcome.round not in out:
             runs[outcome.round] = blocks
     return dict(sorted(runs.items()))
 

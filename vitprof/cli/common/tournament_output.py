@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation
+from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation, spoiled_words
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.tournament_view import TournamentState
@@ -95,6 +95,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
         else "undecided"
         if "undecided" in (row.against_baseline, row.standing)
         else "",
+        spoiled_words(row),
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
     ]
     util = formats.percent(row.gpu_util_pct / 100)

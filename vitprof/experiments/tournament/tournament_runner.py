@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win, spoiled
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
 from vitprof.config.bounds import MORE_ROUNDS
@@ -171,6 +171,8 @@ class TournamentRunner:
         decided.
         """
         yield from schedule(self._planned, self._spec.repeats)
+        for trial in self._planned:
+            yield from self._again(trial)
         if not self._spec.until_decided:
             return
         for number in range(self._spec.repeats + 1, self._spec.repeats + MORE_ROUNDS + 1):
@@ -180,6 +182,15 @@ class TournamentRunner:
             first = number % len(open_)  # no setting always first, as in `schedule`
             for key in open_[first:] + open_[:first]:
                 yield number, next(t for t in self._planned if t.key == key)
+
+    def _again(self, trial: PlannedTrial) -> Iterator[tuple[int, PlannedTrial]]:
+        """Yields a round more for each that other programs spoiled, but no more than there were to be."""
+        for number in range(self._spec.repeats + 1, 2 * self._spec.repeats + 1):
+            entry = next(e for e in self._view.look().entries if e.key == trial.key)
+            counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(spoiled(entry))
+            if entry.status != "done" or not spoiled(entry) or counted >= self._spec.repeats:
+                return
+            yield number, trial
 
     def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
         """Returns how to end, if a person or the time given says so."""

@@ -56,6 +56,7 @@ class TournamentView:
         self._store, self._id = store, tournament_id
         self._lock = threading.RLock()
         self._given: dict[int, tuple[RunSummary | None, Floats]] = {}
+        self._others: dict[int, float] = {}
         self._planned: tuple[PlannedTrial, ...] | None = None
         self._board: tuple[object, Leaderboard] | None = None
 
@@ -122,7 +123,9 @@ class TournamentView:
             self._given[run.id] = given(self._store, run.id)
         summary, blocks = self._given[run.id]
         if run.status == "done":
-            return Outcome(run.round, run.id, "done", blocks, summary)
+            if run.id not in self._others:
+                self._others[run.id] = others_cores(self._store, run.id)
+            return Outcome(run.round, run.id, "done", blocks, summary, self._others[run.id])
         if run.status == "failed":
             return Outcome(run.round, run.id, "failed", EMPTY, summary)
         if was_cut:  # what it gave until then is what it was cut for
@@ -143,6 +146,20 @@ def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
         return store.run(run_id).summary, blocks_of(store, run_id)
     except StoreError:
         return None, EMPTY
+
+
+def others_cores(store: RunStore, run_id: int) -> float:
+    """Returns the CPU cores that other programs used while a run trained, on average; NaN where it is not known."""
+    try:
+        run, steps = store.run(run_id), store.steps(run_id, names=("t_start_s",))["t_start_s"]
+        seen = store.telemetry(run_id, names=("t_s", "cpu_pct", "job_cpu_pct"))
+    except StoreError:
+        return math.nan
+    cores = float(run.environment.get("cpu_count") or math.nan)
+    inside = (seen["t_s"] >= steps[0]) & (seen["t_s"] <= steps[-1]) if len(steps) else np.zeros(0, dtype=bool)
+    used = (seen["cpu_pct"] * cores - seen["job_cpu_pct"])[inside] / 100 if len(inside) else np.empty(0)
+    used = used[np.isfinite(used)]
+    return float(used.mean()) if len(used) else math.nan
 
 
 def blocks_of(store: RunStore, run_id: int) -> Floats:

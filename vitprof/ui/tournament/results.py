@@ -8,7 +8,7 @@ import json
 
 import streamlit as st
 
-from vitprof.analysis.tournament import Leaderboard, break_even, recommend, setting_in_words
+from vitprof.analysis.tournament import Leaderboard, break_even, recommend, setting_in_words, spoiled_words
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
@@ -119,6 +119,10 @@ def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
 
 def _draw_reasons(board: Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
+    for row in board.rows:
+        if row.spoiled:
+            again = "they were" if len(row.spoiled) > 1 else "it was"
+            st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}; {again} run again."))
     told = [row for row in board.rows if row.entry.reason]
     if not told:
         return
