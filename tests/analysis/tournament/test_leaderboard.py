@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, setting_in_words
+from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, recommend, setting_in_words
 
 BASE = "base/b64/w-/as-is"
 
@@ -60,6 +60,9 @@ def test_one_settings_noise_is_its_own() -> None:
     assert row is not None
     assert row.high / row.low < 1.2
     assert board.best == quiet.key
+    answer = recommend(board)
+    assert answer is not None
+    assert answer.key in (quiet.key, None), "never the baseline"
     alone = leaderboard([dataclasses.replace(quiet, key=BASE)], baseline=BASE, n_train=0).rows[0]
     assert row.high / row.low == pytest.approx(alone.high / alone.low, rel=0.05)
 

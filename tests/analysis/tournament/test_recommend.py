@@ -39,7 +39,7 @@ def test_of_those_that_tie_the_cheapest() -> None:
     found = of(base, ram, disk, many, few)
     assert found.key == few.key
     assert set(found.equals) == {ram.key, disk.key, many.key}
-    assert "are as fast within 5%; it saves" in found.sentence
+    assert "are as fast within 5%; few, batch 64, 2 workers saves" in found.sentence
     for words in (
         "memory (1.05 GiB against up to 8.00 GiB)",
         "disk (0 B against up to 5.00 GiB)",

@@ -253,6 +253,6 @@ def _why(
         return []
     as_fast = f"{_listed(others)} {'is' if len(others) == 1 else 'are'} as fast within 5%"
     if reasons:
-        return [f"{as_fast}; it saves {', '.join(reasons)}"]
+        return [f"{as_fast}; {setting_in_words(chosen.entry)} saves {', '.join(reasons)}"]
     which = "it is the fastest by a hair" if chosen is best else "it costs no more"
     return [f"{as_fast}; none costs clearly less, and {which}"]
