@@ -214,8 +214,12 @@ def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
     demo.after_refreshes(2)
     fulls = demo.read("facts.fulls")
     lose.set()
-    demo.until(f"facts.fulls > {fulls}")
+    for _ in range(50):  # a browser busy with other things may have asked for a whole one by itself before
+        if lost.is_set():
+            break
+        demo.after_refreshes(1)
     assert lost.is_set()
+    demo.until(f"facts.fulls > {fulls}")
     demo.tick("paused")
     demo.until("facts.points === gd.data[0].x.length")
 

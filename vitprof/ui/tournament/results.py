@@ -68,10 +68,11 @@ def _draw_title(now: TournamentState) -> None:
             help="The list, and the form for a new one. This one goes on.",
         )
     spec = t.spec
-    budget = next(f"{getattr(spec.base, b):g} {b}" for b in ("seconds", "steps", "epochs") if getattr(spec.base, b))
+    budget = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
+    lasts = f"{budget[0]:g} {budget[1].removesuffix('s') if budget[0] == 1 else budget[1]}"
     st.caption(
         escaped(
-            f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {budget}, "
+            f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {lasts}, "
             f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
             + (", more until it is decided" if spec.until_decided else "")
             + ("; a setting that is too slow is cut short" if spec.early_stop else "")

@@ -60,10 +60,21 @@ COLUMNS: tuple[Column, ...] = (
         always=True,
         pinned=True,
     ),
-    Column("Samples/s", "Steady-state throughput, mean over the rounds.", lambda r, b: r.samples_per_s, always=True),
+    Column(
+        "Samples/s",
+        "Steady-state throughput: all samples over all time of the rounds that count.",
+        lambda r, b: r.samples_per_s,
+        always=True,
+    ),
     Column("from", "Lower end of its 95% interval, samples/s.", lambda r, b: r.low),
     Column("to", "Upper end of its 95% interval, samples/s.", lambda r, b: r.high),
-    Column("Speed-up (x)", "Throughput over the baseline's, paired by round.", lambda r, b: r.speed_up, "%.2f"),
+    Column(
+        "Speed-up (x)",
+        "The score over the baseline's. A score is the throughput of the part of the runs that other programs did not slow "
+        "down (docs/tournament.md), so this can differ from the ratio of the throughputs.",
+        lambda r, b: r.speed_up,
+        "%.2f",
+    ),
     Column("at least (x)", "Lower end of its 95% interval.", _unless_baseline("speed_up_low"), "%.2f"),
     Column("at most (x)", "Upper end of its 95% interval.", _unless_baseline("speed_up_high"), "%.2f"),
     Column(
