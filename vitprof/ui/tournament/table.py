@@ -70,8 +70,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("to", "Upper end of its 95% interval, samples/s.", lambda r, b: r.high),
     Column(
         "Speed-up (x)",
-        "The score over the baseline's. A score is the throughput of the part of the runs that other programs did not slow "
-        "down (docs/tournament.md), so this can differ from the ratio of the throughputs.",
+        "The score over the baseline's. A score is the throughput of the part of the runs that other programs did not "
+        "slow down (docs/tournament.md), so this can differ from the ratio of the throughputs.",
         lambda r, b: r.speed_up,
         "%.2f",
     ),
