@@ -31,6 +31,7 @@ def test_its_own_address_works_on_a_server_that_has_shown_nothing_yet(dashboard:
     page.get_by_role("link", name="Compare").wait_for()
     page.get_by_text("strategies can load photos on this machine").wait_for()
     assert page.url.partition("?")[0].endswith("/strategies")
+    page.wait_for_function("document.querySelector('link[rel*=icon]').href.startsWith('data:image/png;base64,')")
     picture(page, "strategies")
 
 

@@ -8,8 +8,10 @@ The URLs are relative to the app's root, which live_chart.py works out in the br
 
 from __future__ import annotations
 
+import base64
 import filecmp
 import hashlib
+import io
 import os
 import shutil
 import tempfile
@@ -80,13 +82,18 @@ def _ensure_copy(source: Path, target: Path) -> None:
         ) from error
 
 
-def page_icon() -> Image.Image:
-    """Returns the tab's icon: busy time with a gap. Drawn here, because Streamlit fetches named icons from the
-    network.
+@lru_cache(maxsize=1)
+def page_icon() -> str:
+    """Returns the tab's icon as a data URL: busy time with a gap.
+
+    Drawn here, because Streamlit fetches named icons from the network. Not given as an image: Streamlit serves those
+    from a file that it takes away while a session of another tab ends, and the browser then gets a 404.
     """
     icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
     draw = ImageDraw.Draw(icon)
     for left, right in ((2, 10), (18, 30)):
         draw.rectangle((left, 6, right, 18), fill="#009E73")
     draw.rectangle((10, 21, 18, 26), fill="#E69F00")
-    return icon
+    with io.BytesIO() as png:
+        icon.save(png, "PNG")
+        return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
