@@ -43,7 +43,7 @@ class LeaderboardRow:
     n_steps: int
     """Steady steps of these runs together, of those that have ended."""
     samples_per_s: float
-    """Of all samples over all time of its runs; NaN without figures, as all that follows."""
+    """Samples over time, each of its rounds weighing alike; NaN without figures, as all that follows."""
     low: float
     """Lower end of its 95% interval; NaN where it is not known how much runs differ: after one run."""
     high: float

@@ -30,14 +30,14 @@ from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
 SCORE_QUANTILE = 0.8
-"""Share of the blocks that are slower than the score. Of 0.75, 0.8 and 0.9 the one that was never wrong in simulation
-and gives an uneven loader the least."""
+"""Share of the blocks that are slower than the score. In simulation 0.75, 0.8 and 0.9 were never wrong; the higher, the
+less a spoiled run counts, and the more a loader gains that is uneven by itself."""
 EQUAL_FRAC = 0.05
 """Two settings are equal where it is sure that they differ by less: nobody would change a setting for it."""
 SPOILED_FRAC = 0.9
 """Of the best run's throughput: what is less for another reason than chance, where runs differ by some percent."""
 LEAST_ROUNDS = 3
-"""Rounds after which it is asked for the first time whether a tournament is decided."""
+"""Rounds that a tournament has unless fewer are asked for; each one more is another look (`sure_level`)."""
 ERROR_CHANCE = 0.05
 """Chance of a wrong answer in all looks together."""
 
@@ -104,7 +104,7 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
 
 
 def throughput(runs: Rounds, key: str, seed: int) -> Interval:
-    """samples/s: all samples over all time, runs being equally long in samples; its 95% interval as that of a score."""
+    """samples/s: samples over time, each round weighing alike; its interval as that of a score."""
     if not runs:
         return UNKNOWN
     found = _drawn(runs, key, seed, lambda logs: -np.log(np.exp(-logs).mean(axis=-1)))

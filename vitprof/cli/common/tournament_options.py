@@ -71,7 +71,7 @@ OPTIONS = (
         True,
         f"after these, run more rounds of what can still be the fastest until it is decided, {MORE_ROUNDS} at most",
     ),
-    _number("more_rounds", "--more-rounds", int, None, "with --resume: run so many rounds more of every setting"),
+    _number("more_rounds", "--more-rounds", int, None, "with --resume: rounds to add, of every setting"),
     _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
     _own("early_stop", "--early-stop/--no-early-stop", bool, True, "cut settings short that can't win any more"),
     _number(

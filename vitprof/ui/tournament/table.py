@@ -62,7 +62,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Samples/s",
-        "Steady-state throughput: all samples over all time of the rounds that count.",
+        "Steady-state throughput: samples over time of the rounds that count, each weighing alike.",
         lambda r, b: r.samples_per_s,
         always=True,
     ),
