@@ -51,6 +51,7 @@ QUIET = Observed(
     idle_frac=0.0,
     true_idle_frac=0.0,
     step_ms=12.0,
+    cpu_ms=5.0,
     fetch_ms=0.0,
     start_s=0.0,
     end_s=1.0,
@@ -168,6 +169,13 @@ def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
     assert compare(case, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
     by_signature = dataclasses.replace(slowed, cause="transform", signatures=("other-programs",))
     assert compare(case, math.nan, reference, by_signature).cause_ok
+
+
+def test_work_that_took_longer_beside_hogs_did_not_wait() -> None:
+    case = BY_NAME["CPU hogs"]
+    reference = waiting("transform", 9.0, step_ms=11.0, cpu_ms=10.0)
+    slowed = waiting("cpu_contention", 13.0, step_ms=26.0, cpu_ms=12.0)
+    assert compare(case, math.nan, reference, slowed).expected_ms == pytest.approx(13.0)
 
 
 def test_medians_decide_and_most_rounds_name_the_cause() -> None:

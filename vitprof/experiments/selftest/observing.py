@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitprof.analysis.arrays import mean
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.verdict import judge
@@ -38,6 +39,8 @@ class Observed:
     """What it is by arithmetic: the device's time for a step is known, and a step's by the host's clock."""
     step_ms: float
     """Mean time of a step by the host's clock: from one launch to the next."""
+    cpu_ms: float
+    """CPU time that the job took for a step, by the system's count; NaN where nothing was read in the steady steps."""
     fetch_ms: float
     """Mean time that making a batch takes: of the loop, of a worker, of all threads together."""
     start_s: float
@@ -53,9 +56,9 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
         raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
-    steps = store.steps(run_id)
+    steps, telemetry = store.steps(run_id), store.telemetry(run_id)
     config = dataclasses.replace(run.config, inject=None)
-    verdict = judge(config, steps, run.phases, store.telemetry(run_id), run.environment | run.facts)
+    verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady]
     # Batches of several makers come in bunches: only whole bunches have the mean time.
@@ -69,6 +72,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
+    read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
     return Observed(
         kind=verdict.kind,
         cause=verdict.cause,
@@ -78,6 +82,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         idle_frac=run.summary.device_idle_frac,
         true_idle_frac=idle_frac(case.compute_ms, step_ms),
         step_ms=step_ms,
+        cpu_ms=mean(read) / 100 * step_ms,
         fetch_ms=float(fetch[steady].mean()) * 1e3,
         start_s=float(launched[0]),
         end_s=float(launched[-1]),

@@ -129,10 +129,11 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
 
     The size of a part is what the verdict says that it costs in the slowed run, without what it says of it in the
     reference. For other programs, whose share is the system's choice, it is compared with how much longer the device
-    idled in a step, by the host's clock and the device's known time.
+    idled in a step, by the host's clock and the device's known time, less the CPU time that its work took more.
     """
     if case.hogs:
         expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
+        expected -= slowed.cpu_ms - reference.cpu_ms
         named = [name for name in case.right if name == slowed.cause or name in slowed.signatures]
         reported = _contention_ms(slowed) - _contention_ms(reference)
     else:
