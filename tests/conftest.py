@@ -39,8 +39,9 @@ settings.load_profile("vitprof")
 
 @pytest.fixture(autouse=True)
 def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where vitprof keeps its files in this test; not created yet."""
+    """Where vitprof keeps its files in this test; not created yet. Nothing is kept warm for one job or two."""
     home = tmp_path / "home"
+    monkeypatch.setenv("VITPROF_WARM", "0")
     monkeypatch.setenv("VITPROF_HOME", str(home))
     monkeypatch.delenv("VITPROF_DB", raising=False)
     return home

@@ -26,6 +26,7 @@ from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
 from vitprof.engine.data import digits
+from vitprof.jobs.launcher import Launcher
 from vitprof.records import STEP_COLUMNS
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
@@ -102,6 +103,36 @@ def small_home(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iter
         yield home
 
 
+class KeptLauncher(Launcher):
+    """A launcher that managers share: it ends with the tests, not with the first manager."""
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[KeptLauncher]:
+    """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner."""
+    kept = KeptLauncher()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_WARM", "1")
+        kept.warm()
+    kept.wait(threading.Event())
+    KEPT.update(p.pid for p in psutil.Process().children() if "vitprof.jobs.fork_server" in p.cmdline())
+    for thread in threading.enumerate():
+        if thread.name == "vitprof-launcher":
+            thread.name = "kept launcher"
+    yield kept
+    kept.end()
+
+
+KEPT: set[int] = set()
+"""The process of the kept launcher, which is not what a test leaves behind."""
+
+
 class Recorded:
     """Events of a job, kept in lists."""
 
@@ -167,7 +198,7 @@ def descendants(pid: int | None = None) -> list[psutil.Process]:
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             helper = any("resource_tracker" in part or "forkserver" in part for part in process.cmdline())
-            if process.status() != psutil.STATUS_ZOMBIE and not helper:
+            if process.status() != psutil.STATUS_ZOMBIE and not helper and process.pid not in KEPT:
                 found.append(process)
     return found
 

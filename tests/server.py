@@ -46,7 +46,8 @@ def serve(
     base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
     url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **(env or {})}
+    # Keeping PyTorch loaded takes 3 s, which few files of tests have jobs enough for.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "VITPROF_WARM": "0", **(env or {})}
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(
             [*command, *flags], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log

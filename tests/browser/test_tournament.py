@@ -22,7 +22,7 @@ TABLE = "[data-testid=stDataFrame] canvas table"
 
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home), "VITPROF_WARM": "1"}) as url:
         yield url
 
 

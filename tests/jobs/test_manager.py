@@ -18,10 +18,12 @@ import pytest
 from tests import ROOT
 from tests.engine_fixtures import (  # noqa: F401
     CHEAP,
+    KeptLauncher,
     descendants,
     digits_home,
     full_home,
     gone,
+    launcher,
     small_home,
     vitprof_threads,
     wait_until,
@@ -49,8 +51,8 @@ def config(**values: Any) -> RunConfig:
 
 
 @pytest.fixture
-def jobs(store: RunStore) -> Iterator[JobManager]:
-    manager = JobManager(store)
+def jobs(store: RunStore, launcher: KeptLauncher) -> Iterator[JobManager]:  # noqa: F811
+    manager = JobManager(store, launcher=launcher)
     yield manager
     manager.shutdown()
     assert vitprof_threads() == []

@@ -19,7 +19,7 @@ from tests.engine_fixtures import gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.errors import JobError
-from vitprof.jobs import runners
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
 from vitprof.records import STEP_COLUMNS
@@ -132,7 +132,7 @@ class TestProcess:
             path = tmp_path / "python"
             path.write_text(f"#!/bin/sh\n{script}\n")
             path.chmod(0o755)
-            monkeypatch.setattr(runners.sys, "executable", str(path))
+            monkeypatch.setattr(sys, "executable", str(path))
             return ProcessRunner(RunConfig(), tmp_path / "log")
 
         yield begin
@@ -197,7 +197,7 @@ class TestProcess:
 
 
 def test_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runners.sys, "executable", str(tmp_path / "gone"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
     with pytest.raises(JobError, match=r"^the job's process could not be started: .*No such file") as caught:
-        start_runner(RunConfig(), tmp_path / "log")
+        start_runner(RunConfig(), tmp_path / "log", Launcher(), threading.Event())
     assert "\n" not in str(caught.value)

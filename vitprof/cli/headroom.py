@@ -50,11 +50,12 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
     until then is shown all the same.
     """
     from vitprof.experiments.headroom import find_headroom, measure_headroom
+    from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store, stop_asked() as stop:
         if repeats:
-            manager = JobManager(store)
+            manager = JobManager(store, launcher=Launcher().warm())
             try:
                 with progress() as show:
                     found: Headroom | None = measure_headroom(

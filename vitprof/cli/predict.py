@@ -44,6 +44,7 @@ def predict(
     """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
     from vitprof.experiments import prediction as jobs
     from vitprof.experiments.alternatives import usual_strategies
+    from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
     LOADING_S.check("seconds", seconds)
@@ -53,7 +54,7 @@ def predict(
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
         sigterm_interrupts()
-        manager = JobManager(store)
+        manager = JobManager(store, launcher=Launcher().warm())
         try:
             with progress() as show:
 

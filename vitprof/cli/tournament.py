@@ -72,13 +72,14 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
     from vitprof.experiments.tournament.tournament_runner import TournamentRunner
     from vitprof.experiments.tournament.tournament_view import TournamentView
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
+    from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
         error, stopped = "", False
         if stored(store, tournament_id).status != "done":
-            manager = JobManager(store)
+            manager = JobManager(store, launcher=Launcher().warm())
             try:
                 with stop_asked() as stop, overall_progress() as show:
                     runner = TournamentRunner(manager, tournament_id)
@@ -148,6 +149,7 @@ def _list(as_json: bool) -> None:
 def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     """Searches for the best setting of one strategy."""
     from vitprof.experiments.tuning.search import TuneProgress, tune
+    from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
     chosen = texts("strategies", asked["strategies"])
@@ -164,7 +166,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
     seconds = DEFAULT_AUTO_S if asked["time"] is None else asked["time"]
     with contextlib.closing(RunStore()) as store:
-        manager = JobManager(store)
+        manager = JobManager(store, launcher=Launcher().warm())
         try:
             with stop_asked() as stop, overall_progress() as show:
 

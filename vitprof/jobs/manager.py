@@ -16,6 +16,7 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.settling import settle_interrupted
 from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder
 from vitprof.store import RunStore
@@ -44,12 +45,13 @@ def queue_of(name: str) -> str:
 class JobManager:
     """Takes configs, runs them one after another on each device, and records them in `store`.
 
-    What their processes print goes to a file for each in `logs`, `home.log_dir()` if not given.
+    What their processes print goes to a file for each in `logs`, `home.log_dir()` if not given. They are started by
+    `launcher`, which is closed with the manager; by one that keeps nothing warm if not given.
     """
 
-    def __init__(self, store: RunStore, *, logs: Path | None = None) -> None:
+    def __init__(self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None) -> None:
         self.store = store
-        self._logs = logs
+        self._logs, self._launcher = logs, launcher or Launcher()
         self._lock = threading.Lock()
         self._queues: dict[str, queue.Queue[int | None]] = {}
         self._threads: list[threading.Thread] = []
@@ -124,6 +126,7 @@ class JobManager:
                 jobs.put(STOP)
         for thread in self._threads:
             thread.join()
+        self._launcher.close()
         self._record_the_unrecorded()
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
@@ -131,13 +134,17 @@ class JobManager:
             if not self._claim(run_id):
                 continue
             try:
-                JobRecorder(self.store, run_id, self._stops[run_id], logs=self._logs).run()
+                self._record(run_id)
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()
                 self._give_up(run_id, error)
             finally:
                 self._ended[run_id].set()
+
+    def _record(self, run_id: int) -> None:
+        stop = self._stops[run_id]
+        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self._launcher).run()
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
         """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""

@@ -8,15 +8,15 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from vitprof.config import RunConfig
 from vitprof.errors import JobError, JobStopped
+from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
 from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, Message, read_messages
 
 PIPE_BYTES = 1 << 20
@@ -45,21 +45,12 @@ class Runner(Protocol):
 class ProcessRunner:
     """A job in a process group of its own, so that its workers can be ended with it."""
 
-    def __init__(self, config: RunConfig, log: Path) -> None:
+    def __init__(self, config: RunConfig, log: Path, start: Callable[[BinaryIO], ChildProcess] = start_anew) -> None:
         self._log = log
         self._broken = ""
         self._inbox: queue.Queue[Message] = queue.Queue()
-        package_root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
         with log.open("wb") as log_file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "vitprof.jobs.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log_file,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
-            )
+            self._process = start(log_file)
         self.pid = self._process.pid
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -162,11 +153,12 @@ class ThreadRunner:
         return "the job's thread ended without a last message"
 
 
-def start_runner(config: RunConfig, log: Path) -> Runner:
+def start_runner(config: RunConfig, log: Path, launcher: Launcher, stop: threading.Event) -> Runner:
     """Starts the job in the isolation it asks for. Raises `JobError` where no process can be started."""
+    launcher.wait(stop)
     if config.isolation == "thread":
         return ThreadRunner(config)
     try:
-        return ProcessRunner(config, log)
+        return ProcessRunner(config, log, launcher.start)
     except OSError as error:
         raise JobError(f"the job's process could not be started: {error}") from error

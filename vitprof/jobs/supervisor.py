@@ -13,6 +13,7 @@ import numpy as np
 from vitprof.engine.locations import remove_copies
 from vitprof.errors import StoreError, one_line
 from vitprof.home import ensure_dir, log_dir
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.settling import settle
@@ -40,9 +41,10 @@ class JobRecorder:
         clock: Callable[[], float] = time.perf_counter,
         *,
         logs: Path | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
-        self._logs = logs
+        self._logs, self._launcher = logs, launcher or Launcher()
         self._config = store.run(run_id).config
         self._facts: dict[str, Any] = {}
         self._environment: dict[str, Any] = {}
@@ -62,7 +64,8 @@ class JobRecorder:
             return
         origin = self._clock()
         self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
-        runner = start_runner(self._config, ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log")
+        log = ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log"
+        runner = start_runner(self._config, log, self._launcher, self._stop)
         try:
             self._follow(runner)
         finally:

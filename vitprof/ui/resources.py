@@ -7,6 +7,7 @@ import atexit
 import streamlit as st
 
 from vitprof.config.accelerators import PRESETS, SIMULATED
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.telemetry import GpuInfo, list_gpus
@@ -19,7 +20,7 @@ SERIES_KEPT = 12
 @st.cache_resource(show_spinner=False)
 def manager() -> JobManager:
     """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
-    jobs = JobManager(RunStore())
+    jobs = JobManager(RunStore(), launcher=Launcher().warm())
     atexit.register(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 

@@ -21,6 +21,7 @@ from vitprof.experiments.selftest.observing import Observed, observe
 from vitprof.experiments.selftest.report import Result, Round, SelftestReport, case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
 from vitprof.home import data_dir
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 
@@ -68,7 +69,7 @@ def run_selftest(
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vitprof-selftest-") as directory:
         store = RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")
-        manager = JobManager(store, logs=Path(directory))
+        manager = JobManager(store, logs=Path(directory), launcher=Launcher().warm())
         work = _Work(manager, progress, stop, isolation)
         stopped = False
         try:

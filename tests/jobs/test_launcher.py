@@ -1,0 +1,240 @@
+"""Processes of jobs that are forked from one with PyTorch loaded: as good as new ones, and sooner there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests import ROOT
+from tests.engine_fixtures import (  # noqa: F401
+    CHEAP,
+    KeptLauncher,
+    digits_home,
+    full_home,
+    gone,
+    launcher,
+    wait_until,
+)
+from vitprof.config import RunConfig
+from vitprof.jobs import launcher as launching
+from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
+from vitprof.jobs.protocol import Message, Note, read_messages
+from vitprof.records import STEP_COLUMNS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server on this system")
+QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
+
+
+def run(process: ChildProcess, **values: Any) -> list[Message]:
+    """Gives the process its config; what it says to its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(RunConfig(**(QUICK | values)).to_dict()).encode() + b"\n")
+    process.stdin.flush()
+    messages = list(read_messages(process.stdout))
+    assert process.wait() == process.poll() == 0
+    process.stdin.close()
+    process.stdout.close()
+    return messages
+
+
+def losses(messages: list[Message]) -> np.ndarray[Any, Any]:
+    return np.concatenate([m for m in messages if not isinstance(m, Note)])[:, STEP_COLUMNS.index("loss")]
+
+
+def waiting(process: ChildProcess) -> psutil.Process:
+    """The process, which waits for its config."""
+    return psutil.Process(process.pid)
+
+
+def end(process: ChildProcess) -> int:
+    """Closes its pipes; how it ended."""
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+    return process.wait()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Any]:
+    with (tmp_path / "log").open("wb") as file:
+        yield file
+
+
+@pytest.fixture
+def own() -> Iterator[Launcher]:
+    """A launcher of the test's own, cold."""
+    made = Launcher()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a script in the place of the fork server: quick, and able to do what that never should."""
+
+    def put(script: str) -> None:
+        path = tmp_path / "server"
+        path.write_text(f"#!{sys.executable}\nimport os, socket, sys, time\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        monkeypatch.setattr(launching, "command", lambda module, *args: [str(path), *args])
+
+    return put
+
+
+SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": true}')"
+
+
+@pytest.mark.usefixtures("full_home")
+class TestForked:
+    def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+        forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
+        assert len(forked) == 6
+        np.testing.assert_array_equal(forked, anew)
+
+    def test_it_has_the_directory_and_the_variables_of_now_and_chances_of_its_own(
+        self,
+        launcher: KeptLauncher,  # noqa: F811
+        log: Any,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("VITPROF_NEW", "of now")
+        monkeypatch.chdir(tmp_path)
+        first, second = launcher.start(log), launcher.start(log)
+        for process in (first, second):
+            job = waiting(process)
+            assert job.cwd() == str(tmp_path)
+            assert os.getsid(job.pid) == job.pid
+            assert end(process) == 1  # without a config
+        assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 2
+
+    def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+        """A job forked by multiprocessing's own server would share it, and get brothers."""
+        process = launcher.start(log)
+        seen: set[int] = set()
+        job = waiting(process)
+        ended = threading.Event()
+
+        def look() -> None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                while not ended.is_set():
+                    seen.update(c.pid for c in job.children(recursive=True))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        messages = run(process, strategy="workers", storage="memory", workers=2, start_method="forkserver")
+        ended.set()
+        watcher.join()
+        assert len(losses(messages)) == 6
+        assert len(seen) >= 3  # two workers and what forked them
+
+    def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+        process = launcher.start(log)
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGTERM)
+        assert end(process) == -signal.SIGTERM
+        assert process.poll() == -signal.SIGTERM
+
+
+class TestServer:
+    def test_a_cold_launcher_starts_anew_and_keeps_nothing(self, own: Launcher, log: Any) -> None:
+        own.wait(threading.Event())
+        process = own.start(log)
+        assert isinstance(process, subprocess.Popen)
+        assert end(process) == 1
+
+    def test_nothing_is_kept_where_it_is_not_wanted_or_memory_is_short(
+        self, own: Launcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert own.warm() is own  # VITPROF_WARM=0 in tests
+        assert not psutil.Process().children() or launching.wanted() is False
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        assert launching.wanted()
+        monkeypatch.setattr(launching, "FREE_BYTES", 1 << 60)
+        assert not launching.wanted()
+
+    def test_a_stop_ends_waiting_for_it(self, own: Launcher, server_of_nothing: Any) -> None:
+        server_of_nothing("time.sleep(1000)")
+        own.warm()
+        stop = threading.Event()
+        stop.set()
+        own.wait(stop)
+
+    @pytest.mark.parametrize(
+        "script",
+        [
+            "sys.exit(1)",  # it could not be loaded
+            SAY_READY + "; s.recv(9999)",  # it died when it was asked
+            SAY_READY + "; s.recv(9999); s.send(b'{\"pid\": 0}'); s.recv(9999)",  # the system has no process left
+            SAY_READY + "; time.sleep(1000)",  # it hangs
+        ],
+    )
+    def test_one_that_cannot_fork_costs_nobody_his_job(
+        self, own: Launcher, server_of_nothing: Any, script: str, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server_of_nothing(script)
+        monkeypatch.setattr(launching, "ANSWER_S", 0.5)
+        own.warm().wait(threading.Event())
+        for _ in range(2):
+            process = own.start(log)
+            assert isinstance(process, subprocess.Popen)
+            end(process)
+
+    def test_a_job_goes_on_when_its_server_dies(
+        self,
+        own: Launcher,
+        log: Any,
+        full_home: Path,  # noqa: F811
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        own.warm().wait(threading.Event())
+        process = own.start(log)
+        server = psutil.Process(process.pid).parent()
+        assert server is not None
+        server.kill()
+        assert gone([server])
+        assert process.poll() is None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(RunConfig(**QUICK).to_dict()).encode() + b"\n")
+        process.stdin.flush()
+        messages = list(read_messages(process.stdout))
+        assert isinstance(messages[-1], Note)
+        assert messages[-1].values["status"] == "done"
+        assert end(process) == launching.UNKNOWN
+
+    @pytest.mark.slow
+    def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
+        script = """
+import sys, threading
+from vitprof.jobs.launcher import Launcher
+launcher = Launcher().warm()
+launcher.wait(threading.Event())
+job = launcher.start(open(sys.argv[1], "wb"))
+print(job.pid, flush=True)
+threading.Event().wait()
+"""
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "VITPROF_WARM": "1"}
+        command = [sys.executable, "-c", script, os.devnull]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as owner:
+            assert owner.stdout is not None
+            job = psutil.Process(int(owner.stdout.readline()))
+            server = job.parent()
+            assert server is not None
+            owner.kill()
+        assert gone([job, server])

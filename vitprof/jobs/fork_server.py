@@ -1,0 +1,118 @@
+"""A process that has PyTorch loaded and forks itself for each job: `python -m vitprof.jobs.fork_server FD`.
+
+It keeps one thread, so that a fork is safe, and never touches CUDA, so that a fork may. `jobs.launcher` is the other
+end of its socket: a request is JSON with three descriptors, which become the job's standard input, output and error.
+It answers with the job's process id, and later with how that ended. The end of the socket ends it.
+
+multiprocessing's fork server would do, but that its socket is passed on to the job: a DataLoader that starts workers by
+"forkserver" would get brothers of the job instead of its children, which no Stop would end and no telemetry count.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+import numpy as np
+
+from vitprof.jobs import child
+
+MAX_MESSAGE_BYTES = 1 << 20
+N_DESCRIPTORS = 3
+
+
+def load() -> None:
+    """Imports what jobs need: 2 s of a core for PyTorch, 1.5 s more for torchvision."""
+    import torchvision.datasets
+    import torchvision.transforms  # noqa: F401
+
+    import vitprof.engine.train  # noqa: F401
+
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+
+
+def serve(connection: socket.socket) -> bool:
+    """Answers requests until the socket ends. Returns twice and more: False here, True in each fork."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not wake anybody
+    signal.set_wakeup_fd(wake_write)
+    _tell(connection, {"ready": True})
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                _tell_ends(connection)
+            if connection in ready:
+                message, descriptors, *_ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, N_DESCRIPTORS)
+                if not message:
+                    return False
+                if _forks(connection):
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.close(wake_read)
+                    os.close(wake_write)
+                    _become_a_job(json.loads(message), descriptors)
+                    _tell(connection, {"pid": os.getpid()})
+                    return True
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+
+def _forks(connection: socket.socket) -> bool:
+    """Forks, and returns whether this is the fork; where the system refuses, it says so."""
+    try:
+        return os.fork() == 0
+    except OSError:
+        _tell(connection, {"pid": 0})
+        return False
+
+
+def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
+    connection.send(json.dumps(what).encode())
+
+
+def _tell_ends(connection: socket.socket) -> None:
+    with contextlib.suppress(ChildProcessError, BrokenPipeError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = end
+            _tell(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Makes of a fork what a process that was started for the job would be."""
+    os.setsid()
+    for standard, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    random.seed()
+    np.random.seed()  # the state that everybody has who does not make one of his own
+    atexit.register(gc.unfreeze)  # extension modules complain of what is not freed at the end
+
+
+def main() -> None:
+    with contextlib.closing(socket.socket(fileno=int(sys.argv[1]))) as connection:
+        load()
+        is_job = serve(connection)
+    if is_job:
+        child.main()
+
+
+if __name__ == "__main__":
+    main()

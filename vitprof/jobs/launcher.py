@@ -1,0 +1,239 @@
+"""Starts the processes of jobs: forks of one that has PyTorch loaded where that is wanted, else each anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, BinaryIO, Protocol
+
+import psutil
+
+from vitprof.jobs.fork_server import MAX_MESSAGE_BYTES
+
+CAN_FORK = sys.platform == "linux"
+"""macOS ends a fork of a process that has loaded its own libraries for arithmetic; Windows has none."""
+READY_S = 60.0
+"""How long loading PyTorch may take. From a slow disk it is some 20 s."""
+POLL_S = 0.05
+FREE_BYTES = 2 << 30
+"""Memory that must be free: it takes 0.7 GB (PyTorch with CUDA; 0.4 of them its own), which forks share."""
+ANSWER_S = 5.0
+"""How long a fork may take: it is some 10 ms."""
+
+
+class ChildProcess(Protocol):
+    """A process as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None:
+        """Returns the exit status (-N: ended by signal N), None while it runs."""
+
+    def wait(self) -> int:
+        """Waits for the exit status."""
+
+
+def command(module: str, *args: str) -> list[str]:
+    """Returns the command that runs a module of this package."""
+    return [sys.executable, "-m", module, *args]
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables for a process that runs a module of this package, wherever that lies."""
+    package_root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def wanted() -> bool:
+    """Returns whether a process may be kept warm here: not with VITPROF_WARM=0, nor where memory is short."""
+    return CAN_FORK and os.environ.get("VITPROF_WARM") != "0" and psutil.virtual_memory().available >= FREE_BYTES
+
+
+def start_anew(log: BinaryIO) -> ChildProcess:
+    """Starts a process for a job that loads everything itself. Raises `OSError`."""
+    return subprocess.Popen(
+        command("vitprof.jobs.child"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+        env=environment(),
+    )
+
+
+class Launcher:
+    """Starts the processes of jobs. From `warm` to `close` it keeps one with PyTorch loaded, and forks jobs from it.
+
+    A job then begins some 3 s sooner. While it waits it takes no time of the CPU. Where it cannot be had, or died, jobs
+    are started anew: they begin later, that is all.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+
+    def warm(self) -> Launcher:
+        """Begins to load, unless that was done, and returns at once."""
+        with self._lock:
+            if self._server is None and wanted():
+                with contextlib.suppress(OSError):
+                    self._server = _Server()
+        return self
+
+    def wait(self, stop: threading.Event) -> None:
+        """Waits for loading that has begun, which would disturb a job, or until `stop` is set."""
+        if (server := self._server) is not None:
+            server.wait_ready(stop)
+
+    def start(self, log: BinaryIO) -> ChildProcess:
+        """Starts a process for a job: `vitprof.jobs.child`. Raises `OSError` where that cannot be done."""
+        with self._lock:
+            if self._server is not None and self._server.ready:
+                with contextlib.suppress(OSError):
+                    return self._server.fork(log)
+        return start_anew(log)
+
+    def close(self) -> None:
+        """Ends the process, not the jobs. May be called again."""
+        with self._lock:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+
+class _Server:
+    """A fork server's process, and the thread that reads what it says. Raises `OSError` where it cannot be started."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    command("vitprof.jobs.fork_server", str(theirs.fileno())),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for this process, which ends it
+                    pass_fds=(theirs.fileno(),),
+                    env=environment(),
+                )
+            except OSError:
+                self._socket.close()
+                raise
+        self._ready = threading.Event()
+        self.ended = threading.Event()
+        """Set when it is gone: nobody tells any more how its jobs end."""
+        self._pids: queue.Queue[int] = queue.Queue()
+        self._codes: dict[int, int] = {}
+        self._told = threading.Condition()
+        self._thread = threading.Thread(target=self._read, name="vitprof-launcher", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while message := self._socket.recv(MAX_MESSAGE_BYTES):
+                told = json.loads(message)
+                if "ready" in told:
+                    self._ready.set()
+                elif "pid" in told:
+                    self._pids.put(told["pid"])
+                else:
+                    with self._told:
+                        self._codes[told["ended"]] = told["code"]
+                        self._told.notify_all()
+        self.ended.set()
+        with self._told:
+            self._told.notify_all()
+
+    @property
+    def ready(self) -> bool:
+        """Returns whether it can fork."""
+        return self._ready.is_set() and not self.ended.is_set()
+
+    def wait_ready(self, stop: threading.Event) -> None:
+        """Waits until it has loaded or ended, until `stop`, or for `READY_S`."""
+        waited_s = 0.0
+        while not (self._ready.wait(POLL_S) or self.ended.is_set() or stop.is_set() or waited_s > READY_S):
+            waited_s += POLL_S
+
+    def fork(self, log: BinaryIO) -> ChildProcess:
+        """Returns a fork that is a job. Raises `OSError` where none came."""
+        theirs_in, stdin = os.pipe()
+        stdout, theirs_out = os.pipe()
+        request = json.dumps({"directory": os.getcwd(), "environment": environment()}).encode()
+        try:
+            socket.send_fds(self._socket, [request], [theirs_in, theirs_out, log.fileno()])
+            pid = self._pids.get(timeout=ANSWER_S)
+            if not pid:
+                raise OSError("no process can be forked")
+        except (OSError, queue.Empty) as error:
+            os.close(stdin)
+            os.close(stdout)
+            self.close()  # whatever it says later, nobody would understand
+            raise OSError("the process that forks jobs does not answer") from error
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        return _Fork(self, pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb"))
+
+    def code(self, pid: int) -> int | None:
+        """Returns how `pid` ended, None while it runs."""
+        with self._told:
+            code = self._codes.get(pid)
+        return UNKNOWN if code is None and self.ended.is_set() and not _lives(pid) else code
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until something is told, or until `timeout_s` have passed."""
+        with self._told:
+            self._told.wait(timeout_s)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
+        self._socket.close()
+
+
+UNKNOWN = 255
+"""The exit status of a fork whose server died first."""
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class _Fork:
+    """A job that was forked: see `ChildProcess`."""
+
+    def __init__(self, server: _Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self._server = server
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            self._code = self._server.code(self.pid)
+        return self._code
+
+    def wait(self) -> int:
+        while (code := self.poll()) is None:
+            self._server.wait(POLL_S)
+        return code
