@@ -26,7 +26,7 @@ BEYOND = """() => {
 
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(home)}
+    env = {"VITPROF_HOME": str(home), "VITPROF_WARM": "1"}
     with serve(ROOT / "app.py", env=env) as url:
         yield url
 

@@ -97,18 +97,17 @@ def open_pipeline(
             events.phase("stage", staged, clock())
             events.notice(located.note)
         opening = clock()
-        in_cache = set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop)
         facts: dict[str, Any] = {
             "storage_bytes": prepared.size_bytes,
             "storage_prepare_s": prepared.prepare_s,
-            "page_cached_frac": in_cache,
+            "page_cached_frac": set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop),
             "cache_hit_frac": math.nan,
             "n_unreadable": prepared.n_unreadable,
         }
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make people wait for it.
-            storage = located.open(partial(_opened, storage_name, info, config, train), throttled=train)
+            storage = located.open(partial(_opened, storage_name, info, config, train), measured=train)
             open_things.callback(storage.close)
             if train and config.cache_mb:
                 form = STORAGES[storage_name].form
@@ -130,6 +129,7 @@ def open_pipeline(
                 events.notice(f"the copy to the local disk was not complete ({located.copying.fraction:.0%})")
             closing = clock()
             events.stage("finishing", math.nan)
+            located.let_go()
             open_things.close()
             events.phase("shutdown", closing, clock())
 

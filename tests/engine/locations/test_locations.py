@@ -96,10 +96,17 @@ def test_slow_drive(directory: Path) -> None:
         assert isinstance(bucket, TokenBucket)
         assert (bucket.drive.mb_s, bucket.drive.latency_ms) == (1000, 0)
         assert located.open(read) == b"x" * 10_000
-        assert located.open(as_it_is, throttled=False) == Place(directory)
+        assert located.open(as_it_is, measured=False) == Place(directory)
         assert located.note.startswith("throttled to 1,000 MB/s")
         assert located.stage_s == 0
     bucket.wait(10**15, 1)  # let go of with the location
+
+
+def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_for(directory: Path) -> None:
+    """They read ahead: some 27 s for a batch of digits that nobody wants, and 10 s until they were given up."""
+    with at(RunConfig(location="slow-drive", slow_latency_ms=600_000), directory) as located:
+        located.let_go()
+        assert located.open(read) == b"x" * 10_000
 
 
 def test_staged(directory: Path) -> None:
@@ -107,7 +114,7 @@ def test_staged(directory: Path) -> None:
     config = RunConfig(location="staged", stage_overlap=False, **FAST)
     with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
         assert located.place.root != directory
-        assert located.open(as_it_is, throttled=False) == located.place
+        assert located.open(as_it_is, measured=False) == Place(directory)
         assert located.open(read) == b"x" * 10_000
         assert (located.stage_bytes, located.copying) == (10_000, None)
         assert located.stage_s > 0
@@ -115,12 +122,32 @@ def test_staged(directory: Path) -> None:
     assert told
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_training_s_files_are_staged_and_no_others(directory: Path, overlap: bool) -> None:
+    """Evaluation is not measured: it reads the files where they are."""
+    theirs = ("test.npy", "test/3/a.png", "images/test-000/a.png")
+    for name in theirs:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(b"y")
+    (directory / "train" / "testing").mkdir(parents=True)
+    (directory / "train" / "testing" / "a.png").write_bytes(b"z")
+    with at(RunConfig(location="staged", stage_overlap=overlap, **FAST), directory) as located:
+        if located.copying is not None:
+            wait_until(lambda: located.copying.complete, "the copy")
+        assert located.stage_bytes == 10_001
+        copy = located.local_place or located.place
+        assert (copy.root / "train" / "testing" / "a.png").exists()
+        for name in theirs:
+            assert not (copy.root / name).exists()
+            assert (located.open(as_it_is, measured=False).root / name).exists()
+
+
 def test_staged_while_training(directory: Path) -> None:
     with at(RunConfig(location="staged", stage_overlap=True, **FAST), directory) as located:
         copying = located.copying
         assert copying is not None
         assert located.place.root == directory
-        assert located.open(as_it_is, throttled=False) == Place(directory)
+        assert located.open(as_it_is, measured=False) == Place(directory)
         wait_until(lambda: copying.complete, "the copy")
         assert located.stage_bytes == 10_000
         assert located.stage_s > 0

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
 from vitprof.engine.locations.staging import Copied, copy_tree
 from vitprof.engine.locations.throttle import TokenBucket, describe, slow_drive
-from vitprof.engine.locations.tree import tree_bytes
+from vitprof.engine.locations.tree import is_for_training, tree_bytes
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 
@@ -45,6 +45,8 @@ class Located:
     """The copy that is made while training goes on, where `stage_overlap` asked for it."""
     local_place: Place | None = None
     """Where that copy will be."""
+    unmeasured: Place | None = None
+    """Where evaluation reads, if elsewhere: the files at the speed of the drive that they really lie on."""
 
     @property
     def stage_s(self) -> float:
@@ -58,18 +60,23 @@ class Located:
         """Returns the bytes copied; of a copy in the background 0 until it is complete."""
         return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
 
-    def open(self, opener: Callable[[Place], Any], *, throttled: bool = True) -> Any:
+    def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
         """Returns `opener(place)`; with a copy in the background a storage that turns to the copy when it is complete.
 
-        Not `throttled`, it is the same files at the speed of the drive that they really lie on. `opener` must be
+        Not `measured`, it is for evaluation: a slow drive would only make people wait for it. `opener` must be
         picklable where worker processes read: `functools.partial(open_storage, name, info, train=True)`. Raises what it
         raises.
         """
-        if not throttled:
-            return opener(replace(self.place, throttle=None))
+        if not measured and self.unmeasured is not None:
+            return opener(self.unmeasured)
         if self.copying is None or self.local_place is None:
             return opener(self.place)
         return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
+
+    def let_go(self) -> None:
+        """Ends waiting for a slow drive, in all processes: what workers still read ahead nobody wants."""
+        if self.place.throttle is not None:
+            self.place.throttle.close()
 
 
 def remove_copies() -> None:
@@ -111,18 +118,24 @@ def open_location(
         with scratch_directory(on_disk, directory.name) as scratch:
             drive = slow_drive(config)
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
-            slow, local = Place(directory, bucket), Place(scratch / "copy")
+            slow, local, real = Place(directory, bucket), Place(scratch / "copy"), Place(directory)
             try:
                 if config.location == "slow-drive":
-                    yield Located(slow, describe(drive))
+                    yield Located(slow, describe(drive), unmeasured=real)
                 elif config.stage_overlap:
                     note = f"copied while training from a drive {describe(drive)}"
                     with BackgroundCopy(directory, local.root, bucket, clock) as copying:
-                        yield Located(slow, note, copying=copying, local_place=local)
+                        yield Located(slow, note, copying=copying, local_place=local, unmeasured=real)
                 else:
                     copied = copy_tree(
-                        directory, local.root, throttle=bucket, progress=progress, stop=stop, clock=clock
+                        directory,
+                        local.root,
+                        throttle=bucket,
+                        progress=progress,
+                        stop=stop,
+                        wanted=is_for_training,
+                        clock=clock,
                     )
-                    yield Located(local, f"copied first from a drive {describe(drive)}", copied)
+                    yield Located(local, f"copied first from a drive {describe(drive)}", copied, unmeasured=real)
             finally:
                 bucket.close()

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from vitprof.engine.locations.staging import Copied, copy_tree
+from vitprof.engine.locations.staging import MOST_BESIDE_TRAINING, Copied, copy_tree
 from vitprof.engine.locations.throttle import TokenBucket
+from vitprof.engine.locations.tree import is_for_training
 from vitprof.errors import DataError, JobStopped, one_line
 
 if TYPE_CHECKING:
@@ -35,7 +36,15 @@ class BackgroundCopy:
         self.fraction = 0.0
         """How far the copy is, 0..1."""
         self._target = target
-        self._copy = partial(copy_tree, source, target, throttle=throttle, clock=clock)
+        self._copy = partial(
+            copy_tree,
+            source,
+            target,
+            throttle=throttle,
+            wanted=is_for_training,
+            most_threads=MOST_BESIDE_TRAINING,
+            clock=clock,
+        )
         self._halt = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="vitprof-stage")

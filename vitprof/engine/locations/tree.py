@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from vitprof.errors import DataError
+
+OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
+"""Paths below a storage's root that hold nothing but test samples."""
 
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
@@ -42,6 +46,11 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
 def tree_bytes(directory: Path) -> int:
     """Returns the bytes in all files under `directory`."""
     return sum(n for _, n in walk(directory))
+
+
+def is_for_training(name: str) -> bool:
+    """Returns whether training may read the file of that path below a storage's root."""
+    return not OF_TEST_SPLIT.match(name)
 
 
 def unreadable(path: str | Path, error: Exception) -> DataError:

@@ -28,6 +28,9 @@ class Throttle(Protocol):
     def wait(self, n_bytes: int, n_files: int) -> None:
         """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files."""
 
+    def close(self) -> None:
+        """Lets everybody go who waits, and holds nobody back afterwards."""
+
 
 @dataclass(frozen=True)
 class Place:
