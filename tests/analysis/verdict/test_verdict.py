@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -271,6 +272,27 @@ def test_other_programs_that_take_the_cpu_are_the_cause() -> None:
     assert verdict(steps, cpu=hogged | {"cpu_pct": 60.0}).cause == "decode"  # it waits for its own threads
     assert verdict(run(parts={"read": 20.0, "decode": 1.0}), cpu=hogged).cause == "read"  # which waits, not works
     assert verdict(steps, cpu=hogged, facts={"device": "cuda:0"}).cause == "decode"  # cores not known
+
+
+def test_other_programs_that_slow_training_alike_are_not_the_cause() -> None:
+    """Without them the device would idle the same share of a shorter time."""
+    steps = run(parts={"decode": 20.0, "read": 1.0}, compute=5.0)
+    hogged = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 48.0}
+    v = verdict(steps, cpu=hogged, facts=GPU | {"device": "cpu", "cuda_version": None})
+    assert v.cause == "decode"
+    assert all(advice.settings for advice in v.advice)
+    assert "other programs, which slow loading and training alike" in v.sentence
+    assert any(signature.name == "other-programs" for signature in v.signatures)
+
+
+def test_the_ceiling_says_what_other_programs_made_of_it() -> None:
+    steps = run(parts={"decode": 18.0}, compute=2.0, host=0.0)
+    hogged = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 50.0}
+    idle_ms, step_ms = 16.0, 18.0
+    v = verdict(steps, SIMULATED, cpu=hogged)
+    assert v.speed_up_if_free == pytest.approx(step_ms / (step_ms - idle_ms), rel=0.05)
+    assert re.search(r"at most 9\.?\d*x as fast \(4\.\d+x without the other programs", v.sentence), v.sentence
+    assert "without the other programs" not in verdict(steps, SIMULATED, cpu=hogged | {"cpu_pct": 60.0}).sentence
 
 
 def test_a_device_that_waits_for_the_loop_itself() -> None:

@@ -51,7 +51,7 @@ def other_programs(trace: Trace) -> Signature | None:
         return None
     full = busy_pct >= BUSY_PCT
     effect = (
-        "All cores are busy, so the job waits for them: end those programs and measure again."
+        "All cores are busy, so the job waits for cores: end those programs and measure again."
         if full
         else "Cores are still free, so this slows the job only a little."
     )

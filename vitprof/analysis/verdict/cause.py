@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from vitprof.analysis.arrays import mean
 from vitprof.analysis.signatures.machine import saturated
@@ -17,8 +18,36 @@ CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "load
 UNKNOWN_CAUSE = ""
 
 
-def find_cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: str) -> tuple[str, float, float]:
-    """Returns the cause's machine word, its share of the idle time and the milliseconds a batch that it costs."""
+@dataclass(frozen=True)
+class Contention:
+    """What a run lost to other programs that keep the CPU busy."""
+
+    waited_ms: float
+    """Of each batch's idle time: loading was ready to run and had no core. NaN where nobody counts, 0 where no other
+    program took much."""
+    of_training_too: bool
+    """Whether training waited for cores likewise, because the CPU trains: without the other programs the device would
+    idle the same share of a shorter time."""
+
+    def inflates(self, idle_ms: float) -> bool:
+        """Returns whether that is a good part of the idle time."""
+        return self.waited_ms > 0 and self.waited_ms >= QUEUED_FRAC * idle_ms
+
+
+def find_contention(config: RunConfig, trace: Trace, exposure: Exposure, *, on_cpu: bool) -> Contention:
+    """Returns what other programs cost. `config` is resolved; `on_cpu`: the CPU trains."""
+    waited_ms = min(_queued_ms(config, trace), exposure.idle_ms) if saturated(trace) else 0.0
+    return Contention(waited_ms, on_cpu)
+
+
+def find_cause(
+    config: RunConfig, trace: Trace, exposure: Exposure, kind: str, contention: Contention
+) -> tuple[str, float, float]:
+    """Returns the cause's machine word, its share of the idle time and the milliseconds a batch that it costs.
+
+    Other programs are the cause where the idle time would fall without them: not where the CPU trains too, which they
+    slow down alike.
+    """
     if kind == "not input-bound" and exposure.host.low >= HOST_BOUND_FRAC:
         return "host", 1.0, exposure.host.value * trace.step_s * 1e3
     if not exposure.shares:
@@ -26,9 +55,12 @@ def find_cause(config: RunConfig, trace: Trace, exposure: Exposure, kind: str) -
     largest = exposure.shares[0]
     if largest.name == "read" and config.location == "slow-drive":
         return "slow_drive", largest.frac, largest.exposed_ms
-    queued_ms = min(_queued_ms(config, trace), exposure.idle_ms)
-    if largest.name in CPU_WORK and saturated(trace) and queued_ms >= QUEUED_FRAC * largest.exposed_ms:
-        return "cpu_contention", queued_ms / exposure.idle_ms, queued_ms
+    if (
+        largest.name in CPU_WORK
+        and not contention.of_training_too
+        and contention.waited_ms >= QUEUED_FRAC * largest.exposed_ms
+    ):
+        return "cpu_contention", contention.waited_ms / exposure.idle_ms, contention.waited_ms
     return largest.name, largest.frac, largest.exposed_ms
 
 

@@ -23,7 +23,7 @@ from vitprof.analysis.thresholds import (
 from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
 from vitprof.analysis.timing.gaps import Gaps
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
-from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause
+from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_contention
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
@@ -152,7 +152,8 @@ def judge(
         return _inconclusive(reason, device, n, signatures, exposure)
     kind = _kind(low)
     sure = kind != "not input-bound" or high < MODERATE_FRAC
-    cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind)
+    contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
+    cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
     speed_up = _speed_up(exposure, headroom)
     situation = Situation(
         config=config,
@@ -170,7 +171,9 @@ def judge(
     advice = advise(situation, alternatives=alternatives, possible=possible)
     return Verdict(
         kind=kind,
-        sentence=verdict_sentence(config, device, kind, exposure, cause, cause_frac, speed_up, advice, sure=sure),
+        sentence=verdict_sentence(
+            config, device, kind, exposure, cause, cause_frac, speed_up, advice, contention, sure=sure
+        ),
         idle_frac=exposure.idle.value,
         idle_frac_low=low,
         idle_frac_high=high,

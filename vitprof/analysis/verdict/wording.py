@@ -9,6 +9,7 @@ from typing import Any
 
 from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
+from vitprof.analysis.verdict.cause import Contention
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
@@ -120,6 +121,7 @@ def verdict_sentence(
     cause_frac: float,
     speed_up: SpeedUp,
     advice: tuple[Advice, ...],
+    contention: Contention,
     *,
     sure: bool,
 ) -> str:
@@ -146,7 +148,10 @@ def verdict_sentence(
         longer = "" if sure else f" ({TRAIN_LONGER})"
         return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
     of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
-    return f"{_title(kind)}: {waits}; {of_it}; {_free_data(device, config, speed_up)}{_try(advice)}."
+    free = _free_data(device, config, speed_up)
+    if not speed_up.measured:
+        free += _inflated(exposure, contention)
+    return f"{_title(kind)}: {waits}; {of_it}; {free}{_try(advice)}."
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
@@ -170,6 +175,17 @@ def _free_data(device: Device, config: RunConfig, speed_up: SpeedUp) -> str:
         # workers that stop free their share of the CPU for the training
         return f"with free data this job would run about {times} (loading and training share the CPU)"
     return f"with free data this job would run at most {times}"
+
+
+def _inflated(exposure: Exposure, contention: Contention) -> str:
+    """Returns which part of that speed-up is what other programs took, which a loader cannot give back."""
+    if not contention.inflates(exposure.idle_ms):
+        return ""
+    if contention.of_training_too:
+        return ", if other programs, which slow loading and training alike, go on"
+    step_ms = exposure.idle_ms / exposure.idle.value
+    without = (step_ms - contention.waited_ms) / (step_ms - exposure.idle_ms)
+    return f" ({number(without)}x without the other programs: they make data look slower)"
 
 
 def _try(advice: tuple[Advice, ...]) -> str:
