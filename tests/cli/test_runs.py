@@ -62,6 +62,10 @@ def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunSt
         (["runs", "--page", "-1"], "--page -1: give a whole number of at least 1"),
         (["runs", "--page", "99999999999999999999"], "--page 99999999999999999999: give a whole number of at least 1"),
         (["runs", "--sort", "size"], "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
+        (
+            ["runs", "--status", "nope"],
+            "--status nope: choose one of queued, running, done, stopped, failed, interrupted",
+        ),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

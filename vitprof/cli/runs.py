@@ -12,6 +12,7 @@ from vitprof import formats
 from vitprof.cli.common.terminal import AsJson, out, print_json, reader
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
+from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore
 
 DEFAULT_LIMIT = 50
@@ -63,6 +64,9 @@ def runs(
             raise ConfigError(name, given, "give a whole number of at least 1")
     if sort not in SORTS:
         raise ConfigError("sort", sort, f"choose one of {', '.join(SORTS)}")
+    for one in status or ():
+        if one not in (*LIVE_STATUSES, *ENDED_STATUSES):
+            raise ConfigError("status", one, f"choose one of {', '.join((*LIVE_STATUSES, *ENDED_STATUSES))}")
     query = RunQuery(
         text=text,
         statuses=tuple(status or ()),
