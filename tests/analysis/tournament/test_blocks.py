@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.tournament import block_rates
+from vitprof.analysis.tournament.blocks import period
 
 
 def steps(seconds: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
@@ -37,3 +38,26 @@ def test_few_steps_and_steps_without_a_time() -> None:
     assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
     assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
     assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []
+
+
+@pytest.mark.parametrize("every", [8, 25, 40, 64, 90])
+def test_a_loader_that_stalls_again_and_again_gains_nothing_by_it(every: int) -> None:
+    """Blocks of a twentieth would leave a stall of every 40th batch out of half of them, and so out of the score."""
+    rng = np.random.default_rng(every)
+    for phase in range(0, every, 3):
+        seconds = rng.lognormal(0, 0.1, 402) * np.where((np.arange(402) + phase) % every == 0, 20, 1)
+        rates = block_rates(steps(seconds, np.full(402, 8.0)))
+        assert len(rates) >= 4
+        truly = 8 * 400 / seconds[2:].sum()
+        assert np.percentile(rates, 80) <= 1.2 * truly
+        assert 1 / (1 / rates).mean() == pytest.approx(truly)
+
+
+def test_no_period_is_seen_in_chance() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert period(rng.lognormal(0, 0.3, 400)) == 1
+        assert period(rng.lognormal(0, 0.1, 400) * np.where(rng.random(400) < 0.1, 5, 1)) == 1
+    assert period(np.ones(400)) == 1
+    assert period(np.linspace(1, 2, 400)) == 1
+    assert period(np.ones(3)) == 1
