@@ -22,7 +22,10 @@ STEPS = 160
 SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simulated:8,0"
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
 RUN_LIMIT_MS = 120_000
+STEP = "[class*=st-key-step-] input"
+RANGE = "document.querySelector('.st-key-live-gaps .js-plotly-plot')._fullLayout.xaxis.range"
 
+DONE = re.compile(r"^Done in ")
 IDLE = "[data-testid=stMetric]:has-text('Device idle') [data-testid=stMetricValue]"
 
 NO_OTHERS = """() => [...document.querySelectorAll('[data-testid=stMetric]')]
@@ -44,7 +47,7 @@ def run_to_end(page: Any) -> None:
     page.locator(".st-key-run-button button:visible").click()
     page.get_by_role("button", name="Stop").wait_for()
     page.get_by_text(re.compile(r"^training, .* left$")).wait_for(timeout=RUN_LIMIT_MS)
-    page.get_by_text(re.compile(r"^done in ")).wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text(DONE).wait_for(timeout=RUN_LIMIT_MS)
     page.wait_for_function(NO_OTHERS)  # when what the live page showed is gone
 
 
@@ -73,13 +76,13 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     page.get_by_text("Is your GPU starved by data loading?").wait_for()
 
     run_to_end(page)
+    picture(page, "profile", 800)
+    page.get_by_role("tab", name="Timeline").click()
+    page.wait_for_url(re.compile("show=Timeline"))
     starved, starved_tile = white_share(page), percent(page.locator(IDLE).inner_text())
-    assert page.locator(".js-plotly-plot .main-svg").count() >= 4, "every chart draws"
-    assert (
-        page.get_by_text("no NVIDIA GPU here: device figures are not available").count()
-        or page.get_by_text("GPU-util and memory").count()
-    )
-    picture(page, "profile", 1100)
+    assert page.get_by_text("GPU-util and memory").count() == 1, "the simulated one's"
+    for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
+        page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
 
     choose_strategy(page, "memory")
     run_to_end(page)
@@ -112,8 +115,8 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
 def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: Path, page: Any) -> None:
     with closing(RunStore(f"sqlite:///{home / 'runs.sqlite'}")) as store:
         run_id = add_run(store, n=2500)
-    page.goto(f"{dashboard}?run={run_id}")
-    page.get_by_text(re.compile(r"^done in ")).wait_for()
+    page.goto(f"{dashboard}?run={run_id}&show=Timeline")
+    page.get_by_text(DONE).wait_for()
     text = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.text"
     page.wait_for_function(f"{text}?.[0]?.includes('drawn as one')")
     assert page.evaluate(f"{text}.length") <= 2000
@@ -128,6 +131,23 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.mouse.up()
     page.wait_for_function(f"/^step [0-9,]+<br>/.test({text}[30])")
     assert page.evaluate(f"{text}.length") <= 2000
+
+    zoomed = page.evaluate(f"{RANGE}")
+    for key, share, height in (("live-gaps", 0.5, 0.2), ("timeline", 0.7, 0.8), ("live-batches", 0.5, 0.5)):
+        before = page.locator(STEP).input_value()
+        click(page, f".st-key-{key}", share, height)
+        page.wait_for_function(f"document.querySelector('{STEP}').value !== '{before}'")
+    assert 1200 < int(page.locator(STEP).input_value()) < 1300, "in the middle of the chart over all steps"
+    page.get_by_text("The loop itself made this batch in 5.00 ms").wait_for()
+    assert page.evaluate(f"{RANGE}") == zoomed
+
+
+def click(page: Any, chart: str, share: float, height: float) -> None:
+    """At a share of the plot's width and height."""
+    plot = page.locator(f"{chart} .nsewdrag").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.click(box["x"] + share * box["width"], box["y"] + height * box["height"])
 
 
 def test_a_failed_run_shows_its_own_message(dashboard: str, page: Any, tmp_path: Path) -> None:

@@ -71,6 +71,17 @@ def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> 
     assert figure.layout.xaxis.title.text == "time since the run began (s), steps 98 to 102"
 
 
+def test_the_step_that_is_marked_has_a_frame_and_each_bar_its_number(steps: Any) -> None:
+    line = timeline(steps, PHASES, 98, 103)
+    figure = charts.timeline_chart(line, origin_s=ORIGIN, mark=101)
+    (frame,) = figure.layout.shapes
+    busy = next(trace for trace in figure.data if trace.name == "compute")
+    at = list(busy.customdata).index(101)
+    assert frame.x1 == pytest.approx(busy.base[at] + busy.x[at])
+    assert frame.x0 == pytest.approx(busy.base[at - 1] + busy.x[at - 1]), "its gap too"
+    assert not charts.timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
+
+
 def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> None:
     figure = charts.timeline_chart(timeline(steps, PHASES, 0, 200), origin_s=ORIGIN)
     n = sum(len(trace.x) for trace in figure.data)

@@ -30,7 +30,7 @@ def test_the_buttons_of_a_run_say_what_opens_their_files_and_make_none(
 ) -> None:
     add_run(store, n=6)
     monkeypatch.setattr(RunStore, "steps", lambda *_, **__: pytest.fail("a button was not clicked"))
-    at = drawn("downloads.draw_downloads(store.run(1))")
+    at = drawn("downloads.draw_take_home(store.run(1))")
     buttons = {b.proto.label: b.proto.help for b in at.get("download_button")}
     assert list(buttons) == [file.label for file in downloads.OF_ONE]
     for key, how in OPENED_BY.items():
@@ -38,6 +38,8 @@ def test_the_buttons_of_a_run_say_what_opens_their_files_and_make_none(
     assert all(buttons.values())
     assert "import torch" in at.code[0].value
     assert not at.error
+    at = drawn("downloads.draw_exports(store.run(1))")
+    assert [b.proto.label for b in at.get("download_button")] == ["Report", "Summary as CSV"]
 
 
 def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> None:
@@ -49,7 +51,8 @@ def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> 
 @pytest.mark.slow
 def test_every_button_gives_its_file(store: RunStore) -> None:
     runs = [store.run(add_run(store, n=30)), store.run(add_run(store, n=0, status="failed"))]
-    made = {file.key: file.make(store, runs) for file in downloads.OF_MANY}
+    made = {file.key: file.make(store, runs) for file in (*downloads.OF_MANY, downloads.BUNDLE)}
+    assert len(zipfile.ZipFile(BytesIO(made["bundle"])).namelist()) == 7
     assert made["report"].startswith(b"<!DOCTYPE html>")
     assert len(pd.read_csv(BytesIO(made["summary"]))) == len(pd.read_parquet(BytesIO(made["summary-parquet"]))) == 2
     assert len(pd.read_csv(BytesIO(made["steps"]))) == len(pd.read_parquet(BytesIO(made["parquet"]))) == 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -243,3 +244,22 @@ def test_what_the_browser_says_is_checked(view: object, expected: object, monkey
     read: Callable[[str], Any] = module.chart_state
     assert read("k") == module.LiveChartState(expected, 7)  # type: ignore[arg-type]
     assert read("other") == module.LiveChartState()
+
+
+@pytest.mark.parametrize(
+    ("clicked", "expected"),
+    [
+        ({"trace": 1, "x": 2.5, "data": 7}, (1, 2.5, 7.0)),
+        ({"trace": 0, "x": "loop", "data": None}, (0, None, None)),
+        ({"trace": "0", "x": 1}, None),
+        ({"trace": True}, None),
+        ([1], None),
+        (None, None),
+    ],
+)
+def test_a_click_that_the_browser_reports_is_checked(clicked: object, expected: object) -> None:
+    from vitprof.ui.live_chart import _pick
+
+    pick = _pick({"picked": clicked})
+    found = pick and (pick.trace, *(None if math.isnan(v) else v for v in (pick.x, pick.data)))
+    assert found == expected

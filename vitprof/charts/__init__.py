@@ -1,5 +1,6 @@
 """Arrays in, Plotly figures out. Colours mean the same in every chart."""
 
+from vitprof.charts.batch import batch_chain
 from vitprof.charts.comparison import overlay, shares
 from vitprof.charts.gaps import device_time, idle_heat, idle_over_time, loading_bar, timeline_chart
 from vitprof.charts.headroom import waterfall
@@ -60,6 +61,7 @@ __all__ = [
     "Builder",
     "LiveChart",
     "Points",
+    "batch_chain",
     "device_time",
     "idle_heat",
     "idle_over_time",

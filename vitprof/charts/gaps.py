@@ -34,11 +34,12 @@ NARROW_FRAC = 0.05
 LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device"}
 
 
-def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
+def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
     """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause.
 
     One trace for each kind of span, so the cost does not depend on their number; whole steps from the first one on,
-    at most `MAX_SHAPES` spans. `origin_s` is where the x axis begins, on the monotonic clock.
+    at most `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis begins, on the
+    monotonic clock. The step with the number `mark` has a frame around what it is of the device's time.
     """
     steps, counts = np.unique(line.step, return_counts=True)
     fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
@@ -65,9 +66,21 @@ def timeline_chart(line: Timeline, *, origin_s: float) -> go.Figure:
             marker={"color": colour, "line": {"width": 0}},
             hovertext=texts,
             hovertemplate="%{hovertext}<extra></extra>",
+            customdata=line.step[at],
         )
     span = f", steps {int(steps[0]):,} to {int(steps[fit - 1]):,}" if len(steps) else ""
     lanes = [LANE_NAMES[lane] for lane in LANES]
+    marked = np.flatnonzero(drawn & (line.lane == device) & (line.step == mark))
+    if len(marked):
+        figure.add_shape(
+            type="rect",
+            x0=line.start_s[marked].min() - origin_s,
+            x1=line.end_s[marked].max() - origin_s,
+            y0=0,
+            y1=1,
+            yref="paper",
+            line={"color": REFERENCE, "width": 2},
+        )
     return figure.update_layout(
         barmode="overlay",
         bargap=0.15,

@@ -109,6 +109,7 @@ GAPS = LiveChart(
             "loop", domain=[0, 0.36], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
         ),
         "hovermode": "closest",
+        "hoverdistance": -1,  # its points are at the upper and lower edges: without a limit a gap can be pointed at
     },
     build=gap_points,
     overview_groups=OVERVIEW_GROUPS,

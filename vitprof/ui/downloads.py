@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import streamlit as st
 
 from vitprof import formats
 from vitprof.experiments.headroom import find_headroom
 from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.export.code import script
 from vitprof.export.report import MOST_RUNS, html_report
 from vitprof.export.tensorboard import tensorboard_zip
@@ -119,17 +121,41 @@ TENSORBOARD = File(
     "Scalars of each step. Unpack it, then: tensorboard --logdir tensorboard",
     tensorboard_zip,
 )
-OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD)
+BUNDLE = File(
+    "bundle",
+    "Bundle",
+    SUFFIX,
+    "application/zip",
+    ":material/inventory_2:",
+    "All that is known of the run in one file, headroom too. Import it on the History page of another machine.",
+    lambda store, runs: bundle_bytes(store, [run.id for run in runs]),
+)
+OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD, BUNDLE)
 OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSORBOARD)
 
 
+def draw_exports(run: StoredRun) -> None:
+    """The two files that most people want, as buttons in a row; the others are in the tab Take home."""
+    with st.container(horizontal=True, gap="small", key="exports", width="content"):
+        for file in OF_ONE[:IN_SIGHT]:
+            _button(file, [run], _name(run))
+
+
 @guarded
-def draw_downloads(run: StoredRun) -> None:
-    """The downloads of a run that has ended, and its strategy as code."""
-    st.markdown("**Take it home**", help="Each file is made when you click. docs/formats.md tells every column.")
-    _buttons(OF_ONE, [run], f"vitprof-run-{run.id}")
-    with st.expander("Copy as code", icon=":material/code:"):
-        _draw_code(run)
+def draw_take_home(run: StoredRun) -> None:
+    """Every file of a run that has ended with what it is good for, and its strategy as code."""
+    st.markdown("**Files**", help="Each file is made when you click. docs/formats.md tells every column.")
+    for file in OF_ONE:
+        button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
+        with button:
+            _button(file, [run], _name(run), width="stretch")
+        text.caption(file.help)
+    st.markdown("**Copy as code**")
+    _draw_code(run)
+
+
+def _name(run: StoredRun) -> str:
+    return f"vitprof-run-{run.id}"
 
 
 @guarded
@@ -151,7 +177,9 @@ def _listed(files: Sequence[File]) -> str:
     return ", ".join(file.label for file in files[IN_SIGHT:]) + "."
 
 
-def _button(file: File, runs: Sequence[StoredRun], name: str) -> None:
+def _button(
+    file: File, runs: Sequence[StoredRun], name: str, *, width: Literal["content", "stretch"] = "content"
+) -> None:
     too_many = file is REPORT and len(runs) > MOST_RUNS
     st.download_button(
         file.label,
@@ -163,6 +191,7 @@ def _button(file: File, runs: Sequence[StoredRun], name: str) -> None:
         icon=file.icon,
         help=f"At most {MOST_RUNS} runs." if too_many else file.help,
         disabled=too_many,
+        width=width,
     )
 
 

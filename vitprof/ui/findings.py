@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import CAUSE_COLUMN, Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import Loading, loading_time
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import Verdict, judge
@@ -37,9 +36,6 @@ class Idle:
 
     gaps: Gaps
     intervals: dict[str, Interval]
-    edges_s: Floats
-    share: Floats
-    """Idle share of each bin of the whole run, see `analysis.timing.utilisation.idle_bins`."""
     worst: int
     """Position in the run's steps of the one behind the largest gap."""
 
@@ -57,10 +53,9 @@ def idle_of(run_id: int) -> Idle | None:
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
     if not gaps.span_ns:
         return None
-    edges, share = idle_bins(steps, phases)
     idle_ns = gaps.end_ns - gaps.start_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
     worst = int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
-    return Idle(gaps, idle_interval(gaps), edges, share, worst)
+    return Idle(gaps, idle_interval(gaps), worst)
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)

@@ -104,6 +104,7 @@ class LiveChart {
   receive(update, component) {
     this.component = component; // always the newest: its setStateValue knows the fragment as it is now
     if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
+    this.picks = update.picks;
     this.height = update.height;
     this.gd.style.height = `${this.height}px`;
     if (this.held?.revision !== update.revision) {
@@ -203,7 +204,10 @@ class LiveChart {
     }
     if (!this.held) return; // destroyed meanwhile
     // Sent for what the user does; Plotly.react sends none, so a draw can't come back as a zoom.
-    if (!this.draws++) this.gd.on("plotly_relayout", (change) => this.relayout(change));
+    if (!this.draws++) {
+      this.gd.on("plotly_relayout", (change) => this.relayout(change));
+      this.gd.on("plotly_click", ({ points }) => this.pick(points[0]));
+    }
     this.gd.setAttribute("role", "img"); // not before: until then it may hold a line of text
     this.schedule();
   }
@@ -231,6 +235,12 @@ class LiveChart {
     this.schedule();
     clearTimeout(this.viewTimer);
     this.viewTimer = setTimeout(() => this.reportView(), VIEW_DEBOUNCE_MS);
+  }
+
+  pick(point) {
+    if (!this.picks || !point) return;
+    const { curveNumber: trace, x, customdata: data } = point;
+    this.component.setTriggerValue("picked", { trace, x, data });
   }
 
   reportView() {

@@ -8,7 +8,8 @@ each refresh sends what is new, and zoom, pan and hidden traces survive. A page,
     update = feed.update(figure, run=run_id, alt="GPU utilisation over time", resync=state.resync)
     live_chart(update, key="gpu", height=260)
 
-The page gives the whole figure every time; the feed finds what changed. Browser side: live_chart.js.
+The page gives the whole figure every time; the feed finds what changed. `on_pick` hears of a click on a point. Browser
+side: live_chart.js.
 """
 
 from __future__ import annotations
@@ -69,6 +70,18 @@ class ChartUpdate:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """A point that the user clicked."""
+
+    trace: int
+    """Number of its trace in the figure."""
+    x: float
+    """Where it is on the x axis; NaN where that is no number."""
+    data: float
+    """Its customdata; NaN where it has none."""
+
+
+@dataclass(frozen=True)
 class LiveChartState:
     """What the browser reports."""
 
@@ -123,20 +136,32 @@ class ChartFeed:
 
 
 def live_chart(
-    update: ChartUpdate, *, key: str, height: int = 260, on_view_change: Callable[[], None] | None = None
+    update: ChartUpdate,
+    *,
+    key: str,
+    height: int = 260,
+    on_view_change: Callable[[], None] | None = None,
+    on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
     """Mounts the chart `key` (one key for one chart, on every refresh the same) and returns what the browser reported.
 
-    app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes.
+    app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes, `on_pick`
+    before the one that a click on a point causes; without it clicks are not reported.
     """
+
+    def picked() -> None:
+        if on_pick is not None and (pick := _pick(st.session_state.get(key))) is not None:
+            on_pick(pick)
+
     # At each mount, because every AppTest has a runtime of its own and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([chart_js_url(), plotly_js_url()]), isolate_styles=False
     )
     result = mount(
         key=key,
-        data=payload(update, key=key, height=height, view=chart_state(key).view),
+        data=payload(update, key=key, height=height, view=chart_state(key).view, picks=on_pick is not None),
         on_view_change=on_view_change or _ignore,
+        on_picked_change=picked,
         on_resync_change=_ignore,
     )
     return _state(result)
@@ -147,7 +172,9 @@ def chart_state(key: str) -> LiveChartState:
     return _state(st.session_state.get(key))
 
 
-def payload(update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None) -> bytes:
+def payload(
+    update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None, picks: bool = False
+) -> bytes:
     """Returns the update as it crosses the wire: key, line feed, UTF-8 JSON with numbers in base64 as Plotly has them.
 
     As bytes, because Streamlit serialises a dict twice. About 4 bytes (float32) for a y where text needs 10 to 18; x
@@ -155,7 +182,8 @@ def payload(update: ChartUpdate, *, key: str, height: int, view: tuple[float, fl
     (RFC 1950), whose first byte (0x78) no JSON object begins with.
     """
     sent = {name: value for name, value in vars(update).items() if value is not None and value != ()}
-    body = _dumps({**sent, "height": height, "view": view}).encode()
+    asked = {"picks": True} if picks else {}
+    body = _dumps({**sent, **asked, "height": height, "view": view}).encode()
     return key.encode() + b"\n" + (zlib.compress(body, 6) if len(body) >= DEFLATE_FROM else body)
 
 
@@ -172,6 +200,15 @@ def _state(reported: object) -> LiveChartState:
         view=(ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None,
         resync=int(resync) if _is_number(resync) else None,
     )
+
+
+def _pick(reported: object) -> Pick | None:
+    """Returns the click that the browser reported, as far as it is valid."""
+    clicked = reported.get("picked") if isinstance(reported, Mapping) else None
+    if not isinstance(clicked, Mapping) or not _is_number(clicked.get("trace")):
+        return None
+    x, data = (float(v) if _is_number(v) else math.nan for v in (clicked.get("x"), clicked.get("data")))
+    return Pick(int(clicked["trace"]), x, data)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

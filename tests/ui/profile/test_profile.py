@@ -12,6 +12,7 @@ from tests.ui.dashboard import add_run, app, metrics, said
 from vitprof.analysis.verdict.advice import Alternative
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.analysis.verdict.verdict import Verdict
+from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.store import RunStore
@@ -19,15 +20,24 @@ from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
 
-CHARTS = {"device-time", "timeline", "idle-heat", "loading-bar"}
+CHARTS: dict[str, set[str]] = {
+    "Answer": {"device-time"},
+    "Timeline": {"live-gaps", "timeline", "step-chain", "live-batches", "live-loss", "live-cpu"},
+    "Loading": {"loading-bar", "typical-chain"},
+    "What if": {"waterfall"},
+    "Take home": set(),
+}
+"""Tab -> its charts, of a run whose headroom was measured."""
 
 
-def charts(at: AppTest) -> list[str]:
-    return [chart.proto.id for chart in at.get("plotly_chart")]
+def charts(at: AppTest) -> set[str]:
+    """The keys of what is drawn: with Plotly, or as a live chart."""
+    found = [*at.get("plotly_chart"), *at.get("bidi_component")]
+    return {chart.proto.id.split("-", 2)[2] for chart in found}
 
 
 def drawn(at: AppTest, key: str) -> bool:
-    return any(key in name for name in charts(at))
+    return key in charts(at)
 
 
 def buttons(at: AppTest) -> set[str]:
@@ -48,7 +58,6 @@ def test_the_verdict_is_one_sentence(store: RunStore, wait_s: float, kind: str) 
     at = app(run=str(add_run(store, wait_s=wait_s)))
     assert verdict(at).startswith(":material/"), "not by colour alone"
     assert f"**{kind}:**" in verdict(at)
-    assert all(drawn(at, key) for key in CHARTS)
 
 
 def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
@@ -58,9 +67,92 @@ def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
     assert not [key for key in buttons(at) if key.startswith("use-advice")]
 
 
+def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
+    run_id = add_run(store, strategy="workers", workers=1)
+    add_anchors(store, run_id)
+    for tab, keys in CHARTS.items():
+        at = app(run=str(run_id), show=tab)
+        assert charts(at) == keys, tab
+        assert "Input-bound" in verdict(at), "the sentence stands above the tabs"
+        assert len(at.metric) >= 4
+    assert "import torch" in at.code[0].value
+    assert {"download-bundle", "download-report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
+
+
+def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore) -> None:
+    run_id = add_run(store)
+    at = app(run=str(run_id), show="Loading")
+    assert drawn(at, "loading-bar")
+    store.update_run(run_id, status="running")
+    at.run()
+    assert not at.tabs
+    store.update_run(run_id, status="done")
+    at.run()
+    assert drawn(at, "loading-bar")
+
+
+def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStore) -> None:
+    run_id = add_run(store, n=100)
+    at = app(run=str(run_id), show="Timeline")
+    step = at.number_input(key=f"step-{run_id}")
+    assert f"**Step {step.value}**, the largest gap of this run" in said(at)
+    step.set_value(70).run()
+    assert "**Step 70**" in said(at)
+    shown = {m.label: (m.value, m.delta) for m in at.metric}
+    assert shown["Idle gap"] == ("5.00 ms", "median 5.00 ms")
+    assert "The loop itself made this batch in 5.00 ms: reading 3.00 ms, decoding 2.00 ms." in said(at)
+    assert "The loop waited 5.00 ms for it." in said(at)
+    for _ in range(2):
+        at.button(key="window-Later").click().run()
+    assert step_shown(at) == 99
+    for _ in range(4):
+        at.button(key="window-Earlier").click().run()
+    assert step_shown(at) == 0
+    at.button(key="window-Largest gap").click().run()
+    assert "the largest gap of this run" in said(at)
+
+
+def step_shown(at: AppTest) -> int:
+    (step,) = [widget.value for widget in at.number_input if widget.key.startswith("step-")]
+    return int(step)
+
+
+def test_a_run_that_is_opened_brings_its_settings_along(store: RunStore) -> None:
+    run_id, other = (add_run(store, name="mine", batch_size=size, n=50) for size in (96, 32))
+    at = app(run=str(run_id))
+    assert at.number_input(key="set-batch_size").value == 96
+    assert at.number_input(key="set-steps").value == 50
+    assert at.text_input(key="set-name").value == "", "the name is that run's"
+    at.number_input(key="set-batch_size").set_value(64).run()
+    assert at.number_input(key="set-batch_size").value == 64, "only once"
+    at.query_params["run"] = str(other)
+    at.run()
+    assert at.number_input(key="set-batch_size").value == 32
+    at = app(run=str(run_id), batch_size="16")
+    assert at.number_input(key="set-batch_size").value == 16, "a link says what was in the sidebar"
+
+
+def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = add_run(store, batch_size=96, n=50)
+    started: list[RunConfig] = []
+
+    def submit(_: object, config: RunConfig) -> int:
+        started.append(config)
+        return store.create_run(config)
+
+    monkeypatch.setattr(type(resources.manager()), "submit", submit)
+    at = app(run=str(run_id))
+    at.number_input(key="set-batch_size").set_value(64).run()
+    at.button(key="run-again").click().run()
+    assert started == [store.run(run_id).config]
+    assert at.query_params["run"] == str(run_id + 1)
+    assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
+    assert "run-again" not in buttons(at)
+
+
 def test_advice_goes_into_the_sidebar_as_this_runs_job(store: RunStore) -> None:
     at = app(run=str(add_run(store, batch_size=96, n=50)))
-    assert at.number_input(key="set-batch_size").value != 96
+    at.number_input(key="set-batch_size").set_value(64).run()
     at.button(key="use-advice-0").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value != "per-sample"
@@ -98,14 +190,18 @@ def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     at = app(run=str(add_run(store, loader_only=True)))
     text = said(at)
     assert "Where the device's time went" not in text
-    assert "a loader-only run has no device work" in text
-    assert text.count("Not for this run") == 2
-    assert drawn(at, "loading-bar")
+    assert "The loader alone delivers **12,800 samples/s**" in text
+    assert "No model was trained, so no device could wait." in text
+    assert set(metrics(at)) == {"Samples/s", "Memory, peak"}
+    assert drawn(app(run="1", show="Loading"), "loading-bar")
+    assert charts(app(run="1", show="Timeline")) == {"step-chain", "live-batches", "live-cpu"}
+    at = app(run="1", show="What if")
+    assert "no training to speed up" in said(at)
     assert not buttons(at) & {"measure-headroom", "predict"}
 
 
 def test_without_times_from_inside_the_loader(store: RunStore) -> None:
-    at = app(run=str(add_run(store, loader_times=False)))
+    at = app(run=str(add_run(store, loader_times=False)), show="Loading")
     assert "was off in this run" in said(at)
     assert not drawn(at, "loading-bar")
 
@@ -126,19 +222,6 @@ def test_a_run_without_steps_says_only_why(store: RunStore) -> None:
     assert not metrics(at)
 
 
-@pytest.mark.slow
-def test_the_window_moves_along_the_run_and_stays_inside(store: RunStore) -> None:
-    at = app(run=str(add_run(store, n=100)))
-    first = at.slider[0].value
-    at.button(key="window-Later").click().run()
-    assert at.slider[0].value == min(first + 30, 70)
-    for _ in range(4):
-        at.button(key="window-Earlier").click().run()
-    assert at.slider[0].value == 0
-    at.button(key="window-Largest gap").click().run()
-    assert at.slider[0].value == first
-
-
 def test_recording_cost_is_stated(store: RunStore) -> None:
     at = app(run=str(add_run(store)))
     assert "vitprof's own recording took at most 0.0% of this run's time" in said(at)
@@ -154,7 +237,7 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
     run_id = add_run(store)
     assert "would run at most 2.00x" in said(app(run=str(run_id)))
     add_anchors(store, run_id)
-    at = app(run=str(run_id))
+    at = app(run=str(run_id), show="What if")
     assert drawn(at, "waterfall")
     assert "With free data this job would run 1.96 times as fast" in said(at)
     assert "(1.96-1.96, measured)" in verdict(at)
@@ -166,20 +249,20 @@ def test_headroom_at_work_in_another_program_cannot_be_started_again(store: RunS
     run_id = add_run(store)
     live = add_run(store, n=0, group_key=RunGroup("headroom", run_id).key, role="B")
     store.update_run(live, status="running", stage="training")
-    at = app(run=str(run_id))
+    at = app(run=str(run_id), show="What if")
     assert "measure-headroom" not in buttons(at)
     assert any("anchor B" in str(bar.proto) for bar in at.get("progress"))
 
 
 @pytest.mark.slow
 def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = app(run=str(add_run(store)))
+    at = app(run=str(add_run(store)), show="What if")
 
     def refuse(*args: object, **kwargs: object) -> int:
         raise JobError("vitprof is shutting down; no job was started")
 
     monkeypatch.setattr(type(resources.manager()), "submit", refuse)
-    for key in ("measure-headroom", "predict"):
+    for key in ("measure-headroom", "predict", "run-again", "run-button"):
         at.button(key=key).click().run()
         assert not at.exception
         assert any("shutting down" in shown.value for shown in at.error)
@@ -195,7 +278,7 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
         group_key=RunGroup("prediction", run_id).key,
         role=MICRO,
     )
-    at = app(run=str(run_id))
+    at = app(run=str(run_id), show="What if")
     assert [p.config.strategy for p in list_predictions(store, run_id)] == ["memory"]
     frame = at.dataframe[0].value
     assert list(frame["strategy"]) == ["memory"]
@@ -227,7 +310,7 @@ def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypa
     group = RunGroup("prediction", run_id).key
     for _ in range(2):
         add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO)
-    app(run=str(run_id))
+    app(run=str(run_id), show="What if")
     checked, unchecked = list_predictions(store, run_id)
     check = add_run(store, strategy="memory", wait_s=0.001, group_key=group, role=CHECK)
     update_prediction(store, checked.id, verified_run_id=check, measured_per_s=20_000.0)
@@ -240,7 +323,7 @@ def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
     run_id = add_run(store)
     add_run(store, wait_s=0.0001, group_key=RunGroup("headroom", run_id).key, role="A")
     add_run(store, n=0, status="queued", group_key=RunGroup("headroom", run_id).key, role="C")
-    assert "anchor C is still to come" in said(app(run=str(run_id)))
+    assert "anchor C is still to come" in said(app(run=str(run_id), show="What if"))
 
 
 def test_a_tournament_is_one_line_of_the_queue_and_no_run_of_a_stranger(store: RunStore) -> None:

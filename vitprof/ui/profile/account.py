@@ -25,11 +25,11 @@ def draw_recording_cost(run: StoredRun) -> None:
     """One line: the share of the run's time that vitprof's own recording took, at most."""
     cost = _cost_of(run.id)
     if not math.isfinite(cost.frac):
-        st.caption("What recording cost this run is not known: it takes two steady steps in a row.")
+        st.caption("We cannot say what recording cost this run: that takes two steady steps in a row.")
         return
     idle = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
-        idle = f"; the device idled for it {formats.percent(cost.exposed_frac)} of the time"
+        idle = f"; the device was idle for it {formats.percent(cost.exposed_frac)} of the time"
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
@@ -51,16 +51,30 @@ def _inside_the_loader(run: StoredRun) -> str:
 
 @guarded
 def draw_account(run: StoredRun) -> None:
-    """Draws where the run's time went apart from the steady state."""
+    """Draws where the run's time went apart from the steady state, and what else is known of the whole run."""
     s = run.summary
     if s is None or not s.n_steps:
         return
-    st.markdown("**Where the run's time went**", help="Each stretch of the run that is not steady-state training.")
-    measured = f"Median of {s.n_epochs_measured} measured."
-    epoch_from = measured if s.n_epochs_measured else "Extrapolated from the throughput."
-    rows: tuple[tuple[str, float, str], ...] = (
+    st.markdown("**The whole run**", help="Where its time went, steady-state training and all the rest.")
+    rows = [row for row in [*_times(s), *_others(s)] if row[1] != formats.NOT_AVAILABLE]
+    st.dataframe(
+        {
+            "what": [r[0] for r in rows],
+            "how much": [r[1] for r in rows],
+            "meaning": [r[2] for r in rows],
+        },
+        hide_index=True,
+        width="stretch",
+        height="content",
+    )
+
+
+def _times(s: RunSummary) -> list[tuple[str, str, str]]:
+    epoch_from = f"Median of {s.n_epochs_measured} measured." if s.n_epochs_measured else "Worked out from samples/s."
+    copied = f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."
+    rows = (
         ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
-        ("Copying the data", s.stage_s, f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."),
+        ("Copying the data", s.stage_s or math.nan, copied),
         ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
         ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
         ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
@@ -69,34 +83,26 @@ def draw_account(run: StoredRun) -> None:
         ("An epoch", s.epoch_s, epoch_from),
         ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
         ("Shut-down", s.shutdown_s, "Ending loader and workers."),
-        ("The whole run", s.wall_s, "From leaving the queue to the end."),
+        ("From start to end", s.wall_s, "From leaving the queue."),
     )
-    rows = tuple(row for row in rows if row[0] != "Copying the data" or row[1] != 0)
-    st.dataframe(
-        {
-            "what": [r[0] for r in rows],
-            "time": [formats.seconds(r[1]) for r in rows],
-            "meaning": [r[2] for r in rows],
-        },
-        hide_index=True,
-        width="stretch",
-        height="content",
-    )
-    tiles = [
+    return [(what, formats.seconds(value), meaning) for what, value, meaning in rows]
+
+
+def _others(s: RunSummary) -> list[tuple[str, str, str]]:
+    whole = "Share of the samples in the partial cache: every epoch reads each sample once."
+    left_out = f"{s.n_unreadable:,}" if s.n_unreadable else formats.NOT_AVAILABLE
+    return [
         ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
         ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
         ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
+        ("Cache hit rate", formats.percent(s.cache_hit_frac), whole),
+        ("Left out", left_out, "Samples that could not be read, each time they came up."),
     ]
-    if math.isfinite(s.cache_hit_frac):
-        text = "Share of the samples in the partial cache: every epoch reads each sample once."
-        tiles.append(("Cache hit rate", formats.percent(s.cache_hit_frac), text))
-    if s.n_unreadable:
-        tiles.append(("Left out", f"{s.n_unreadable:,}", "Samples that could not be read, each time they came up."))
-    for column, (name, value, text) in zip(st.columns(len(tiles)), tiles, strict=True):
-        column.metric(name, value, help=text, border=True)
 
 
 def _storage_help(s: RunSummary) -> str:
     """Returns what there is to know about the storage's files."""
-    made = f"Making it took {formats.seconds(s.storage_prepare_s)} when it was made. " if s.storage_prepare_s else ""
-    return f"{made}{formats.percent(s.page_cached_frac)} of it lay in the system's page cache when training began."
+    made = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
+    if not math.isfinite(s.page_cached_frac):
+        return made
+    return f"{made}{formats.percent(s.page_cached_frac)} of it was in the page cache when training began."

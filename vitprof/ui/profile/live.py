@@ -1,10 +1,11 @@
-"""The live part of the Profile page: state, headline, tiles and charts of one run, redrawn while it goes on."""
+"""What is said of a run at the top of the Profile page, and its charts over time; redrawn while it goes on."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -14,18 +15,20 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import key_in_words
-from vitprof.charts import LiveChart
+from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import is_simulated
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
-from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
+from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.points import PointCache
+from vitprof.ui.profile.verdict import card
 from vitprof.ui.series import RunSeries, Totals
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.texts import escaped, guarded, sentence
 
 T = TypeVar("T")
+OnPick = Callable[[Pick], None] | None
 
 REFRESH_S = 0.5
 MEMORY_TILES = (
@@ -57,38 +60,48 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     series = resources.series(run_id)
     series.refresh()
     draw_state(run, now())
-    draw_set_up(run)
+    st.caption(set_up(run))
     if len(series.steps()["step"]):
-        draw_headline(run, series.totals)
+        draw_headline(run, series)
         draw_tiles(run, series)
         draw_charts(run, series)
 
 
-@guarded
-def draw_every_step(run: StoredRun) -> None:
-    """The charts of a run that has ended; zooming in draws them again, in finer groups."""
-    draw_charts(run, resources.series(run.id))
-
-
 def draw_charts(run: StoredRun, series: RunSeries) -> None:
     """The run's steps and telemetry over time."""
-    steps = series.steps()
     if not run.config.loader_only:
-        draw_chart(charts.GAPS, run, steps)
-    left, right = st.columns(2)
-    with left:
-        draw_chart(charts.BATCHES, run, steps)
-        if not run.config.loader_only and np.isfinite(steps["loss"]).any():
-            draw_chart(charts.LOSSES, run, steps)
-    with right:
-        telemetry = series.telemetry()
-        if np.isfinite(telemetry["gpu_util_pct"]).any():
-            draw_chart(charts.GPU, run, telemetry)
-        draw_chart(charts.CPU, run, telemetry)
+        draw_chart(charts.GAPS, run, series.steps())
+    draw_others(run, series)
+
+
+def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) -> None:
+    """The charts below the one of idle gaps, those for which there are figures: two in a row.
+
+    Of an odd number the first has a row of its own, so that none is half empty.
+    """
+    steps, telemetry = series.steps(), series.telemetry()
+    over_steps = [charts.BATCHES]
+    if not run.config.loader_only and np.isfinite(steps["loss"]).any():
+        over_steps.append(charts.LOSSES)
+    gpu_known = np.isfinite(telemetry["gpu_util_pct"]).any()
+    drawn = [
+        *(partial(draw_chart, chart, run, steps, on_pick=on_pick) for chart in over_steps),
+        *(partial(draw_chart, chart, run, telemetry) for chart in ((charts.GPU,) if gpu_known else ())),
+        partial(draw_chart, charts.CPU, run, telemetry),
+    ]
+    odd = len(drawn) % 2
+    for draw in drawn[:odd]:
+        draw()
+    for pair in zip(drawn[odd::2], drawn[odd + 1 :: 2], strict=True):
+        for column, draw in zip(st.columns(2), pair, strict=True):
+            with column:
+                draw()
+    if not gpu_known and not resources.gpus() and not is_simulated_run(run):
+        st.caption(sentence(NO_GPU_MESSAGE))
 
 
 def draw_state(run: StoredRun, now: float) -> None:
-    """One line and, while it runs, a bar with the time left."""
+    """While it runs a bar with the time left; then how it ended, where it is not simply done. And notices."""
     if why := resources.manager().unrecorded.get(run.id):
         st.error(f"Failed: {escaped(why)}")
         return
@@ -101,18 +114,16 @@ def draw_state(run: StoredRun, now: float) -> None:
             left = (now - run.training_since_s) * (1 - fraction) / fraction
             text += f", {formats.seconds(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
-    elif run.status == "done":
-        st.caption(f"done in {formats.seconds(run.summary.wall_s)}" if run.summary else "done")
     elif run.status == "stopped":
         st.warning(f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept.")
-    else:
+    elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
     for notice in run.notices:
         (st.info if notice.startswith(FACTS) else st.warning)(escaped(notice))
 
 
-def draw_set_up(run: StoredRun) -> None:
-    """Draws what runs where, in one line."""
+def set_up(run: StoredRun) -> str:
+    """Returns what ran where, in one line of Markdown; with how long it took, where it is done."""
     config = run.config
     device = run.environment.get("device_name", config.device)
     isolation = (
@@ -120,10 +131,14 @@ def draw_set_up(run: StoredRun) -> None:
         if config.isolation == "process"
         else "in a thread of this dashboard, whose own work can show up as stalls"
     )
-    what = f"{config.dataset}, ViT {config.model}, {config.precision} on {escaped(str(device))}, {isolation}"
+    done = ""
+    if run.status == "done":
+        done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
+    trained = f"ViT {config.model}, {config.precision} on {escaped(str(device))}"
+    what = f"{done}Data set {config.dataset}, {'no training' if config.loader_only else trained}, {isolation}"
     if run.group_key:
         what += f". {_made_for(run)}"
-    st.caption(what)
+    return what
 
 
 def _made_for(run: StoredRun) -> str:
@@ -138,60 +153,56 @@ def _made_for(run: StoredRun) -> str:
     return f"Made to tune {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
 
 
-def draw_headline(run: StoredRun, totals: Totals) -> None:
-    """The measured answer in one sentence; no verdict on few steps."""
+def draw_headline(run: StoredRun, series: RunSeries) -> None:
+    """The answer so far in the place where the verdict will be."""
+    with card(NEUTRAL):
+        st.markdown(headline(run, series.totals))
+
+
+def headline(run: StoredRun, totals: Totals) -> str:
+    """Returns the measured answer in one sentence of Markdown; no verdict on few steps."""
     if not totals.steps:
-        st.markdown(
+        return (
             "Warming up: the first steps are recorded and left out of the figures."
             if run.live
             else "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
         )
-        return
+    few = "" if totals.steps >= MIN_STEPS else f" Fewer than {MIN_STEPS} steady steps: too few to conclude from."
+    if run.config.loader_only:
+        speed = formats.number(totals.samples_per_s, "samples/s")
+        return f"The loader alone delivers **{speed}**, over {totals.steps:,} steady steps.{few}"
     wait, idle, exposed = (
         formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
     )
-    if run.config.loader_only:
-        text = f"The loader alone delivers **{formats.number(totals.samples_per_s, 'samples/s')}**."
-    else:
-        text = f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data."
-    few = "" if totals.steps >= MIN_STEPS else f" Fewer than {MIN_STEPS} steady steps: too few to conclude from."
-    st.markdown(f"{text} Data wait of the loop: {wait}, over {totals.steps:,} steady steps.{few}")
+    return (
+        f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data. The training loop "
+        f"waited for data {wait} of the time, over {totals.steps:,} steady steps.{few}"
+    )
 
 
 def draw_tiles(run: StoredRun, series: RunSeries) -> None:
-    """Five figures, over the steady state so far."""
+    """Up to five figures, over the steady state so far: those that there can be for this run."""
     totals, telemetry = series.totals, series.telemetry()
-    trained = not run.config.loader_only
     simulated = "simulated" if is_simulated_run(run) else None
     peaks = ((label, highest(telemetry[name])) for label, name in MEMORY_TILES)
     memory = next((p for p in peaks if math.isfinite(p[1])), (MEMORY_TILES[-1][0], math.nan))
-    utilisation = _utilisation(run, telemetry)
-    tiles = (
-        ("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples trained on each second."),
-        (
-            "Data wait",
-            formats.percent(totals.share(totals.data_wait_s)),
-            "Share of the time that the training loop was blocked in next(loader).",
-        ),
-        (
-            "Device idle",
-            formats.percent(totals.share(totals.gap_s)) if trained else formats.NOT_AVAILABLE,
-            "Share of the time between steps in which the device computed nothing. From events, not from NVML.",
-        ),
-        (
-            "GPU-util",
-            formats.percent(utilisation / 100),
-            "Mean of NVML's utilisation while training: the share of time in which any kernel ran.",
-        ),
-        (memory[0], formats.size(memory[1]), "Highest value seen while the job ran."),
-    )
+    tiles = [("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples in a second.")]
+    if not run.config.loader_only:
+        wait = formats.percent(totals.share(totals.data_wait_s))
+        tiles.append(("Data wait", wait, "Share of the time that the training loop was blocked in next(loader)."))
+        idle = formats.percent(totals.share(totals.gap_s))
+        text = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
+        tiles.append(("Device idle", idle, text))
+        utilisation = _utilisation(run, telemetry)
+        if math.isfinite(utilisation) or simulated:
+            text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
+            tiles.append(("GPU-util", formats.percent(utilisation / 100), text))
+    tiles.append((memory[0], formats.size(memory[1]), "Highest value seen while the job ran."))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
     for column, (name, value, text) in zip(columns, tiles, strict=True):
         mark = None if name == memory[0] else simulated
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
-    if not resources.gpus() and simulated is None:
-        st.caption(NO_GPU_MESSAGE)
 
 
 def is_simulated_run(run: StoredRun) -> bool:
@@ -207,19 +218,20 @@ def _utilisation(run: StoredRun, telemetry: Series) -> float:
     return mean(telemetry["gpu_util_pct"][since])
 
 
-def draw_chart(chart: LiveChart, run: StoredRun, series: Series) -> None:
+def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
     """One live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
-    st.markdown(f"**{chart.title}**", help=chart.help)
+    hint = " Click a step for its figures." if on_pick is not None else ""
+    st.markdown(f"**{chart.title}**", help=chart.help + hint)
     state = chart_state(key)
     origin = run.t_origin_s or 0.0
-    points = _for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)
-    feed = _for_session(f"feed-{key}", ChartFeed)
+    points = for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)
+    feed = for_session(f"feed-{key}", ChartFeed)
     update = feed.update(charts.live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
-    live_chart(update, key=key, height=CHART_HEIGHT)
+    live_chart(update, key=key, height=CHART_HEIGHT, on_pick=on_pick)
 
 
-def _for_session(key: str, make: Callable[[], T]) -> T:
+def for_session(key: str, make: Callable[[], T]) -> T:
     """Returns an object that lives as long as the browser's session."""
     if key not in st.session_state:
         st.session_state[key] = make()

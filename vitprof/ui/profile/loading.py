@@ -1,16 +1,22 @@
-"""Where the loading time of a batch goes, and the patterns that were found in the run."""
+"""The tab Loading: where the loading time of a batch goes, what each worker did, and a typical batch's way."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.analysis.timing.loading import Loading
+from vitprof.analysis.timing.makers import WorkerTime, by_worker
+from vitprof.analysis.timing.one_step import typical_step
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.store import StoredRun
-from vitprof.ui.findings import loading_of, verdict_of
+from vitprof.ui.findings import all_columns, loading_of, verdict_of
 from vitprof.ui.plots import plot
+from vitprof.ui.profile.step import draw_chain
+from vitprof.ui.tables import Column, draw, frame
 from vitprof.ui.texts import escaped, guarded
 
 HEIGHT = 250
@@ -26,17 +32,18 @@ NAMES: dict[str, str] = {
     "other-programs": "Other programs on the machine",
 }
 """`Signature.name` in words."""
+WORKER_COLUMNS: tuple[Column, ...] = (
+    Column("Worker", "Number of the worker process.", lambda w: float(w.worker), exact=True),
+    Column("Batches", "Batches that it made.", lambda w: float(w.n_batches), exact=True),
+    Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
+    Column("95% below (ms)", "Time that 95% of its batches stay below.", lambda w: w.made_p95_s * 1e3),
+    Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
+)
 
 
 @guarded
 def draw_loading(run: StoredRun) -> None:
-    """The parts of loading as one bar, and how full the queue was."""
-    st.markdown(
-        "**Where a batch's loading time goes**",
-        help="Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. "
-        "Hand-over is what a finished batch took to reach the loop. With several threads on one batch the parts are "
-        "thread-seconds.",
-    )
+    """The stages as one bar, the workers where there are any, and the chain of the batch of median loading time."""
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run, and so it cost nothing.")
         return
@@ -44,11 +51,35 @@ def draw_loading(run: StoredRun) -> None:
     if not found.n or not found.largest:
         st.caption("This loader cannot tell: its batches are made where vitprof does not look, or in no time at all.")
         return
+    st.markdown(
+        "**Where a batch's loading time goes**",
+        help="Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. "
+        "Hand-over is what a finished batch took to reach the loop. With several threads on one batch the parts are "
+        "thread-seconds.",
+    )
     figure = charts.loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
     said = _loading_sentence(found)
     plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {said}")
     st.caption(said)
+    steps = all_columns(run.id)
+    keep = steady_state(steps)
+    _draw_workers(by_worker(steps, keep))
+    at = typical_step(steps, keep)
+    if at is not None:
+        st.markdown(
+            "**A typical batch**",
+            help="The batch whose loading took the median time: made by the loader, waited for by the loop, copied and "
+            "computed. Timeline shows the same of any step that you click.",
+        )
+        draw_chain(run, at, key="typical-chain")
+
+
+def _draw_workers(workers: Sequence[WorkerTime]) -> None:
+    if not workers:
+        return
+    st.markdown("**Workers**", help="Processes of the DataLoader, over the steady state.")
+    draw(WORKER_COLUMNS, frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
 
 
 def _loading_sentence(found: Loading) -> str:
@@ -65,15 +96,15 @@ def _loading_sentence(found: Loading) -> str:
 
 @guarded
 def draw_signatures(run: StoredRun) -> None:
-    """One line for each pattern, the costliest first; what it rests on a click away."""
+    """One line for each pattern, the costliest first; what it rests on a click away. Nothing where none was found."""
     found = verdict_of(run).signatures
+    if not found:
+        return
     st.markdown(
         "**Patterns found**",
         help="Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow "
         "starts of epochs, files read cold, garbage collection, growing memory, other programs.",
     )
-    if not found:
-        st.caption("None: no rule found a pattern that costs 1% of the time or more.")
     for signature in found:
         cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
         name = NAMES.get(signature.name, signature.name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
+from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
@@ -15,10 +17,14 @@ from vitprof.ui import resources
 from vitprof.ui.address import RUN, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.texts import escaped, simulated_badge
+from vitprof.ui.profile.settings import use_config
+from vitprof.ui.texts import escaped, guarded, simulated_badge
+from vitprof.ui.widgets import FIELDS, STATE
 
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
 """By whether it is a tournament."""
+AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
+TAKEN = "run whose settings were taken"
 
 
 def chosen_run() -> StoredRun | None:
@@ -58,19 +64,42 @@ def behind(run: StoredRun) -> StoredRun | None:
         return None
 
 
+@guarded
 def draw_title(run: StoredRun) -> None:
-    """The run's name, whether its device was simulated, and Stop as long as it goes on."""
+    """The run's name, whether its device was simulated, and Stop as long as it goes on, or else Run again."""
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.subheader(escaped(run.name), anchor=False, width="content")
         if is_simulated_run(run):
             simulated_badge()
-        if (
-            jobs.owns(run.id)
-            and run.live
-            and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
-        ):
+        if not run.live:
+            if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
+                start(run.config)
+                st.rerun()
+        elif jobs.owns(run.id) and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
             jobs.stop(run.id)
+
+
+def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
+    """Starts a run, or queues it, and shows it; if it is not the one in the sidebar, its settings go there."""
+    run_id = resources.manager().submit(config)
+    show_run(run_id)
+    if from_sidebar:
+        st.session_state[TAKEN] = run_id
+
+
+def take_settings(run: StoredRun | None) -> None:
+    """Puts the settings of a run that was opened into the sidebar, once. Call it before they are drawn.
+
+    A link may say both a run and other settings: then these are what whoever sent it had in the sidebar. A run that
+    the page shows because it is running was not opened by anybody.
+    """
+    if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id:
+        return
+    said = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
+    st.session_state[TAKEN] = run.id
+    if not said:
+        use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
 
 
 def draw_queue(shown: StoredRun | None) -> None:

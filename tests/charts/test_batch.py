@@ -1,0 +1,60 @@
+"""The chain of a batch: lanes whose lengths are the figures of the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from vitprof import charts
+from vitprof.analysis.timing.one_step import one_step
+from vitprof.analysis.timing.timeline import timeline
+
+
+def lengths(figure: go.Figure, lane: str) -> dict[str, float]:
+    return {bar.name: bar.x[0] for bar in figure.data if bar.y[0] == lane}
+
+
+@pytest.fixture
+def steps(make_steps: Any) -> dict[str, np.ndarray]:
+    """A worker makes each batch in 40 ms, 20 ms of them decoding; the loop waits 30 ms, the last 5 for hand-over."""
+    trace: dict[str, np.ndarray] = make_steps(np.full(5, 0.03), np.full(5, 0.04), h2d=0.01)
+    trace["made_end_s"] = trace["t_start_s"] + 0.025
+    trace["made_start_s"] = trace["made_end_s"] - 0.04
+    trace["decode_s"] = np.full(5, 0.02)
+    trace["hand_over_s"] = np.full(5, 0.005)
+    trace["host_s"] = np.full(5, 0.01)
+    return trace
+
+
+def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
+    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    made = lengths(figure, "loader")
+    assert made == pytest.approx({"decoding": 20, "Python and waiting for a turn": 20, "hand-over": 5})
+    assert lengths(figure, "loop")["data wait"] == pytest.approx(30)
+    assert lengths(figure, "copy") == pytest.approx({"H2D": 10})
+    assert lengths(figure, "device")["compute"] == pytest.approx(40)
+    begins = {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loader"}
+    assert begins["decoding"] == pytest.approx(-15)
+    assert begins["hand-over"] == pytest.approx(25)
+    assert {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loop"}["data wait"] == pytest.approx(0)
+
+
+def test_stages_of_several_threads_are_drawn_in_proportion(steps: Any) -> None:
+    steps["decode_s"][:], steps["read_s"][:] = 0.06, 0.02  # thread-seconds
+    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    made = lengths(figure, "loader")
+    assert made == pytest.approx({"reading": 10, "decoding": 30, "hand-over": 5})
+    hover = next(bar.hovertext[0] for bar in figure.data if bar.name == "decoding")
+    assert hover == "decoding 60.0 ms", "the figure is the measured one"
+
+
+def test_what_cannot_be_seen_is_in_no_legend_and_nothing_known_is_nothing_drawn(steps: Any) -> None:
+    steps["hand_over_s"][:] = 1e-6
+    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    assert "hand-over" not in lengths(figure, "loader")
+    for name in ("made_start_s", "hand_over_s", "compute_start_s"):
+        steps[name][:] = np.nan
+    assert not charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3)).data

@@ -1,0 +1,95 @@
+"""One step of a run: what it took, and how its batch was made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitprof.analysis.arrays import Mask, Series
+from vitprof.records import TIMED_STAGES
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """A step's figures in seconds; NaN where one is not known. Moments are on the monotonic clock."""
+
+    number: int
+    """Of the step in the run."""
+    data_wait_s: float
+    """The loop was blocked in next(loader) for its batch."""
+    exposed_wait_s: float
+    """The part of that in which the device idled."""
+    h2d_s: float
+    compute_s: float
+    gap_s: float
+    """The device idled before it."""
+    step_s: float
+    stages_s: Mapping[str, float]
+    """Stage of loading -> time; those that the loader told, hand-over the last."""
+    made_start_s: float
+    """When the loader began with the batch."""
+    made_end_s: float
+    asked_s: float
+    """When the loop asked for the batch."""
+    got_s: float
+    """When the loop had it."""
+    worker: int | None
+    """The worker process that made it; None where none did, or it is not known."""
+    queue_depth: float
+    """Batches that were ready when the loop asked."""
+
+    @property
+    def made_s(self) -> float:
+        """Returns the time from the start to the end of making the batch."""
+        return self.made_end_s - self.made_start_s
+
+    @property
+    def lay_ready_s(self) -> float:
+        """Returns how long the batch lay ready before the loop asked for it; negative where the loop asked first."""
+        return self.asked_s - self.made_end_s
+
+
+def one_step(steps: Series, at: int) -> OneStep:
+    """Returns the step at position `at` of the series."""
+
+    def value(name: str) -> float:
+        return float(steps[name][at])
+
+    told = {stage: value(f"{stage}_s") for stage in (*TIMED_STAGES, "hand_over")}
+    worker = value("worker")
+    return OneStep(
+        number=int(value("step")),
+        data_wait_s=value("data_wait_s"),
+        exposed_wait_s=value("exposed_wait_s"),
+        h2d_s=value("h2d_s"),
+        compute_s=value("compute_s"),
+        gap_s=value("gap_s"),
+        step_s=value("step_s"),
+        stages_s={name: seconds for name, seconds in told.items() if math.isfinite(seconds)},
+        made_start_s=value("made_start_s"),
+        made_end_s=value("made_end_s"),
+        asked_s=value("t_start_s"),
+        got_s=value("t_start_s") + value("data_wait_s"),
+        worker=int(worker) if math.isfinite(worker) else None,
+        queue_depth=value("queue_depth"),
+    )
+
+
+def typical_step(steps: Series, keep: Mask) -> int | None:
+    """Returns the position of the step in `keep` whose batch took the median time to make; None where none is known."""
+    made = steps["made_end_s"] - steps["made_start_s"]
+    at = np.flatnonzero(keep & np.isfinite(made))
+    return int(at[np.argsort(made[at], kind="stable")[(len(at) - 1) // 2]]) if len(at) else None
+
+
+def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
+    """Returns the position of the step that the device was in, or idled before, at `moment_s`; with `of_wait` that of
+    the step whose batch the loop waited for.
+    """
+    ends = steps["t_start_s"] + steps["data_wait_s"] if of_wait else steps["compute_start_s"] + steps["compute_s"]
+    # a chart's moments are differences to the run's start: a microsecond is more than their rounding
+    at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
+    return min(at, len(ends) - 1)

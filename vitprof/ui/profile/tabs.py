@@ -1,0 +1,38 @@
+"""The five tabs of a run that has ended. Only the open one is drawn; which one it is, is kept in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from vitprof.store import StoredRun
+from vitprof.ui.address import IN_URL
+from vitprof.ui.downloads import draw_take_home
+from vitprof.ui.profile.answer import draw_answer
+from vitprof.ui.profile.loading import draw_loading
+from vitprof.ui.profile.timeline import draw_timeline
+from vitprof.ui.profile.what_if import draw_what_if
+
+SHOW = "show"
+"""Key of the tabs, and their name in the URL."""
+LAST = "tab shown last"
+TABS: dict[str, Callable[[StoredRun], None]] = {
+    "Answer": draw_answer,
+    "Timeline": draw_timeline,
+    "Loading": draw_loading,
+    "What if": draw_what_if,
+    "Take home": draw_take_home,
+}
+
+
+def draw_tabs(run: StoredRun) -> None:
+    """The tabs, the open one with its content. While a run goes on there are none, and afterwards the one of before."""
+    last = st.session_state.get(LAST)
+    if last is not None and SHOW not in st.session_state and SHOW not in st.query_params:
+        st.session_state[SHOW] = last
+    for tab, draw in zip(st.tabs(list(TABS), key=SHOW, bind=IN_URL), TABS.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw(run)
+    st.session_state[LAST] = st.session_state[SHOW]
