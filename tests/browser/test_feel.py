@@ -12,8 +12,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests import ROOT
 
-SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0"
-"""Ten steps a second, for longer than the test."""
+SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&show=Timeline"
+"""Ten steps a second, for longer than the test. When it ends, the tab with its charts is the open one."""
 RUN_LIMIT_MS = 120_000
 TABS = 60
 """Presses of the tab key within which everything that is used here must come."""
