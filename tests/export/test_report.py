@@ -71,7 +71,7 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
         f"Run {run.id}: plain simulated",
         "Made by vitprof",
         "2026-01-02 03:04 UTC",
-        "of the time waiting for data",
+        "of the time (50%, 35 steps), waiting for data",
         "copied 3 MB",
         "Where the device's time went",
         "idle, cause: data wait 50%",

@@ -342,13 +342,13 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
 def test_the_sentence_as_a_whole() -> None:
     v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0))
     assert v.sentence == (
-        "Input-bound: the GPU idles 80% (80%, 95 steps) of the time waiting for data; preparation (decoding by PIL) is "
-        "75% of that; with free data this job would run at most 5.00x as fast; try strategy threads."
+        "Input-bound: the GPU is idle 80% of the time (80%, 95 steps), waiting for data; preparation (decoding by PIL) "
+        "is 75% of that; with free data this job would run at most 5.00x as fast; try strategy threads."
     )
     v = verdict(run(parts={"decode": 8.2}, compute=8.0, host=0.0))
     assert v.sentence == (
-        "Not input-bound: the GPU idles 2.4% (2.4%, 95 steps) of the time waiting for data, so a faster loader gains "
-        "at most 2.5%; the time is in the model: a larger model or batch costs no data loading."
+        "Not input-bound: the GPU is idle 2.4% of the time (2.4%, 95 steps), waiting for data: a faster loader gains "
+        "at most 2.5%; the time goes into the model, and loading keeps up."
     )
 
 
@@ -373,7 +373,7 @@ def test_a_border_case_says_what_is_not_known() -> None:
 
 def test_copies_are_named_where_they_are_a_part_to_speak_of() -> None:
     with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
-    assert "of the time waiting for data (waits and copies); " in with_copies
+    assert ", waiting for data and copies; " in with_copies
     assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
 
 
@@ -400,12 +400,12 @@ def test_small_parts_are_not_advised_about() -> None:
 
 def test_the_device_is_called_what_it_is() -> None:
     steps = run(parts={"decode": 20.0})
-    assert "the simulated GPU idles" in verdict(steps, SIMULATED).sentence
+    assert "the simulated GPU is idle" in verdict(steps, SIMULATED).sentence
     assert verdict(steps, SIMULATED).simulated
-    assert "the CPU that trains idles" in verdict(steps, CPU).sentence
+    assert "training on the CPU stands still" in verdict(steps, CPU).sentence
     assert "share the CPU" in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
-    assert "the GPU idles" in verdict(steps, {"device": "cuda:1"}).sentence
-    assert "the CPU that trains" in verdict(steps, {}, device="cpu").sentence
+    assert "the GPU is idle" in verdict(steps, {"device": "cuda:1"}).sentence
+    assert "training on the CPU stands still" in verdict(steps, {}, device="cpu").sentence
 
 
 def test_an_alternative_that_was_run_is_quoted() -> None:

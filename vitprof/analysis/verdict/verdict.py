@@ -146,7 +146,7 @@ def judge(
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
     if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
         reason = (
-            f"{device.words} idles {percent(exposure.idle.value)} of the time {waiting(exposure)}, but over {n} steps "
+            f"{device.words} {percent(exposure.idle.value)} of the time, {waiting(exposure)}, but over {n} steps "
             f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return _inconclusive(reason, device, n, signatures, exposure)

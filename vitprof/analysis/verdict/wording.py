@@ -22,6 +22,7 @@ class Device:
     """What a run trained on, as far as words and advice depend on it."""
 
     words: str
+    """What to say of it while it waits: "the GPU is idle"."""
     simulated: bool
     on_cpu: bool
 
@@ -30,9 +31,9 @@ def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
     """Returns the device as the run's environment (in `facts`) names it, else as it was asked for."""
     name = str(facts.get("device") or config.device)
     if name.startswith("simulated"):
-        return Device("the simulated GPU", simulated=True, on_cpu=False)
+        return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
     on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
-    return Device("the CPU that trains" if on_cpu else "the GPU", simulated=False, on_cpu=on_cpu)
+    return Device("training on the CPU stands still" if on_cpu else "the GPU is idle", simulated=False, on_cpu=on_cpu)
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,9 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 
 
 def waiting(exposure: Exposure) -> str:
-    """Returns what the device idles for: "waiting for data", and that this is copies too where these are a part to
-    speak of.
-    """
+    """Returns what the device is idle for: data, and copies where these are a part to speak of."""
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
-    return "waiting for data (waits and copies)" if copies >= COPIES_TOLD_FRAC else "waiting for data"
+    return f"waiting for data{' and copies' if copies >= COPIES_TOLD_FRAC else ''}"
 
 
 CLASSES = (
@@ -127,10 +126,8 @@ def verdict_sentence(
 ) -> str:
     """Returns the sentence of a verdict that is not inconclusive. `sure`: its whole interval is in its class."""
     idle = exposure.idle
-    waits = (
-        f"{device.words} idles {percent(idle.value)} ({_interval(idle.low, idle.high)}, {exposure.n} steps) "
-        f"of the time {waiting(exposure)}"
-    )
+    spread = f"{_interval(idle.low, idle.high)}, {exposure.n} steps"
+    waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}"
     if config.replay:
         return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
     if kind == "not input-bound":
@@ -143,10 +140,10 @@ def verdict_sentence(
                 "there is more to gain in a larger batch than in the loader"
             )
         else:
-            rest = "the time is in the model: a larger model or batch costs no data loading"
+            rest = "the time goes into the model, and loading keeps up"
         bound = "gains at most" if sure else "may gain up to"
         longer = "" if sure else f" ({TRAIN_LONGER})"
-        return f"{_title(kind)}: {waits}, so a faster loader {bound} {percent(gain)}{longer}; {rest}."
+        return f"{_title(kind)}: {waits}: a faster loader {bound} {percent(gain)}{longer}; {rest}."
     of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
     free = _free_data(device, config, speed_up)
     if not speed_up.measured:
