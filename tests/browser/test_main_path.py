@@ -83,6 +83,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     assert page.get_by_text("GPU-util and memory").count() == 1, "the simulated one's"
     for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
         page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
+    page.get_by_text("the largest gap of this run").wait_for()
 
     choose_strategy(page, "memory")
     run_to_end(page)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vitprof.charts.live_points import Builder, Points, batch_points, gap_points, loss_points, telemetry_points
 from vitprof.charts.style import (
     COMPUTE,
@@ -191,9 +193,18 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays."""
+    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
+
+    What there is no figure for is in no legend: half a page is too narrow for names of nothing.
+    """
     data = [
-        {**trace, "x": p.x, "y": p.y, **({"text": p.text} if p.text is not None else {})}
+        {
+            **trace,
+            "x": p.x,
+            "y": p.y,
+            **({"text": p.text} if p.text is not None else {}),
+            **({} if not len(p.y) or np.isfinite(p.y).any() else {"showlegend": False}),
+        }
         for trace, p in zip(chart.traces, points, strict=True)
     ]
     return {"data": data, "layout": {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout}

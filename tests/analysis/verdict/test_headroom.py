@@ -135,7 +135,7 @@ class TestInWords:
     def test_what_costs_most_comes_first(self) -> None:
         said = headroom_sentence(headroom(FOUR), 10)
         assert said.startswith(
-            "With free data this job would run 2.50 times as fast (2.46 to 2.54): of a step's 100 ms "
+            "With free data this job would run 2.50 times as fast (2.46 to 2.54): of each step's 100 ms, "
         )
         assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
         assert "simulated" in headroom_sentence(headroom(FOUR, simulated=True), 10)
@@ -147,5 +147,5 @@ class TestInWords:
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
         said = headroom_sentence(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
         assert "costs" not in said
-        assert "transfer and preparation cannot be told from nothing" in said
+        assert "transfer and preparation cannot be told apart from zero" in said
         assert "at most" in said

@@ -94,9 +94,9 @@ def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore)
 def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStore) -> None:
     run_id = add_run(store, n=100)
     at = app(run=str(run_id), show="Timeline")
-    step = at.number_input(key=f"step-{run_id}")
-    assert f"**Step {step.value}**, the largest gap of this run" in said(at)
-    step.set_value(70).run()
+    assert "**Step 5**" in said(at)
+    assert "the largest gap" not in said(at), "they are all alike"
+    at.number_input(key=f"step-{run_id}").set_value(70).run()
     assert "**Step 70**" in said(at)
     shown = {m.label: (m.value, m.delta) for m in at.metric}
     assert shown["Idle gap"] == ("5.00 ms", "median 5.00 ms")
@@ -109,7 +109,7 @@ def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStor
         at.button(key="window-Earlier").click().run()
     assert step_shown(at) == 0
     at.button(key="window-Largest gap").click().run()
-    assert "the largest gap of this run" in said(at)
+    assert step_shown(at) == 5
 
 
 def step_shown(at: AppTest) -> int:
@@ -194,7 +194,10 @@ def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     assert "No model was trained, so no device could wait." in text
     assert set(metrics(at)) == {"Samples/s", "Memory, peak"}
     assert drawn(app(run="1", show="Loading"), "loading-bar")
-    assert charts(app(run="1", show="Timeline")) == {"step-chain", "live-batches", "live-cpu"}
+    at = app(run="1", show="Timeline")
+    assert charts(at) == {"step-chain", "live-batches", "live-cpu"}
+    assert set(metrics(at)) == {"Samples/s", "Memory, peak", "Data wait", "Step"}
+    assert "gap" not in said(at)
     at = app(run="1", show="What if")
     assert "no training to speed up" in said(at)
     assert not buttons(at) & {"measure-headroom", "predict"}
@@ -283,6 +286,7 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
     frame = at.dataframe[0].value
     assert list(frame["strategy"]) == ["memory"]
     assert list(frame["measured samples/s"]) == ["predicted, not run"]
+    assert "error" not in frame, "none was run"
     assert any(key.startswith("verify-") for key in buttons(at))
     assert "No prediction has been checked here yet" in said(at)
     assert math.isfinite(list_predictions(store, run_id)[0].samples_per_s)

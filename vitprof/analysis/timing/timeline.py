@@ -34,6 +34,11 @@ class Timeline:
     start_s: Floats
     end_s: Floats
 
+    def only(self, lane: str) -> Timeline:
+        """Returns the spans of one lane."""
+        there = self.lane == LANES.index(lane)
+        return Timeline(*(values[there] for values in (self.lane, self.kind, self.step, self.start_s, self.end_s)))
+
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
     """Returns the spans of the steps at positions `first` to `stop` of the series: a dozen for each step at most.

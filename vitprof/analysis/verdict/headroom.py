@@ -186,16 +186,16 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
     lost.sort(key=lambda stage: stage.s_per_sample, reverse=True)
     costs = ", ".join(f"{stage.name} {_of_a_step(stage, batch_size)}" for stage in lost)
     rest = [stage.name for stage in found.stages if not stage.distinguishable]
-    unclear = f"{' and '.join(rest)} cannot be told from nothing" if rest else ""
+    unclear = f"{' and '.join(rest)} cannot be told apart from zero" if rest else ""
     if math.isfinite(found.speed_up_low) and not found.speed_up_low > 1:
         times = f"With free data this job would run at most {found.speed_up_high:.2f} times as fast{where}"
     else:
         times = f"With free data this job would run {found.speed_up:.2f} times as fast{where}"
         if math.isfinite(found.speed_up_low):
             times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
-    step = f"of a step's {formats.seconds(base.s_per_sample * batch_size)}" if found.baseline_role != "D" else ""
-    step = step or f"of a step's {formats.seconds(base.s_per_sample * batch_size)} with files not in memory"
-    told = "; ".join(filter(None, (costs and f"{step} {costs}", unclear)))
+    cold = " with files not in memory" if found.baseline_role == "D" else ""
+    step = f"of each step's {formats.seconds(base.s_per_sample * batch_size)}{cold}"
+    told = "; ".join(filter(None, (costs and f"{step}, {costs}", unclear)))
     return f"{times}{': ' + told if told else ''}."
 
 

@@ -29,7 +29,7 @@ def draw_recording_cost(run: StoredRun) -> None:
         return
     idle = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
-        idle = f"; the device was idle for it {formats.percent(cost.exposed_frac)} of the time"
+        idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
@@ -55,18 +55,18 @@ def draw_account(run: StoredRun) -> None:
     s = run.summary
     if s is None or not s.n_steps:
         return
-    st.markdown("**The whole run**", help="Where its time went, steady-state training and all the rest.")
     rows = [row for row in [*_times(s), *_others(s)] if row[1] != formats.NOT_AVAILABLE]
-    st.dataframe(
-        {
-            "what": [r[0] for r in rows],
-            "how much": [r[1] for r in rows],
-            "meaning": [r[2] for r in rows],
-        },
-        hide_index=True,
-        width="stretch",
-        height="content",
-    )
+    with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
+        st.dataframe(
+            {
+                "what": [r[0] for r in rows],
+                "how much": [r[1] for r in rows],
+                "meaning": [r[2] for r in rows],
+            },
+            hide_index=True,
+            width="stretch",
+            height="content",
+        )
 
 
 def _times(s: RunSummary) -> list[tuple[str, str, str]]:
@@ -79,7 +79,7 @@ def _times(s: RunSummary) -> list[tuple[str, str, str]]:
         ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
         ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
         ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
-        ("A step, 95% below", s.step_ms_p95 / 1e3, "Steady state."),
+        ("A step, 95th percentile", s.step_ms_p95 / 1e3, "95% of the steady steps take less."),
         ("An epoch", s.epoch_s, epoch_from),
         ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
         ("Shut-down", s.shutdown_s, "Ending loader and workers."),
@@ -96,7 +96,7 @@ def _others(s: RunSummary) -> list[tuple[str, str, str]]:
         ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
         ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
         ("Cache hit rate", formats.percent(s.cache_hit_frac), whole),
-        ("Left out", left_out, "Samples that could not be read, each time they came up."),
+        ("Unreadable", left_out, "Samples left out because they could not be read, each time they came up."),
     ]
 
 

@@ -35,7 +35,7 @@ def draw_device_time(run: StoredRun) -> None:
         return
     found = idle_of(run.id)
     if found is None:
-        st.caption("No steady step tells when the device computed, so its time cannot be added up.")
+        st.caption("No steady step has the device's times, so they cannot be added up.")
         return
     said = _idle_sentence(found)
     plot(

@@ -18,11 +18,11 @@ from vitprof.ui.findings import headroom_of
 from vitprof.ui.group import POLL_S, draw_progress, live_runs, start_once
 from vitprof.ui.notifications import watch_group
 from vitprof.ui.plots import plot
-from vitprof.ui.texts import escaped, guarded, rough_time
+from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 from vitprof.ui.widgets import label
 
 HEIGHT = 320
-MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Another run can be watched meanwhile."
+MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
 STARTUP_S = 4.0
 """What starting a job takes where the run does not tell."""
 
@@ -32,8 +32,8 @@ def draw_headroom(run: StoredRun) -> None:
     st.markdown(
         "**Headroom**",
         help="How much faster the same job would run if its data were free. Measured, not worked out: short runs with "
-        "batches that lie on the device (A), in host memory (B), and of the strategy itself over files in memory (C) "
-        "and not (D). What each takes longer than the one before is what that stage of loading costs.",
+        "batches that are on the device already (A), in host memory (B), and of the strategy itself over files in "
+        "memory (C) and not (D). What each takes longer than the one before is what that stage of loading costs.",
     )
     working = bool(live_runs(jobs.group_of(run)))
     st.fragment(_draw, run_every=POLL_S if working else None)(run, working)
@@ -62,7 +62,7 @@ def _draw(run: StoredRun, working: bool) -> None:
                 start_once(jobs.group_of(run), lambda: jobs.submit_headroom(resources.manager(), run))
                 st.rerun(scope="app")
             st.caption(
-                f"{total} short runs of {total // jobs.REPEATS} kinds, in turns: about {rough_time(_takes_s(run))}.",
+                f"{total} short runs, {jobs.REPEATS} of each kind in turns: about {rough_time(_takes_s(run))}.",
                 width="stretch",
             )
 
@@ -82,7 +82,7 @@ def _show(found: Headroom, batch_size: int) -> None:
     plot(waterfall(found, batch_size), height=HEIGHT, key="waterfall", alt=headroom_sentence(found, batch_size))
     st.dataframe(_table(found, batch_size), hide_index=True, width="stretch", height="content", key="anchors")
     for note in found.notes:
-        st.caption(f":material/info: {escaped(note)}")
+        st.caption(f":material/info: {escaped(sentence(note))}")
 
 
 def _table(found: Headroom, batch: int) -> pd.DataFrame:

@@ -60,11 +60,11 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     series = resources.series(run_id)
     series.refresh()
     draw_state(run, now())
-    st.caption(set_up(run))
     if len(series.steps()["step"]):
         draw_headline(run, series)
         draw_tiles(run, series)
         draw_charts(run, series)
+    st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
 def draw_charts(run: StoredRun, series: RunSeries) -> None:
@@ -106,7 +106,7 @@ def draw_state(run: StoredRun, now: float) -> None:
         st.error(f"Failed: {escaped(why)}")
         return
     if run.status == "queued":
-        st.progress(0.0, text="queued: another run has the device")
+        st.progress(0.0, text="queued: another run is using the device")
     elif run.status == "running":
         text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
         fraction = run.progress or 0.0

@@ -36,7 +36,7 @@ WORKER_COLUMNS: tuple[Column, ...] = (
     Column("Worker", "Number of the worker process.", lambda w: float(w.worker), exact=True),
     Column("Batches", "Batches that it made.", lambda w: float(w.n_batches), exact=True),
     Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
-    Column("95% below (ms)", "Time that 95% of its batches stay below.", lambda w: w.made_p95_s * 1e3),
+    Column("95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3),
     Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
 )
 
@@ -45,11 +45,11 @@ WORKER_COLUMNS: tuple[Column, ...] = (
 def draw_loading(run: StoredRun) -> None:
     """The stages as one bar, the workers where there are any, and the chain of the batch of median loading time."""
     if not run.config.loader_times:
-        st.caption("Not measured: *Measure inside the loader* was off in this run, and so it cost nothing.")
+        st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return
     found = loading_of(run.id)
     if not found.n or not found.largest:
-        st.caption("This loader cannot tell: its batches are made where vitprof does not look, or in no time at all.")
+        st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
         return
     st.markdown(
         "**Where a batch's loading time goes**",
@@ -88,8 +88,8 @@ def _loading_sentence(found: Loading) -> str:
         said.append(f"The loader was busy {formats.percent(found.busy_frac)} of the time.")
     if math.isfinite(found.queue_depth):
         said.append(
-            f"When the loop asked, {found.queue_depth:.1f} batches were ready on average, and none in "
-            f"{formats.percent(found.queue_empty_frac)} of the cases."
+            f"When the loop asked, {found.queue_depth:.1f} batches were ready on average; "
+            f"{formats.percent(found.queue_empty_frac)} of the time none was."
         )
     return " ".join(said)
 

@@ -94,7 +94,7 @@ def _verify(p: StoredPrediction) -> None:
 def _table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
     """Returns one row for each strategy."""
     own = run.summary.samples_per_s if run.summary else float("nan")
-    return pd.DataFrame(
+    rows = pd.DataFrame(
         [
             {
                 "strategy": p.config.strategy,
@@ -107,3 +107,4 @@ def _table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
             for p in found
         ]
     )
+    return rows if any(p.error is not None for p in found) else rows.drop(columns="error")

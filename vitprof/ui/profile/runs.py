@@ -40,7 +40,7 @@ def chosen_run() -> StoredRun | None:
             st.warning(escaped(f"{error}."))
             del st.query_params[RUN]
         except (ValueError, StoreError):
-            st.warning(f"There is no run {escaped(named)} any more.")
+            st.warning(f"There is no run {escaped(named)}. It may have been deleted.")
             del st.query_params[RUN]
     for running in resources.store().runs(["running"]):
         if parent := behind(running):

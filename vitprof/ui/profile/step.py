@@ -27,14 +27,20 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
 )
 """Label, column and meaning of what is shown of a step."""
+OF_LOADING = ("data_wait_s", "step_s")
+"""Those that there are without training."""
 
 
-def draw_figures(run: StoredRun, at: int) -> None:
-    """What the step at this position took, each figure beside the run's median."""
+def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
+    """What the step at this position took, each figure beside the run's median; `largest` is its gap of all."""
     steps = all_columns(run.id)
     usual = _medians(steps)
+    stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
+    st.markdown(f"**Step {int(steps['step'][at]):,}**{', the largest gap of this run' if stands_out else ''}")
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
+            if run.config.loader_only and column not in OF_LOADING:
+                continue
             value = float(steps[column][at])
             if math.isfinite(value):
                 st.metric(
@@ -58,7 +64,8 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     steps = all_columns(run.id)
     step = one_step(steps, at)
     said = chain_sentence(run, step)
-    figure = charts.batch_chain(step, timeline(steps, run.phases, at, at + 1))
+    line = timeline(steps, run.phases, at, at + 1)
+    figure = charts.batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {said}"
         plot(figure, height=CHAIN_HEIGHT, key=key, alt=alt)

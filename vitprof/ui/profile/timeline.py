@@ -43,9 +43,7 @@ def _draw(run: StoredRun) -> None:
     if not run.config.loader_only:
         draw_chart(charts.GAPS, run, series.steps(), on_pick=chosen.pick_moment)
     _draw_window(run, chosen)
-    largest = ", the largest gap of this run" if chosen.at == chosen.worst and not run.config.loader_only else ""
-    st.markdown(f"**Step {int(chosen.steps['step'][chosen.at]):,}**{largest}")
-    draw_figures(run, chosen.at)
+    draw_figures(run, chosen.at, largest=chosen.at == chosen.worst)
     draw_chain(run, chosen.at, key="step-chain")
     draw_others(run, series, on_pick=chosen.pick_position)
     draw_account(run)
@@ -104,11 +102,13 @@ class Chosen:
 def _draw_window(run: StoredRun, chosen: Chosen) -> None:
     """What moves along the run, and the steps around the chosen one."""
     at = chosen.at
-    largest = "where the device idled longest at once" if not run.config.loader_only else "the longest one"
+    largest = ("Largest gap", "The step before which the device was idle longest.")
+    if run.config.loader_only:
+        largest = ("Longest step", "The step that took longest.")
     st.markdown("**Step by step**", help=None if run.config.loader_only else WINDOW_HELP)
     moves: tuple[tuple[str, str, int, str], ...] = (
         ("Earlier", ":material/chevron_left:", at - WINDOW, f"{WINDOW} steps back."),
-        ("Largest gap", ":material/search:", chosen.worst, f"The step {largest}."),
+        (largest[0], ":material/search:", chosen.worst, largest[1]),
         ("Later", ":material/chevron_right:", at + WINDOW, f"{WINDOW} steps on."),
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
