@@ -144,11 +144,16 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
 
 
 def click(page: Any, chart: str, share: float, height: float) -> None:
-    """At a share of the plot's width and height."""
-    plot = page.locator(f"{chart} .nsewdrag").first
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    page.mouse.click(box["x"] + share * box["width"], box["y"] + height * box["height"])
+    """At a share of the plot's width and height. Plotly makes its own elements anew when it draws: one look at them."""
+    page.locator(chart).first.scroll_into_view_if_needed()
+    left, top, width, tall = page.evaluate(
+        """(chart) => {
+            const box = document.querySelector(`${chart} .nsewdrag`).getBoundingClientRect();
+            return [box.x, box.y, box.width, box.height];
+        }""",
+        chart,
+    )
+    page.mouse.click(left + share * width, top + height * tall)
 
 
 def test_a_failed_run_shows_its_own_message(dashboard: str, page: Any, tmp_path: Path) -> None:
