@@ -3,6 +3,7 @@
 Nothing here imports torch: the dashboard and the command line ask before a job exists.
 """
 
+from vitprof.config.cards import Precision
 from vitprof.config.run_config import (
     BUDGETS,
     CHOICES,
@@ -11,7 +12,6 @@ from vitprof.config.run_config import (
     KNOBS,
     PARTS,
     Isolation,
-    Precision,
     RunConfig,
     injection,
 )

@@ -9,12 +9,18 @@ import math
 from dataclasses import dataclass
 
 from vitprof.config.bounds import DEVICE_BOUNDS
+from vitprof.config.cards import CARDS, Card, Precision, step_figures
+from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
 
 SIMULATED = "simulated:"
+FIGURES = "="
+"""Between the name of a card and its figures for one model: `simulated:h100=3,7.02`."""
 COUNTER_WINDOW_S = 1 / 6
 """How far back a utilisation counter looks. NVML's reference says of `nvmlUtilization_t`: percent of time over the past
 sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
+LINK_SHARE = 0.76
+"""Of a PCIe link's rate in copies out of page-locked memory: about 12 of 15.75 GB/s are seen in practice."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +57,13 @@ class Accelerator:
         return self.copy_latency_s + n_bytes / (self.pinned_bytes_per_s if pinned else self.pageable_bytes_per_s)
 
 
-PRESETS: dict[str, Accelerator] = {
-    a.name: a
-    for a in (
-        Accelerator(
-            "rtx2060-article",
-            step_s=66e-3,
-            sample_s=70e-6,
-            origin="fitted to an article's in-memory column on an RTX 2060 (largest error 14%); copies as PCIe 3.0 x16",
-        ),
-    )
-}
-"""Accelerators by name. Those that were measured say on what and with which command."""
+ARTICLE = "rtx2060-article"
+ARTICLE_FIGURES = (66e-3, 70e-6, "fitted to an article's in-memory column on an RTX 2060 (largest error 14%)")
+"""The one card that was measured with one of these models (`tiny`): the article's table of seconds for an epoch, by
+batch size. Its 66 ms a step are far more than launching takes; they stand as they were measured."""
+
+
+DERIVED = "derived from published training throughput, TFLOP/s and memory bandwidth (vitprof.config.cards)"
 
 
 def is_simulated(device: str) -> bool:
@@ -70,22 +71,74 @@ def is_simulated(device: str) -> bool:
     return device.startswith(SIMULATED)
 
 
+def is_given(device: str) -> bool:
+    """Returns whether `device` is an imitated accelerator whose times are its name: `simulated:A_MS,B_US`."""
+    return is_simulated(device) and FIGURES not in device and "," in device
+
+
+def given(step_ms: float, sample_us: float) -> str:
+    """Returns the device that takes these times."""
+    return f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}"
+
+
+def device_for(device: str, model: str, image_size: int, precision: Precision) -> str:
+    """Returns `device`, a card's name completed by what the card takes for this model: `simulated:h100=3,7.02`.
+
+    So a run says with which figures it was made, also when later versions know better ones.
+    """
+    card = CARDS.get(device.removeprefix(SIMULATED)) if is_simulated(device) else None
+    if card is None:
+        return device
+    step_s, sample_s = _figures(card, model, image_size, precision)
+    rounded = (float(f"{value:.3g}") for value in (step_s * 1e3, sample_s * 1e6))
+    return f"{device}{FIGURES}{','.join(f'{value:g}' for value in rounded)}"
+
+
+def card_of(device: str) -> Card | None:
+    """Returns the card that `device` imitates; None for times of one's own and for real devices."""
+    return CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0]) if is_simulated(device) else None
+
+
+def _figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
+    if (card.name, model, image_size) == (ARTICLE, "tiny", MODELS["tiny"].image_size):
+        return ARTICLE_FIGURES[:2]
+    return step_figures(card, model, image_size, precision)
+
+
 def accelerator(device: str) -> Accelerator:
-    """Returns what `device` ("simulated:NAME" or "simulated:A_MS,B_US") means. Raises `ConfigError`."""
-    name = device.removeprefix(SIMULATED)
-    if name in PRESETS:
-        return PRESETS[name]
-    try:
-        step_ms, sample_us = (float(part) for part in name.split(","))
-    except ValueError:
-        step_ms = sample_us = math.nan
+    """Returns what `device` means: `simulated:NAME`, `simulated:A_MS,B_US`, or both as `simulated:NAME=A_MS,B_US`.
+
+    A name alone is that card with the model `tiny` in fp32. Raises `ConfigError`.
+    """
+    name, separator, figures = device.removeprefix(SIMULATED).partition(FIGURES)
+    card = CARDS.get(name)
+    if card is not None and not separator:
+        tiny = MODELS["tiny"]
+        return accelerator(device_for(device, tiny.name, tiny.image_size, "fp32"))
+    step_ms, sample_us = _numbers(figures if separator else name)
     step, sample = DEVICE_BOUNDS["step_ms"], DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
-    if not fits or step_ms + sample_us == 0:
+    if not fits or step_ms + sample_us == 0 or (separator and card is None):
         raise ConfigError(
             "device",
             device,
-            f"choose {SIMULATED}{' or '.join(PRESETS)}, or give milliseconds for each step (up to {step.most:,}) "
+            f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to {step.most:,}) "
             f"and microseconds for each sample (up to {sample.most:,}), such as {SIMULATED}66,70",
         )
-    return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given")
+    if card is None:
+        return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given")
+    return Accelerator(
+        card.title,
+        step_ms / 1e3,
+        sample_us / 1e6,
+        ARTICLE_FIGURES[2] if (step_ms / 1e3, sample_us / 1e6) == ARTICLE_FIGURES[:2] else DERIVED,
+        pinned_bytes_per_s=LINK_SHARE * card.link_bytes_per_s,
+    )
+
+
+def _numbers(text: str) -> tuple[float, float]:
+    try:
+        step_ms, sample_us = (float(part) for part in text.split(","))
+    except ValueError:
+        return math.nan, math.nan
+    return step_ms, sample_us

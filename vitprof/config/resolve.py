@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from vitprof.config.accelerators import is_simulated
+from vitprof.config.accelerators import FIGURES, device_for, is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.parts import DECODERS, STORAGES, Combination, why_not
 from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
@@ -60,6 +60,7 @@ def resolve(config: RunConfig) -> RunConfig:
         **dataclasses.asdict(parts),
         **_knobs(config, plan, parts, info),
         augment=augment,
+        device=device_for(config.device, model.name, image_size, config.precision),
     )
 
 
@@ -141,7 +142,7 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",
         f"{config.inject} ms injected" if config.inject else "",
-        f"on {config.device}" if is_simulated(config.device) else "",
+        f"on {config.device.partition(FIGURES)[0]}" if is_simulated(config.device) else "",
     ]
     return ", ".join(filter(None, said))
 

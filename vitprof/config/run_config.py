@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
+from vitprof.config.cards import CARDS, Precision
 from vitprof.errors import ConfigError
 from vitprof.records import DELAYED_STAGES
 
-Precision = Literal["fp32", "bf16"]
 Isolation = Literal["process", "thread"]
 BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
 PARTS: tuple[str, ...] = ("storage", "location", "loader", "transfer")
@@ -164,7 +164,7 @@ class RunConfig:
                 "device",
                 self.device,
                 f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
-                "simulated:rtx2060-article, or simulated:A_MS,B_US such as simulated:66,70",
+                f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70",
             )
 
     def _check_kinds(self) -> None:

@@ -6,7 +6,8 @@ import atexit
 
 import streamlit as st
 
-from vitprof.config.accelerators import PRESETS, SIMULATED
+from vitprof.config.accelerators import SIMULATED
+from vitprof.config.cards import CARDS
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
@@ -39,7 +40,7 @@ def gpus() -> list[GpuInfo]:
 def device_names() -> dict[str, str]:
     """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
     real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus()}
-    return real | {f"{SIMULATED}{a.name}": f"{SIMULATED}{a.name} ({a.times})" for a in PRESETS.values()}
+    return real | {f"{SIMULATED}{card.name}": f"{card.title}, simulated" for card in CARDS.values()}
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)

@@ -45,13 +45,14 @@ NAMES = ", ".join(STRATEGIES)
         (["--steps", "5", "--epochs", "1"], "--steps 5: give one budget only, and epochs is given already"),
         (
             ["--device", "tpu"],
-            "--device tpu: choose auto, cpu, cuda:N such as cuda:0 (up to 999), simulated:rtx2060-article, "
-            "or simulated:A_MS,B_US such as simulated:66,70",
+            "--device tpu: choose auto, cpu, cuda:N such as cuda:0 (up to 999), simulated:NAME "
+            "(rtx4060-laptop, rtx2060-article, a100, h100), or simulated:A_MS,B_US such as simulated:66,70",
         ),
         (
             ["--device", "simulated:x"],
-            "--device simulated:x: choose simulated:rtx2060-article, or give milliseconds for each step (up to "
-            "60,000) and microseconds for each sample (up to 1,000,000), such as simulated:66,70",
+            "--device simulated:x: choose simulated:NAME (rtx4060-laptop, rtx2060-article, a100, h100), or give "
+            "milliseconds for each step (up to 60,000) and microseconds for each sample (up to 1,000,000), such as "
+            "simulated:66,70",
         ),
         (
             ["--inject", "sleep:5"],

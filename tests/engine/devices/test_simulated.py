@@ -9,10 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.config.accelerators import PRESETS, Accelerator, accelerator
+from vitprof.config.accelerators import Accelerator
 from vitprof.engine.devices import open_device
 from vitprof.engine.devices.simulated import FORWARD_SHARE, SimulatedDevice
-from vitprof.errors import ConfigError
 
 FAST_COPY = {"pinned_bytes_per_s": 1e6, "pageable_bytes_per_s": 0.5e6, "copy_latency_s": 0.0}
 
@@ -222,22 +221,3 @@ def test_what_it_says_of_itself() -> None:
     assert "simulated" in facts["device_name"]
     assert "66 ms" in facts["device_name"]
     assert device.torch_device == torch.device("cpu")
-
-
-def test_the_articles_card() -> None:
-    card = PRESETS["rtx2060-article"]
-    assert card.compute_s(1000) == pytest.approx(66e-3 + 1000 * 70e-6)
-    article = {500: 12, 1000: 7.18, 5000: 5.84, 10000: 4.65}  # seconds an epoch of 60,000, REFERENCE.md section 1
-    for batch, seconds in article.items():
-        assert card.compute_s(batch) * 60_000 / batch == pytest.approx(seconds, rel=0.15)
-
-
-@pytest.mark.parametrize("text", ["", "rtx", "1", "1,2,3", "a,b", "-1,2", "0,0", "nan,1", "1,inf", "60001,1"])
-def test_no_accelerator(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"simulated:rtx2060-article, or give milliseconds .* simulated:66,70"):
-        accelerator(f"simulated:{text}")
-
-
-def test_as_given() -> None:
-    given_ = accelerator("simulated:1.5,20")
-    assert (given_.step_s, given_.sample_s) == (0.0015, pytest.approx(20e-6))

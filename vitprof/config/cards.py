@@ -1,0 +1,112 @@
+"""GPUs that can be imitated by name, and what a training step takes on each: derived, and from what.
+
+Nobody has published a step of these very models on each of these cards. What is published is the throughput of training
+on one card for each model (`MEASURED`) and every card's peak rates (`CARDS`). A sample then takes as many times longer
+as the slower of two ratios says, that of arithmetic and that of memory bandwidth (the roofline model: Williams,
+Waterman and Patterson 2009). It gives an A100 828 images/s of ViT-B/16 and an H100 1.7 times that; NVIDIA's NeMo
+documentation has an H100 at 2.06 times an A100 with ViT g/14, whose larger matrices are bound by arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vitprof.config.catalog import MODELS, ModelPreset
+
+Precision = Literal["fp32", "bf16"]
+VALUE_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
+LAUNCH_S = 10e-6
+"""What PyTorch takes on the host to launch one kernel of a step, about; assumed."""
+LAUNCHES_PER_LAYER = 50
+"""Forward, backward and optimizer: a step of the six layers of `tiny` is some 300 launches."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as its maker describes it."""
+
+    name: str
+    title: str
+    fp32_flop_per_s: float
+    """Peak of the CUDA cores: PyTorch multiplies fp32 matrices there unless TF32 is allowed."""
+    bf16_flop_per_s: float
+    """Peak of the tensor cores without sparsity, adding up in fp32."""
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    """Of its PCIe slot, one way."""
+    source: str
+
+    def flop_per_s(self, precision: Precision) -> float:
+        """Returns the peak rate in that precision."""
+        return self.fp32_flop_per_s if precision == "fp32" else self.bf16_flop_per_s
+
+
+CARDS: dict[str, Card] = {
+    c.name: c
+    for c in (
+        Card(
+            "rtx4060-laptop",
+            "laptop RTX 4060",
+            # 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47 to 2.37 GHz that a laptop's power limit decides
+            11.6e12,
+            23.2e12,
+            256e9,
+            15.75e9,
+            "NVIDIA's Ada GPU architecture paper; clocks of its laptop page",
+        ),
+        Card(
+            "rtx2060-article",
+            "RTX 2060 of the article",
+            6.45e12,
+            25.8e12,  # fp16: Turing has no bf16
+            336e9,
+            15.75e9,
+            "NVIDIA's Turing GPU architecture paper",
+        ),
+        Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9, "NVIDIA's A100 data sheet, SXM with 80 GB"),
+        Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9, "NVIDIA's H100 data sheet, SXM with 80 GB"),
+    )
+}
+"""By the name that a device is given: `simulated:h100`."""
+
+RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9, "NVIDIA's Ampere GA102 GPU architecture paper")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A published measurement: seconds for each sample of training."""
+
+    card: Card
+    precision: Precision
+    sample_s: float
+    source: str
+
+
+TIMM = "timm's table of training on an RTX 3090 (PyTorch 1.12, AMP)"
+MEASURED: dict[str, Measured] = {
+    "tiny": Measured(CARDS["rtx2060-article"], "fp32", 70e-6, "the article's table of an RTX 2060"),
+    "ti/16": Measured(RTX_3090, "bf16", 1 / 2293.54, TIMM),
+    "s/16": Measured(RTX_3090, "bf16", 1 / 1052.92, TIMM),
+    "b/16": Measured(RTX_3090, "bf16", 1 / 390.86, TIMM),
+}
+"""By model. timm: results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv (batches of 512, 384 and 192), fp16 there.
+The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""
+
+
+def forward_macs(model: ModelPreset, image_size: int) -> float:
+    """Returns the multiplications of one image's way through the layers; the embedding and the head are left out."""
+    tokens = (image_size // model.patch_size) ** 2 + 1
+    inner = model.heads * model.dim_head
+    weights = 4 * model.dim * inner + 2 * model.dim * model.mlp_dim
+    return model.depth * tokens * (weights + 2 * tokens * inner)
+
+
+def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
+    """Returns what a training step of `model` takes on `card`: seconds for each step, and seconds for each sample."""
+    preset, known = MODELS[model], MEASURED[model]
+    arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
+    bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
+    bandwidth *= VALUE_BYTES[known.precision] / VALUE_BYTES[precision]
+    size = forward_macs(preset, image_size) / forward_macs(preset, preset.image_size)
+    return preset.depth * LAUNCHES_PER_LAYER * LAUNCH_S, known.sample_s * size / min(arithmetic, bandwidth)
