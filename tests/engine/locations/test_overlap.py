@@ -14,8 +14,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.engine_fixtures import wait_until
+from vitprof.config.drives import SlowDrive
 from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
-from vitprof.engine.locations.throttle import SlowDrive, TokenBucket
+from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.storage import Place
 from vitprof.errors import DataError
 

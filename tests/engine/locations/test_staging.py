@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from vitprof.config.drives import SlowDrive
 from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
-from vitprof.engine.locations.throttle import SlowDrive, TokenBucket
+from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.locations.tree import tree_bytes
 from vitprof.errors import DataError, JobStopped
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from vitprof.config import RunConfig
-from vitprof.engine.locations.throttle import BURST_S, PRESETS, SlowDrive, TokenBucket, describe, slow_drive
+from vitprof.config.drives import PRESETS, SlowDrive
+from vitprof.engine.locations.throttle import BURST_S, TokenBucket, describe
 from vitprof.errors import DataError
 
 NETWORK = SlowDrive(10.0, 100.0, serial=False)
@@ -79,7 +79,8 @@ def test_latencies_overlap_on_a_network_and_not_on_a_disk(tmp_path: Path) -> Non
 SCRIPT = """
 import multiprocessing, sys, threading
 from pathlib import Path
-from vitprof.engine.locations.throttle import SlowDrive, TokenBucket
+from vitprof.config.drives import SlowDrive
+from vitprof.engine.locations.throttle import TokenBucket
 
 def clock():
     return 0.0
@@ -147,18 +148,7 @@ def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
     again.wait(10**12, 1)
 
 
-def test_presets_say_what_the_reference_says() -> None:
-    network = PRESETS["network-drive"]
-    epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
-    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # REFERENCE.md section 5
-    assert PRESETS["mechanical-disk"].serial
-    assert not network.serial
-
-
-def test_settings_replace_the_presets() -> None:
-    assert slow_drive(RunConfig(location="slow-drive")) == PRESETS["network-drive"]
-    config = RunConfig(slow_drive="mechanical-disk", slow_mb_s=5, slow_latency_ms=0)
-    assert slow_drive(config) == SlowDrive(5, 0, serial=True)
+def test_it_says_what_the_drive_does() -> None:
     assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
     assert "one after another" in describe(PRESETS["mechanical-disk"])
 

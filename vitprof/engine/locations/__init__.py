@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof import home
 from vitprof.config import RunConfig
+from vitprof.config.drives import slow_drive
 from vitprof.engine.data import OnProgress, Stop
 from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
 from vitprof.engine.locations.staging import Copied, copy_tree
-from vitprof.engine.locations.throttle import TokenBucket, describe, slow_drive
+from vitprof.engine.locations.throttle import TokenBucket, describe
 from vitprof.engine.locations.tree import is_for_training, tree_bytes
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk

@@ -8,12 +8,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from vitprof.config import RunConfig
+from vitprof.config.drives import SlowDrive
 from vitprof.engine.data import Stop
 from vitprof.errors import DataError
 from vitprof.formats import number
@@ -25,40 +24,6 @@ LONGEST_SLEEP_S = 0.1
 # A sleep ends 0.05-1 ms late (timer slack and scheduler). What was lost that way may be made up for; a real burst
 # allowance would give every reader that computes between its reads some of its bytes for nothing.
 BURST_S = 1e-3
-
-
-@dataclass(frozen=True)
-class SlowDrive:
-    """How fast a slow drive is."""
-
-    mb_s: float
-    """Bandwidth in MB/s (10^6 bytes), shared by all readers."""
-    latency_ms: float
-    """Time to open a file and get its first byte."""
-    serial: bool
-    """True: one file after another, a head that seeks. False: each reader waits by itself, as on a network."""
-
-
-# network-drive: REFERENCE.md section 5. 24 min an epoch from the mounted drive, 3 min from the local disk, 5,981 files:
-#   (24 - 3) * 60 s / 5,981 = 211 ms more for each file. The article gives no bandwidth; 30 MB/s is assumed, at which a
-#   JPEG file of 100 KB takes 3.3 ms, and 207 ms are left for opening it. That counts readers as one after another,
-#   as in the article's notebook; several readers overlap, since it is the way to the server and back that takes time.
-# mechanical-disk: typical of 7,200 rpm: half a turn takes 60 s / 7,200 / 2 = 4.2 ms and an average seek 8 ms; what lies
-#   in a row comes at 150 MB/s.
-PRESETS: dict[str, SlowDrive] = {
-    "network-drive": SlowDrive(30.0, 207.0, serial=False),
-    "mechanical-disk": SlowDrive(150.0, 12.0, serial=True),
-}
-
-
-def slow_drive(config: RunConfig) -> SlowDrive:
-    """Returns the drive that the resolved `config` asks for: its preset, with what was set by hand in place of it."""
-    preset = PRESETS[config.slow_drive or "network-drive"]
-    return SlowDrive(
-        preset.mb_s if config.slow_mb_s is None else config.slow_mb_s,
-        preset.latency_ms if config.slow_latency_ms is None else config.slow_latency_ms,
-        preset.serial,
-    )
 
 
 def describe(drive: SlowDrive) -> str:
