@@ -1,0 +1,86 @@
+"""How long a run takes, by hand: latency x files, bytes / bandwidth, and the budget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.duration import STAGING_READERS, STARTUP_S, Duration, about, duration, duration_sentence
+from vitprof.config.resolve import resolve
+
+
+def of(*, made: bool = True, **asked: Any) -> Duration:
+    config = resolve(RunConfig(**asked))
+    return duration(config, dataset_info(config.dataset, config.n_images), made=made)
+
+
+def said(**asked: Any) -> str:
+    return duration_sentence(of(**asked))
+
+
+def test_a_budget_in_seconds_is_its_seconds_and_the_start() -> None:
+    assert said(strategy="memory", seconds=20) == f"About {20 + STARTUP_S:.0f} s."
+
+
+def test_nobody_knows_how_long_steps_take_on_a_real_device() -> None:
+    assert math.isnan(of(strategy="memory", steps=200).seconds)
+    assert said(strategy="memory", steps=200) == ""
+
+
+def test_steps_on_a_simulated_device_take_at_least_its_time() -> None:
+    found = of(strategy="memory", steps=200, batch_size=100, device="simulated:50,100")
+    assert found.seconds == pytest.approx(STARTUP_S + 200 * (0.05 + 100 * 100e-6))
+    assert duration_sentence(found).startswith("At least 16 s")
+
+
+def test_every_file_of_a_network_drive_costs_its_latency() -> None:
+    one = of(strategy="slow-drive", workers=0, steps=200, batch_size=128)
+    assert one.seconds / 60 == pytest.approx(88, abs=3)  # 207 ms for each of 25,600 files, and their bytes
+    assert duration_sentence(one).endswith("min: 207 ms for each of 25,600 files.")
+    two = of(strategy="slow-drive", steps=200, batch_size=128)
+    assert two.seconds == pytest.approx(one.seconds / 2, rel=0.02)
+    assert two.why == "207 ms for each of 25,600 files, 2 at a time"
+
+
+def test_the_first_batch_of_a_slow_drive_may_take_longer_than_the_budget() -> None:
+    found = of(strategy="slow-drive", seconds=20, batch_size=128)
+    assert found.first_step_s == pytest.approx(STARTUP_S + 128 * (0.207 + 4096 / 30e6))
+    assert found.seconds == pytest.approx(found.first_step_s)
+    assert found.why == "the first batch needs 207 ms for each of 128 files"
+
+
+def test_a_disk_that_seeks_serves_one_after_another() -> None:
+    found = of(strategy="slow-drive", slow_drive="mechanical-disk", workers=4, steps=100, batch_size=10)
+    assert found.seconds - found.first_step_s == pytest.approx(1000 * (0.012 + 4096 / 150e6))
+
+
+def test_one_large_file_costs_its_bytes_only() -> None:
+    found = of(strategy="hdf5", location="slow-drive", slow_mb_s=0.784, steps=1000, batch_size=1)
+    assert found.seconds - found.first_step_s == pytest.approx(1000 * 784 / 0.784e6)
+
+
+def test_a_staged_set_is_copied_first() -> None:
+    found = of(strategy="staged", seconds=20)
+    assert found.seconds == pytest.approx(STARTUP_S + 20 + 70_000 * 0.207 / STAGING_READERS)
+    assert found.why == "the copy takes 207 ms for each of 70,000 files, 64 at a time"
+    assert of(strategy="staged", seconds=20, stage_overlap=True).seconds < 30
+
+
+def test_the_copy_has_as_many_readers_as_the_engine_gives_it() -> None:
+    from vitprof.engine.locations.staging import MOST_COPY_THREADS
+
+    assert STAGING_READERS == MOST_COPY_THREADS
+
+
+def test_a_data_set_that_is_not_there_is_made_first() -> None:
+    found = of(made=False, strategy="per-sample", dataset="photos", n_images=10_000, seconds=20)
+    assert found.seconds == pytest.approx(STARTUP_S + 11_000 * 3.6e-3 + 20)
+    assert "photos is made first" in duration_sentence(found)
+
+
+def test_words() -> None:
+    assert [about(s) for s in (24.4, 94, 95, 5300, 9000)] == ["24 s", "94 s", "2 min", "88 min", "2.5 h"]

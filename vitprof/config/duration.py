@@ -1,0 +1,144 @@
+"""How long a run will take, worked out before it is started: what is known of slow drives, budgets and devices.
+
+Arithmetic, no measurement: latency x files, bytes / bandwidth, and the budget. How fast a loader is on this machine is
+not known beforehand, so a budget in steps or epochs has only a lower bound, or none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.drives import SlowDrive, slow_drive
+from vitprof.config.footprint import source_bytes, storage_bytes
+from vitprof.config.run_config import RunConfig
+
+STARTUP_S = 4.0
+"""What starting a job takes, about: its process, PyTorch, the first batch from a fast drive."""
+MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
+"""Making one image of a data set, by its kind: medians on two cores."""
+ONE_FILE_EACH: tuple[str, ...] = ("files", "raw-files", "pt", "imagefolder")
+"""Storages that open a file for each sample."""
+STAGING_READERS = 64
+"""Files that are copied at once from a drive whose latencies overlap: `vitprof.engine.locations.staging`."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """What a run takes from the click to its end."""
+
+    seconds: float
+    """About; NaN where only the loader's speed would tell."""
+    least: bool
+    """Whether it is what the run takes at least."""
+    first_step_s: float
+    """Until the first step is made, about."""
+    why: str
+    """What takes most of it, for a sentence; "" where there is nothing to explain."""
+
+
+def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
+    """Returns how long the resolved `config` will take; `made` is whether the data set is there already."""
+    first_s, why = STARTUP_S, ""
+    if not made:
+        first_s += MAKING_S[info.kind] * (info.n_train + info.n_test)
+        why = f"{info.name} is made first"
+    if config.location == "staged":
+        copying, said = _copying(config, info)
+        first_s, why = (first_s, why) if config.stage_overlap else (first_s + copying, f"the copy {said}")
+    samples = _samples(config, info)
+    loading_s = 0.0
+    if config.location == "slow-drive":
+        batch_s, sample_s, each = _reading(config, info)
+        first_s += batch_s
+        if math.isnan(samples):
+            why = f"the first batch needs {each} {config.batch_size:,} files" if each else why
+        else:
+            loading_s = samples * sample_s
+            why = f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}" if each else why
+    if config.seconds is not None:
+        # a run ends with the first step that is done when its time is over, and its time begins before the first batch
+        waited = first_s - STARTUP_S if config.location == "slow-drive" else 0.0
+        return Duration(first_s + max(config.seconds - waited, 0.0), False, first_s, why)
+    device_s = 0.0
+    if is_simulated(config.device) and not config.loader_only:
+        device_s = samples / config.batch_size * accelerator(config.device).compute_s(config.batch_size)
+    training_s = max(loading_s, device_s)
+    known = loading_s > device_s
+    return Duration(first_s + training_s if training_s else math.nan, not known, first_s, why)
+
+
+def _samples(config: RunConfig, info: DatasetInfo) -> float:
+    """Returns how many samples a budget in steps or epochs asks for; NaN for one in seconds."""
+    if config.steps is not None:
+        return config.steps * config.batch_size
+    return math.nan if config.epochs is None else config.epochs * info.n_train
+
+
+def _sample_bytes(config: RunConfig, info: DatasetInfo) -> float:
+    storage = config.storage or ""
+    return (storage_bytes(storage, info) or source_bytes(info)) / (info.n_train + info.n_test)
+
+
+def _readers(config: RunConfig) -> int:
+    """Returns how many files the loader reads at once."""
+    return max(config.workers or 1, 1) if config.loader in ("dataloader", "threads") else 1
+
+
+def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
+    """Returns seconds until the first batch is read, seconds for each sample once all readers are busy; and
+    "207 ms for each of" where every sample is a file.
+    """
+    drive, n_bytes = slow_drive(config), _sample_bytes(config, info)
+    line_s = n_bytes / (drive.mb_s * 1e6)
+    if config.storage not in ONE_FILE_EACH:
+        return config.batch_size * line_s, line_s, ""
+    file_s, readers = drive.latency_ms / 1e3 + line_s, _readers(config)
+    within_batch = readers if config.loader == "threads" else 1  # a worker process makes a batch on its own
+    each = f"{drive.latency_ms:g} ms for each of"
+    if drive.serial:
+        return config.batch_size * file_s * readers / within_batch, file_s, each
+    return config.batch_size * file_s / within_batch, max(file_s / readers, line_s), each
+
+
+def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
+    """Returns seconds for the copy that staging makes, and what they are made of."""
+    drive, n = slow_drive(config), info.n_train + info.n_test
+    total = _sample_bytes(config, info) * n
+    line_s = total / (drive.mb_s * 1e6)
+    if config.storage not in ONE_FILE_EACH:
+        return line_s, f"at {drive.mb_s:g} MB/s"
+    readers = _staging_readers(drive, total / n)
+    opening_s = n * drive.latency_ms / 1e3
+    words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
+    return (opening_s + line_s if drive.serial else max(opening_s / readers, line_s)), words
+
+
+def _staging_readers(drive: SlowDrive, file_bytes: float) -> int:
+    if drive.serial:
+        return 1
+    on_the_way = drive.mb_s * 1e6 * drive.latency_ms / 1e3
+    return int(min(STAGING_READERS, 2 + on_the_way / max(file_bytes, 1.0)))
+
+
+def _at_a_time(readers: int) -> str:
+    return f", {readers} at a time" if readers > 1 else ""
+
+
+def about(seconds: float) -> str:
+    """Returns a duration as one says it beforehand: 24 s, 44 min, 2.5 h."""
+    if seconds < 95:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 95 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def duration_sentence(found: Duration) -> str:
+    """Returns how long it takes, such as "About 88 min: 207 ms for each of 25,600 files."; "" where nothing is
+    known.
+    """
+    if math.isnan(found.seconds):
+        return f"The first step comes after about {about(found.first_step_s)}: {found.why}." if found.why else ""
+    why = f": {found.why}" if found.why else ""
+    return f"{'At least' if found.least else 'About'} {about(found.seconds)}{why}."
