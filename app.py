@@ -11,6 +11,12 @@ from streamlit import net_util
 STYLE = """<style>
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 2rem }
 [data-testid=stMetricValue] { font-size: 1.8rem } /* "2.64 GiB" in a fifth of the page's width */
+/* Run stays in sight while the settings below it are scrolled; where the sidebar is folded away, the page offers it. */
+[data-testid=stSidebar] :has(.st-key-run-box) { background: inherit }
+[data-testid=stSidebar] [data-testid=stLayoutWrapper]:has(> .st-key-run-box) {
+    position: sticky; top: 0; z-index: 2; padding: 0.5rem 0;
+}
+@media (min-width: 768px) { .st-key-page-run { display: none } }
 @media (max-width: 640px) { .st-key-tiles .stColumn { min-width: calc(50% - 1rem) !important } }
 </style>"""
 

@@ -8,10 +8,11 @@ from vitprof.ui import resources
 from vitprof.ui.navigation import through_app
 from vitprof.ui.notifications import watch
 from vitprof.ui.profile import live
-from vitprof.ui.profile.runs import chosen_run, draw_empty, draw_queue, draw_title, start, take_settings
+from vitprof.ui.profile.runs import chosen_run, draw_queue, draw_title, start, take_settings
 from vitprof.ui.profile.settings import settings_form
 from vitprof.ui.profile.tabs import draw_tabs
 from vitprof.ui.profile.verdict import draw_verdict
+from vitprof.ui.profile.welcome import draw_welcome
 from vitprof.ui.texts import guarded
 
 
@@ -27,7 +28,7 @@ def page() -> None:
         run = chosen_run()
     draw_queue(run)
     if run is None:
-        draw_empty()
+        draw_welcome(config)
         return
     draw_title(run)
     watch(run)

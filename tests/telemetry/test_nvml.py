@@ -146,6 +146,20 @@ def test_memory_of_the_job(run: Run, listed: str, pids: str, expected: float) ->
     assert result["gpu_mem_used_bytes"] == 4000
 
 
+def test_processes_of_a_gpu_that_was_read(run: Run) -> None:
+    result = run(
+        """
+nvml = Nvml()
+before = nvml.processes(SECOND)
+nvml.read(SECOND, ())
+result = {"before": before, "after": nvml.processes(SECOND)}
+""",
+        figures=FIGURES + "pid.1 4242\nmem.1 -1\n",
+    )
+    assert result["before"] == {}
+    assert math.isnan(result["after"]["4242"])
+
+
 def test_an_old_driver_lacks_only_what_it_lacks(run: Run) -> None:
     result = run("nvml = Nvml(); result = nvml.read(SECOND, ()) | {'causes': nvml.causes}", library="old driver")
     assert math.isnan(result["gpu_power_w"])

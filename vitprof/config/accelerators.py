@@ -46,7 +46,7 @@ class Accelerator:
     @property
     def times(self) -> str:
         """Returns what a step takes, in words."""
-        return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} us a sample"
+        return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} µs a sample"
 
     def compute_s(self, samples: int) -> float:
         """Returns seconds for a step of training on `samples`."""
@@ -97,6 +97,12 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
 def card_of(device: str) -> Card | None:
     """Returns the card that `device` imitates; None for times of one's own and for real devices."""
     return CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0]) if is_simulated(device) else None
+
+
+def device_in_words(device: str) -> str:
+    """Returns a device as people call it: simulated H100."""
+    card = card_of(device)
+    return device if card is None else f"simulated {card.title}"
 
 
 def _figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:

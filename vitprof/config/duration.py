@@ -44,7 +44,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
     first_s, why = STARTUP_S, ""
     if not made:
         first_s += MAKING_S[info.kind] * (info.n_train + info.n_test)
-        why = f"{info.name} is made first"
+        why = f"{info.name} is made first" if first_s > 2 * STARTUP_S else ""
     if config.location == "staged":
         copying, said = _copying(config, info)
         first_s, why = (first_s, why) if config.stage_overlap else (first_s + copying, f"the copy {said}")

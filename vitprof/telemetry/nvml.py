@@ -181,6 +181,15 @@ class Nvml:
         self.lost.pop(gpu, None)
         return nothing | values
 
+    def processes(self, gpu: str | int) -> dict[int, float]:
+        """Returns the processes that compute on a GPU that was read before, and their device memory, NaN if unknown."""
+        device = self._devices.get(gpu)
+        if device is None or device.handle is None or gpu in self.lost:
+            return {}
+        listed = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
+        sizes = {process.pid: process.usedGpuMemory for process in listed}
+        return {pid: math.nan if size is None else float(size) for pid, size in sizes.items()}
+
     def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float] | None:
         """Returns the figures, or None as soon as the GPU says that it is lost: a further call could block."""
         if device.handle is None:

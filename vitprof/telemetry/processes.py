@@ -51,11 +51,20 @@ def disk_read_bytes() -> float:
     """Returns the bytes the machine's disks have delivered since it started; NaN where the system does not
     count them.
     """
+    return _disk_bytes("read_bytes")
+
+
+def disk_written_bytes() -> float:
+    """Returns the bytes that the machine's disks have taken since it started; NaN where the system does not count."""
+    return _disk_bytes("write_bytes")
+
+
+def _disk_bytes(counter: str) -> float:
     try:
         counters = psutil.disk_io_counters(nowrap=False)
     except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
         return math.nan
-    return math.nan if counters is None else float(counters.read_bytes)
+    return math.nan if counters is None else float(getattr(counters, counter))
 
 
 class ProcessTree:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 
 from vitprof.config import BUDGETS
-from vitprof.ui.widgets import BUDGET_DEFAULTS, FIELDS, settings
+from vitprof.ui.widgets import BUDGET, BUDGET_DEFAULTS, FIELDS, settings
 
 Option = TypeVar("Option", bound=str)
 IN_URL: Literal["query-params"] = "query-params"
@@ -34,7 +34,7 @@ def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     for name, spec in FIELDS.items():
         value = values[name]
         if name in BUDGETS:
-            if values["budget"] != name or (name == "steps" and value == BUDGET_DEFAULTS[name]):
+            if values["budget"] != name or (name == BUDGET and value == BUDGET_DEFAULTS[name]):
                 continue
         elif value == spec.default:
             continue

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from vitprof import home
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.availability import Machine, availability, look_around
 from vitprof.config.catalog import MODELS, DatasetInfo
+from vitprof.config.duration import duration, duration_sentence
 from vitprof.config.footprint import footprint
 from vitprof.config.parts import Combination
+from vitprof.config.resolve import resolve
 from vitprof.config.strategies import Strategy
 from vitprof.errors import ConfigError
 from vitprof.formats import seconds, size
@@ -27,10 +30,16 @@ def machine() -> Machine:
 
 
 def run_button(
-    config: RunConfig | ConfigError, plan: Strategy, info: DatasetInfo, rejected: str
+    config: RunConfig | ConfigError,
+    plan: Strategy,
+    info: DatasetInfo,
+    rejected: str,
+    button: DeltaGenerator,
+    notes: DeltaGenerator,
 ) -> tuple[RunConfig | None, bool]:
-    """Draws the button Run, and under it what it will take or why it cannot be pressed; returns the config if it can be
-    run, and whether it was pressed.
+    """Draws Run and how long it takes in `button`, which stays in sight; in `notes` what it takes or why it cannot be.
+
+    Returns the config if it can be run, and whether Run was pressed.
     """
     usable: RunConfig | None = None
     message, remark = "", ""
@@ -44,24 +53,34 @@ def run_button(
         message = f"{label(config.field)} {config.value}: {config.allowed}"
     else:
         usable, remark = config, seen.reason
-    pressed = st.button(
-        "Run",
-        type="primary",
-        width="stretch",
-        key="run-button",
-        disabled=usable is None,
-        icon=":material/play_arrow:",
-        help="Starts a run with these settings, or queues it behind the one that has the device.",
-    )
-    if rejected:
-        st.warning(escaped(rejected))
-    if message:
-        st.error(escaped(message))
-    elif usable is not None:
-        lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
-        if any(lines):
-            st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
+    with button:
+        pressed = st.button(
+            "Run",
+            type="primary",
+            width="stretch",
+            key="run-button",
+            disabled=usable is None,
+            icon=":material/play_arrow:",
+            help="Starts a run with these settings, or queues it behind the one that has the device.",
+        )
+        if usable is not None and (said := lasts(usable, info)):
+            st.caption(f":material/schedule: {escaped(said)}")
+    with notes:
+        if rejected:
+            st.warning(escaped(rejected))
+        if message:
+            st.error(escaped(message))
+        elif usable is not None:
+            lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
+            if any(lines):
+                st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
     return usable, pressed
+
+
+def lasts(config: RunConfig, info: DatasetInfo) -> str:
+    """Returns how long a run takes, in a sentence; "" where nobody knows beforehand."""
+    made = (home.data_dir() / info.directory).is_dir()
+    return duration_sentence(duration(resolve(config), info, made=made))
 
 
 def takes(parts: Combination, info: DatasetInfo) -> str:

@@ -49,7 +49,9 @@ LABELS = {
 }
 STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
 """What the buttons of a number add; 1 if not named here."""
-BUDGET_DEFAULTS: dict[str, float] = {"steps": 200, "epochs": 1, "seconds": 20}
+BUDGET = "seconds"
+"""What a run's length is given in unless chosen: then it ends within a minute, whatever it loads."""
+BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 STATE = "settings"
 AUTOMATIC = "automatic"
 UNSET = ""
@@ -70,7 +72,7 @@ def settings() -> dict[str, Any]:
     """This session's settings. They outlive the widgets, which vanish with their page; the URL can preset them."""
     if STATE not in st.session_state:
         values: dict[str, Any] = {f.name: f.default for f in FIELDS.values()}
-        values |= {"budget": "steps", **BUDGET_DEFAULTS}
+        values |= {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
             if name in FIELDS:
                 values[name] = _parsed(name, st.query_params[name])

@@ -16,7 +16,7 @@ from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
-from vitprof.config.accelerators import is_simulated
+from vitprof.config.accelerators import device_in_words, is_simulated
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.telemetry import NO_GPU_MESSAGE
@@ -24,6 +24,7 @@ from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.points import PointCache
 from vitprof.ui.profile.verdict import card
+from vitprof.ui.profile.waiting import begun, draw_queued, draw_start
 from vitprof.ui.series import RunSeries, Totals
 from vitprof.ui.texts import escaped, guarded, sentence
 
@@ -41,7 +42,7 @@ CHART_HEIGHT = 260
 FACTS = ("copied", "throttled")
 """How notices begin that say where the data lie; the others say that something is not as it should be."""
 STAGES = {
-    "starting": "starting: loading PyTorch and opening the data",
+    "starting": "starting",
     "preparing": "preparing the data",
     "staging": "copying the data",
     "training": "training",
@@ -55,7 +56,7 @@ STAGES = {
 def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
     """Everything about a run that goes on. When it ends, the whole page is drawn once more."""
     run = resources.store().run(run_id)
-    if not run.live:
+    if not run.live or begun(run):
         st.rerun(scope="app")
     series = resources.series(run_id)
     series.refresh()
@@ -64,6 +65,8 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
         draw_headline(run, series)
         draw_tiles(run, series)
         draw_charts(run, series)
+    elif run.status == "running":
+        draw_start(run, now())
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
@@ -106,7 +109,7 @@ def draw_state(run: StoredRun, now: float) -> None:
         st.error(f"Failed: {escaped(why)}")
         return
     if run.status == "queued":
-        st.progress(0.0, text="queued: another run is using the device")
+        draw_queued(run)
     elif run.status == "running":
         text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
         fraction = run.progress or 0.0
@@ -125,7 +128,7 @@ def draw_state(run: StoredRun, now: float) -> None:
 def set_up(run: StoredRun) -> str:
     """Returns what ran where, in one line of Markdown; with how long it took, where it is done."""
     config = run.config
-    device = run.environment.get("device_name", config.device)
+    device = run.environment.get("device_name", device_in_words(config.device))
     isolation = (
         "in a process of its own"
         if config.isolation == "process"

@@ -76,7 +76,11 @@ def draw_title(run: StoredRun) -> None:
             if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
                 start(run.config)
                 st.rerun()
-        elif jobs.owns(run.id) and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
+        elif (
+            jobs.owns(run.id)
+            and run.status == "running"
+            and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
+        ):
             jobs.stop(run.id)
 
 
@@ -146,17 +150,3 @@ def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
     if group is not None:
         return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
     return f"Run {first.id}: {escaped(first.name)} {what}"
-
-
-def draw_empty() -> None:
-    """Draws what a newcomer sees."""
-    st.title("Is your GPU starved by data loading?", anchor=False)
-    st.markdown(
-        "vitprof trains a small Vision Transformer for a short while under a loading strategy of your choice and shows "
-        "where the time of every batch goes. Gaps in the chart are time in which the device had nothing to do.\n\n"
-        "1. Press **Run** in the sidebar (on a narrow screen behind » at the top): `per-sample` is how most tutorials "
-        "load data.\n"
-        "2. Open **Tournament** and press *Start tournament*: other strategies run against it, and one is recommended, "
-        "with its reason and its code.\n"
-        "3. Open **Compare** to see any of these runs side by side, and take them home as CSV."
-    )

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
-from vitprof.config.accelerators import is_simulated
+from vitprof.config.accelerators import FIGURES
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
@@ -19,8 +19,8 @@ from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
 from vitprof.records import DELAYED_STAGES
 from vitprof.ui.address import say_settings
+from vitprof.ui.device_field import draw_device
 from vitprof.ui.launch import machine, run_button
-from vitprof.ui.resources import device_names
 from vitprof.ui.widgets import (
     BUDGET_DEFAULTS,
     FIELDS,
@@ -37,7 +37,7 @@ from vitprof.ui.widgets import (
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """What a strategy stands or falls with; the other knobs are a click away."""
-READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", *PARTS)
+READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "precision", *PARTS)
 """Widgets that decide what stands above them: what they were set to is known before they are drawn."""
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
 """What a job gets from its data set and its model where nothing else is chosen, besides parts and knobs."""
@@ -74,7 +74,8 @@ def _chosen(config: RunConfig) -> RunConfig:
         with contextlib.suppress(ConfigError):
             without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
             config = without if resolve(without) == whole else config
-    return config
+    by_name = dataclasses.replace(config, device=config.device.partition(FIGURES)[0])
+    return by_name if resolve(by_name) == whole else config
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
@@ -86,6 +87,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     values = settings()
     rejected = _reject_unusable(values)
     read_first(*READ_FIRST)
+    button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
     info = _info(values)
     plan = _strategy(info)
     info = _data()
@@ -95,23 +97,22 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     values[SHOWN_AS] = context
     knobs = plan.knobs(parts, info)
     main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
+    draw_device("set-device")
     _main(main, info, fresh)
     _budget()
-    slot = st.container()
     with st.expander("Loading"):
         _loading({name: default for name, default in knobs.items() if name not in main}, info, fresh)
     with st.expander("Parts"):
         _parts(plan, info, fresh)
-    with st.expander("Model and device"):
-        _model_and_device(info)
+    with st.expander("Model"):
+        _model(info)
     with st.expander("Measuring"):
         _measuring()
     with st.expander("More"):
         _more()
     config = _config(values, plan, info)
     say_settings()
-    with slot:
-        return run_button(config, plan, info, rejected)
+    return run_button(config, plan, info, rejected, button, notes)
 
 
 def _info(values: dict[str, Any]) -> DatasetInfo:
@@ -163,7 +164,7 @@ def _budget() -> None:
     values = settings()
     left, right = st.columns(2)
     with left:
-        options = ["steps", "epochs", "seconds"]
+        options = ["seconds", "steps", "epochs"]
         values["budget"] = st.selectbox(
             "Budget", options, help="What ends the run.", key=state_key("budget", values["budget"])
         )
@@ -176,6 +177,7 @@ def _budget() -> None:
             min_value=kind(bounds.least),
             max_value=kind(bounds.most),
             step=kind(1),
+            format="%d" if bounds.whole else "%g",
             help=help_of(field),
             key=state_key(field, kind(values[field] or BUDGET_DEFAULTS[field])),
         )
@@ -206,12 +208,8 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
         choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
-def _model_and_device(info: DatasetInfo) -> None:
+def _model(info: DatasetInfo) -> None:
     choice("model", list(MODELS), show=lambda name: MODELS[name].title)
-    names = device_names()
-    choice("device", ["auto", *names, "cpu"], show=lambda name: names.get(name, name), typed=True)
-    if is_simulated(settings()["device"]):
-        st.caption("It takes the time of an accelerator and computes nothing: no loss, no accuracy.")
     choice("precision", CHOICES["precision"])
     number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
     toggle("compile")

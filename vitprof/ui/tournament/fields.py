@@ -15,6 +15,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL
+from vitprof.ui.device_field import draw_device
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.choices import FIRST, TRIAL, as_numbers
 from vitprof.ui.widgets import FIELDS, help_of, label, settings
@@ -56,8 +57,7 @@ def draw_job() -> None:
     with middle:
         _pick("model", list(MODELS), lambda name: MODELS[name].title)
     with right:
-        names = resources.device_names()
-        _pick("device", ["auto", *names, "cpu"], lambda name: names.get(name, name), typed=True)
+        draw_device("tournament-device")
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
             ":material/info: On the CPU computing takes most of the time, so that strategies hardly differ. A "
@@ -65,15 +65,11 @@ def draw_job() -> None:
         )
 
 
-def _pick(field: str, options: list[str], show: Callable[[str], str], *, typed: bool = False) -> None:
+def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
     """One of a few for a setting that Profile has too. Not its widget: two pages with one key lose its value."""
     values = settings()
     key = shown(field, values[field])
-    if typed and st.session_state[key] not in (None, *options):
-        options = [*options, st.session_state[key]]
-    given = st.selectbox(
-        label(field), options, format_func=show, key=key, help=help_of(field), accept_new_options=typed
-    )
+    given = st.selectbox(label(field), options, format_func=show, key=key, help=help_of(field))
     values[field] = given or FIELDS[field].default
 
 

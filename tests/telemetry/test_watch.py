@@ -1,0 +1,73 @@
+"""What the machine does now: one reading for everybody, at most once a second."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vitprof.telemetry import GpuInfo, MachineWatch, machine
+from vitprof.telemetry.nvml import GPU_FIELDS
+
+GPU = GpuInfo(0, "Stub", "GPU-1", 1e9, "1")
+
+
+class FakeNvml:
+    def __init__(self) -> None:
+        self.reads = 0
+        self.closed = False
+        self.lost: dict[str, str] = {}
+
+    def gpus(self) -> list[GpuInfo]:
+        return [GPU]
+
+    def read(self, gpu: str, pids: tuple[int, ...]) -> dict[str, float]:
+        self.reads += 1
+        return dict.fromkeys(GPU_FIELDS, math.nan) | {"gpu_util_pct": 50.0}
+
+    def processes(self, gpu: str) -> dict[int, float]:
+        return {2**22 + 1: math.nan}  # no such process: Linux counts to 2**22
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def nvml() -> FakeNvml:
+    return FakeNvml()
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_readings_are_shared_and_rates_are_of_now(
+    tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, disk = Time(), SimpleNamespace(read=0.0)
+    monkeypatch.setattr(machine, "disk_read_bytes", lambda: disk.read)
+    opened: Any = lambda: nvml  # noqa: E731
+    watch = MachineWatch(tmp_path / "not yet there", clock=clock, open_nvml=opened)
+    first = watch.read()
+    assert (first.gpus[0].info, first.gpus[0].util_pct) == (GPU, 50.0)
+    assert (first.gpus[0].processes[0].name, first.gpus[0].lost) == ("", "")
+    assert math.isnan(first.cpu_pct)
+    assert math.isnan(first.read_bytes_per_s)
+    assert 0 < first.disk_bytes < first.disk_total_bytes
+    assert 0 < first.memory_bytes < first.memory_total_bytes
+    clock.now += 0.9
+    assert watch.read() is first
+    clock.now, disk.read = 102.0, 3e6
+    assert watch.read().read_bytes_per_s == 1.5e6
+    assert nvml.reads == 2
+    clock.now, disk.read = 200.0, 9e9
+    assert math.isnan(watch.read().read_bytes_per_s), "a mean over minutes is no rate of now"
+    watch.close()
+    assert nvml.closed
+    watch.close()

@@ -1,0 +1,54 @@
+"""A run before its first step: its place in the queue, Cancel, and the phases of its start."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ui.dashboard import add_run, app, said
+from vitprof.records import Phase
+from vitprof.store import RunStore
+from vitprof.ui import resources
+from vitprof.ui.profile.waiting import ordinal
+
+
+def test_ordinals() -> None:
+    assert [ordinal(n) for n in (2, 3, 4, 11, 12, 21, 113)] == ["2nd", "3rd", "4th", "11th", "12th", "21st", "113th"]
+
+
+def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = add_run(store, n=0, status="running", name="long")
+    add_run(store, n=0, status="queued", name="elsewhere", device="cuda:7")
+    second = add_run(store, n=0, status="queued", name="next")
+    third = add_run(store, n=0, status="queued", device="simulated:1,0")
+    stopped: list[int] = []
+    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "stop", lambda self, run_id: stopped.append(run_id))
+    assert f"Queued: 2nd in the queue, behind run {running} (long)" in said(app(run=str(second)))
+    at = app(run=str(third))
+    assert f"Queued: 3rd in the queue, behind run {second} (next)" in said(at), "simulated devices wait for the CPU"
+    assert "stop-button" not in {button.key for button in at.button}
+    at.button(key="cancel-button").click().run()
+    assert not at.exception
+    assert stopped == [third]
+    assert at.subheader[0].value == "long", "the run that has the device"
+
+
+def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    run_id = add_run(store, n=0, status="queued")
+    at = app(run=str(run_id))
+    assert "Queued: it begins in a moment" in said(at)
+    store.update_run(run_id, status="running", stage="starting")
+    at.run()
+    assert {"stop-button"} == {b.key for b in at.button} & {"stop-button", "cancel-button"}
+
+
+def test_a_start_shows_its_phases_until_there_is_a_step(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="running")
+    store.update_run(run_id, stage="preparing", phases=[Phase("startup", 102.0, 102.4)])
+    text = said(app(run=str(run_id)))
+    assert "Start the process and load PyTorch 2.40 s" in text
+    assert ":material/pending: Prepare the data" in text
+    assert ":gray[:material/radio_button_unchecked: First batch]" in text
+    stepping = add_run(store, status="running")
+    assert "First batch" not in said(app(run=str(stepping)))

@@ -1,0 +1,77 @@
+"""The Profile page without a run: a run that shows what this is about, and the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import streamlit as st
+
+from tests.ui.dashboard import app, said
+from vitprof.config import RunConfig
+from vitprof.config.accelerators import accelerator
+from vitprof.config.resolve import resolve
+from vitprof.errors import JobError
+from vitprof.store import RunStore
+from vitprof.telemetry import GpuInfo
+from vitprof.ui import resources
+from vitprof.ui.profile.welcome import STARVED
+
+
+@pytest.fixture
+def submitted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """What was submitted; nothing of it runs."""
+    asked: list[RunConfig] = []
+
+    def submit(self: Any, config: RunConfig, **_: Any) -> int:
+        asked.append(config)
+        return store.create_run(resolve(config))
+
+    monkeypatch.setattr(type(resources.manager()), "submit", submit)
+    return asked
+
+
+def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(submitted: list[RunConfig]) -> None:
+    at = app()
+    at.button(key="see-starved").click().run()
+    assert not at.exception
+    assert submitted == [STARVED]
+    assert at.subheader[0].value == "A starved GPU"
+    assert at.selectbox(key="set-device").value == "simulated:h100"
+    assert at.number_input(key="set-seconds").value == 8
+
+
+def test_it_is_starved_and_short() -> None:
+    loading_s = 50e-6 * STARVED.batch_size  # torchvision's ToTensor and Normalize of one digit, on a fast core
+    assert accelerator(STARVED.device).compute_s(STARVED.batch_size) < loading_s
+    assert (STARVED.seconds or 99) <= 10
+    assert not STARVED.evaluate
+
+
+def test_the_page_offers_run_with_the_settings_of_the_sidebar(submitted: list[RunConfig]) -> None:
+    at = app(strategy="memory", batch_size="96")
+    at.button(key="page-run-button").click().run()
+    assert [(c.strategy, c.batch_size, c.seconds) for c in submitted] == [("memory", 96, 20)]
+    assert app(batch_size="70000").button(key="page-run-button").disabled
+
+
+def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> int:
+        raise JobError("vitprof is shutting down; no job was started")
+
+    at = app()
+    monkeypatch.setattr(type(resources.manager()), "submit", refuse)
+    at.button(key="see-starved").click().run()
+    assert not at.exception
+    assert ["shutting down" in e.value for e in at.error] == [True]
+    at.run()
+    assert not at.error
+
+
+def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "list_gpus", list)
+    assert "No GPU here: the CPU plays the device. Or pick a simulated GPU under **Device**." in said(app())
+    st.cache_resource.clear()
+    found = GpuInfo(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30, "580.1")
+    monkeypatch.setattr(resources, "list_gpus", lambda: [found])
+    assert "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled." in said(app())

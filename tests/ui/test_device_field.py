@@ -1,0 +1,100 @@
+"""The device: GPUs by name, times of one's own, and one setting for two pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from vitprof.telemetry import GpuInfo
+from vitprof.ui import resources
+from vitprof.ui.device_field import OWN
+
+H100 = GpuInfo(0, "NVIDIA H100 80GB HBM3", "GPU-1", 80e9, "580.1")
+
+
+def script() -> None:
+    import streamlit as st
+
+    from vitprof.ui.device_field import draw_device
+    from vitprof.ui.widgets import settings
+
+    settings().update(st.session_state.pop("elsewhere", {}))
+    draw_device("here")
+    st.session_state["device"] = settings()["device"]
+
+
+@pytest.fixture(autouse=True)
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuInfo]]:
+    st.cache_resource.clear()
+    found: list[GpuInfo] = []
+    monkeypatch.setattr(resources, "list_gpus", lambda: found)
+    yield found
+    st.cache_resource.clear()
+
+
+def field(**query: str) -> AppTest:
+    at = AppTest.from_function(script, default_timeout=60)
+    for name, value in query.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+def captions(at: AppTest) -> str:
+    return " ".join(c.value for c in at.caption).replace("\\", "")
+
+
+def test_what_is_offered(gpus: list[GpuInfo]) -> None:
+    options = field().selectbox(key="here").options
+    assert options[0] == "automatic: the CPU, no GPU here"
+    assert {"H100, simulated", "A100, simulated", "laptop RTX 4060, simulated"} < set(options)
+    assert options[-2:] == ["own simulated device", "cpu"]
+    st.cache_resource.clear()
+    gpus.append(H100)
+    assert field().selectbox(key="here").options[:2] == [f"automatic: {H100.name}", f"cuda:0 ({H100.name})"]
+
+
+def test_a_gpu_by_name_says_what_it_takes_for_the_model_and_from_what() -> None:
+    at = field(model="s/16", precision="bf16")
+    at.selectbox(key="here").set_value("simulated:h100").run()
+    assert at.session_state["device"] == "simulated:h100"
+    assert "6 ms a step and 265 µs a sample with ViT s/16 in bf16, derived from published figures" in captions(at)
+    assert "timm" in at.caption[0].help
+    at.selectbox(key="here").set_value("cpu").run()
+    assert captions(at) == ""
+
+
+def test_times_of_ones_own() -> None:
+    at = field()
+    at.selectbox(key="here").set_value(OWN).run()
+    assert at.session_state["device"] == "simulated:50,100"
+    at.number_input(key="here-ms").set_value(3.5).run()
+    at.number_input(key="here-us").set_value(0.0).run()
+    assert at.session_state["device"] == "simulated:3.5,0"
+    at.run()
+    assert at.session_state["device"] == "simulated:3.5,0"
+
+
+def test_times_from_the_url_and_from_elsewhere_are_in_the_two_fields() -> None:
+    at = field(device="simulated:10,50")
+    assert at.selectbox(key="here").value == OWN
+    assert [n.value for n in at.number_input] == [10.0, 50.0]
+    at.session_state["elsewhere"] = {"device": "simulated:1,2"}
+    at.run()
+    assert [n.value for n in at.number_input] == [1.0, 2.0]
+    at.session_state["elsewhere"] = {"device": "simulated:a100"}
+    at.run()
+    assert (at.selectbox(key="here").value, len(at.number_input)) == ("simulated:a100", 0)
+
+
+def test_times_that_are_typed_go_into_the_two_fields() -> None:
+    at = field()
+    at.session_state["here"] = "simulated:7,8"
+    at.run()
+    assert at.selectbox(key="here").value == OWN
+    assert [n.value for n in at.number_input] == [7.0, 8.0]
+    assert at.session_state["device"] == "simulated:7,8"

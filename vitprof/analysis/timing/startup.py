@@ -1,0 +1,71 @@
+"""The phases of a job's start, each with its seconds: from the run's own marks, so that nothing more is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitprof.records import Phase
+
+PROCESS, PREPARING, COPYING, MODEL, FIRST_BATCH = "process", "preparing", "copying", "model", "first batch"
+WORDS: dict[str, str] = {
+    PROCESS: "Start the process and load PyTorch",
+    PREPARING: "Prepare the data",
+    COPYING: "Copy the data",
+    MODEL: "Open the data, build the model",
+    FIRST_BATCH: "First batch",
+}
+"""Phases in their order, in words."""
+
+
+@dataclass(frozen=True)
+class StartPhase:
+    """A phase of a job's start."""
+
+    name: str
+    """A key of `WORDS`."""
+    seconds: float
+    """How long it took, or has taken until now; NaN where it is still to come."""
+    running: bool
+
+
+def start_phases(
+    t_origin_s: float | None,
+    phases: Sequence[Phase],
+    training_since_s: float | None,
+    now_s: float,
+    *,
+    copies: bool,
+) -> list[StartPhase]:
+    """Returns what a job goes through until its first batch has come, as far as it has got by `now_s`.
+
+    `phases` are those that have ended so far, `copies` is whether the data are brought to another place first. A run
+    that has made a step has started: don't ask then.
+    """
+    started = [p for p in phases if p.name == "startup"]
+    ends = {
+        PROCESS: started[0].t_end_s if started else math.nan,
+        PREPARING: _end(phases, "prepare"),
+        COPYING: _end(phases, "stage"),
+        MODEL: math.nan if training_since_s is None else training_since_s,
+        FIRST_BATCH: math.nan,
+    }
+    names = [name for name in WORDS if copies or name != COPYING]
+    found: list[StartPhase] = []
+    begin = now_s if t_origin_s is None else t_origin_s
+    for at, name in enumerate(names):
+        later = [ends[n] for n in names[at + 1 :] if math.isfinite(ends[n])]
+        end = ends[name] if math.isfinite(ends[name]) else min(later, default=math.nan)
+        if math.isfinite(end):
+            found.append(StartPhase(name, max(end - begin, 0.0), running=False))
+            begin = max(begin, end)
+        else:
+            found.append(StartPhase(name, max(now_s - begin, 0.0), running=True))
+            found += [StartPhase(n, math.nan, running=False) for n in names[at + 1 :]]
+            break
+    return found
+
+
+def _end(phases: Sequence[Phase], name: str) -> float:
+    return next((p.t_end_s for p in phases if p.name == name), math.nan)

@@ -1,0 +1,175 @@
+"""What this machine does now, whoever makes it: GPUs, CPU, memory, disk. For a page that shows it while nothing runs.
+
+One reading serves everybody who looks, and is at most a second old: two windows cost what one costs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from vitprof.telemetry.nvml import GpuInfo, Nvml
+from vitprof.telemetry.processes import MachineCpu, Rate, disk_read_bytes, disk_written_bytes
+
+READ_EVERY_S = 1.0
+"""Age up to which a reading is used again."""
+STALE_S = 5.0
+"""Rates since a reading older than this are no rates of now."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that computes on a GPU."""
+
+    pid: int
+    name: str
+    """Its program's name; "" where it cannot be seen, such as in another container."""
+    memory_bytes: float
+    """Device memory it has; NaN where it cannot be read."""
+
+
+@dataclass(frozen=True)
+class GpuNow:
+    """A GPU at one moment. NaN: cannot be read."""
+
+    info: GpuInfo
+    util_pct: float
+    """Share of the past 1/6 to 1 s in which any kernel ran, NVML's utilisation."""
+    memory_bytes: float
+    """Device memory in use, by everybody."""
+    power_w: float
+    temp_c: float
+    processes: tuple[GpuProcess, ...]
+    lost: str
+    """Why it does not answer; "" if it does."""
+
+
+@dataclass(frozen=True)
+class MachineNow:
+    """The machine at one moment. NaN: cannot be read, or there is no reading before it to compare with."""
+
+    gpus: tuple[GpuNow, ...]
+    cores: int
+    cpu_pct: float
+    """Of all cores, since the reading before."""
+    load: float
+    """Processes that run or want to, mean of the past minute."""
+    memory_bytes: float
+    """What programs have: all but what could be given to another one."""
+    memory_total_bytes: float
+    read_bytes_per_s: float
+    """From all disks, since the reading before."""
+    written_bytes_per_s: float
+    disk_bytes: float
+    """In use on the file system where vitprof keeps its files."""
+    disk_total_bytes: float
+
+
+class MachineWatch:
+    """Reads the machine, at most once a second. May be used by several threads; close it."""
+
+    def __init__(
+        self,
+        where: Path,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        open_nvml: Callable[[], Nvml] = Nvml,
+    ) -> None:
+        """`where` is on the file system whose room is told. NVML is opened with the first reading."""
+        self._where = where
+        self._clock = clock
+        self._open_nvml = open_nvml
+        self._lock = threading.Lock()
+        self._nvml: Nvml | None = None
+        self._gpus: list[GpuInfo] = []
+        self._read_s = -math.inf
+        self._last: MachineNow | None = None
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
+
+    def read(self) -> MachineNow:
+        """Returns the machine as it is now, or was less than a second ago."""
+        with self._lock:
+            now = self._clock()
+            if self._last is None or not 0 <= now - self._read_s < READ_EVERY_S:
+                if not 0 <= now - self._read_s < STALE_S:
+                    self._start_anew()
+                self._last, self._read_s = self._read(now), now
+            return self._last
+
+    def close(self) -> None:
+        """Ends the session with NVML. May be called again."""
+        with self._lock:
+            if self._nvml is not None:
+                self._nvml.close()
+                self._nvml = None
+
+    def _read(self, now: float) -> MachineNow:
+        memory = psutil.virtual_memory()
+        used, total = _room(self._where)
+        return MachineNow(
+            gpus=tuple(self._read_gpus()),
+            cores=psutil.cpu_count() or 1,
+            cpu_pct=self._cpu(),
+            load=_load(),
+            memory_bytes=float(memory.total - memory.available),
+            memory_total_bytes=float(memory.total),
+            read_bytes_per_s=self._reads(now, disk_read_bytes()),
+            written_bytes_per_s=self._writes(now, disk_written_bytes()),
+            disk_bytes=used,
+            disk_total_bytes=total,
+        )
+
+    def _read_gpus(self) -> list[GpuNow]:
+        if self._nvml is None:
+            self._nvml = self._open_nvml()
+            self._gpus = self._nvml.gpus()
+        found = []
+        for gpu in self._gpus:
+            figures = self._nvml.read(gpu.uuid, ())
+            listed = self._nvml.processes(gpu.uuid)
+            found.append(
+                GpuNow(
+                    info=gpu,
+                    util_pct=figures["gpu_util_pct"],
+                    memory_bytes=figures["gpu_mem_used_bytes"],
+                    power_w=figures["gpu_power_w"],
+                    temp_c=figures["gpu_temp_c"],
+                    processes=tuple(GpuProcess(pid, _name(pid), listed[pid]) for pid in sorted(listed)),
+                    lost=self._nvml.lost.get(gpu.uuid, ""),
+                )
+            )
+        return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return ""
+
+
+def _load() -> float:
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):  # a system without it
+        return math.nan
+
+
+def _room(where: Path) -> tuple[float, float]:
+    there = next((path for path in (where, *where.parents) if path.exists()), None)
+    try:
+        usage = shutil.disk_usage(there or where)
+    except OSError:
+        return math.nan, math.nan
+    return float(usage.total - usage.free), float(usage.total)

@@ -1,0 +1,123 @@
+"""The device that a job runs on, as Profile and Tournament ask for it: real ones, GPUs by name, and times of one's own.
+
+One setting behind it, `device`, so that a change on one page is a change on the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from vitprof.config.accelerators import (
+    DERIVED,
+    SIMULATED,
+    accelerator,
+    card_of,
+    device_for,
+    given,
+    is_given,
+    is_simulated,
+)
+from vitprof.config.bounds import DEVICE_BOUNDS
+from vitprof.config.cards import MEASURED
+from vitprof.config.catalog import MODELS
+from vitprof.errors import ConfigError
+from vitprof.ui import resources
+from vitprof.ui.texts import escaped
+from vitprof.ui.widgets import FIELDS, help_of, label, settings
+
+OWN = f"{SIMULATED}own"
+"""What stands in the list for times of one's own; never a device's name."""
+OWN_AT_FIRST = (50.0, 100.0)
+"""Milliseconds for each step and microseconds for each sample."""
+NOTHING_COMPUTED = "It takes the time of an accelerator and computes nothing: no loss, no accuracy."
+
+
+def draw_device(key: str) -> None:
+    """Draws the choice of a device, two numbers for times of one's own, and what a simulated one takes."""
+    values = settings()
+    _show(key, values["device"])
+    names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
+    options = [*names, "cpu"]
+    if st.session_state[key] not in options:
+        options.append(st.session_state[key])
+    chosen = st.selectbox(
+        label("device"),
+        options,
+        format_func=lambda name: names.get(name, name),
+        key=key,
+        help=help_of("device"),
+        accept_new_options=True,
+    )
+    values["device"] = _own(key) if chosen == OWN else chosen or FIELDS["device"].default
+    st.session_state[f"{key}-drawn"] = values["device"]
+    if is_simulated(values["device"]):
+        takes, source = _what_it_takes(values)
+        st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
+
+
+def _show(key: str, device: str) -> None:
+    """Sets the widgets to `device` where it was set elsewhere: by the URL, by a run's settings, on the other page."""
+    numbers = f"{key}-ms", f"{key}-us"
+    typed = st.session_state.get(key)
+    if typed and is_given(typed):
+        device = typed
+    elif key in st.session_state and st.session_state.get(f"{key}-drawn") == device:
+        return
+    own = is_given(device)
+    st.session_state[key] = OWN if own else device
+    times = OWN_AT_FIRST
+    if own:
+        try:
+            found = accelerator(device)
+        except ConfigError:  # the form says what is wrong
+            st.session_state[key] = device
+        else:
+            times = (found.step_s * 1e3, found.sample_s * 1e6)
+    st.session_state.update(dict(zip(numbers, times, strict=True)))
+
+
+def _own(key: str) -> str:
+    """Draws the two numbers; returns the device that they make."""
+    asked = (("ms", "step_ms", "Step (ms)"), ("us", "sample_us", "Sample (µs)"))
+    made = []
+    for column, (name, field, words) in zip(st.columns(2), asked, strict=True):
+        bounds = DEVICE_BOUNDS[field]
+        made.append(
+            column.number_input(
+                words,
+                min_value=float(bounds.least),
+                max_value=float(bounds.most),
+                step=10.0,
+                format="%g",
+                key=f"{key}-{name}",
+                help="A step takes the one plus the batch size times the other. `python -m benchmarks.accelerator` "
+                "measures both on a GPU.",
+            )
+        )
+    return given(*made)
+
+
+def _automatic() -> str:
+    found = resources.gpus()
+    return f"{found[0].name}" if found else "the CPU, no GPU here"
+
+
+def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
+    """Returns what the GPU of that name takes for the model that is chosen, and from what that is known; "" and "" for
+    times of one's own.
+    """
+    card, model = card_of(values["device"]), values["model"]
+    if card is None or model not in MODELS:
+        return "", ""
+    size = values["image_size"] or MODELS[model].image_size
+    found = accelerator(device_for(values["device"], model, size, values["precision"]))
+    takes = f"{found.times} with ViT {model} in {values['precision']}"
+    if found.origin != DERIVED:
+        return f"{takes}, as measured.", f"The figures are {found.origin}."
+    source = MEASURED[model].source
+    return (
+        f"{takes}, derived from published figures.",
+        f"From {source}, times the lower ratio of the cards' published TFLOP/s and memory bandwidth.",
+    )
