@@ -161,3 +161,33 @@ def test_a_failed_run_shows_its_own_message(dashboard: str, page: Any, tmp_path:
     page.locator(".st-key-run-button button:visible").click()
     page.get_by_text(re.compile(r"Failed: device cuda:7: ")).wait_for(timeout=RUN_LIMIT_MS)
     assert page.locator(".st-key-run-button button:visible").is_enabled()
+
+
+IN_SIGHT = """(key) => [...document.querySelectorAll('.st-key-' + key + ' button')].some((button) => {
+    const box = button.getBoundingClientRect();
+    return box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;
+})"""
+
+
+def test_the_first_minute(dashboard: str, page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(dashboard)
+    page.wait_for_function(IN_SIGHT, arg="page-run")
+    page.wait_for_function(IN_SIGHT, arg="see-starved")
+
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.goto(dashboard)
+    page.get_by_text(re.compile(r"^CPU: \d+% of ")).wait_for()
+    assert not page.locator(".st-key-page-run").is_visible(), "one Run is enough where the sidebar is open"
+    page.locator(".st-key-set-strategy").hover()
+    page.mouse.wheel(0, 2000)
+    page.wait_for_function("document.querySelector('[data-testid=stSidebarContent]').scrollTop > 300")
+    assert page.evaluate(IN_SIGHT, "run-button"), "Run stays in sight while the settings are scrolled"
+
+    page.get_by_role("button", name="See a starved GPU").click()
+    page.get_by_text("Start the process and load PyTorch").wait_for()
+    page.locator(".st-key-run-button button:visible").click()
+    page.get_by_text(re.compile("2nd in the queue, behind run .* \\(A starved GPU\\)")).wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text(re.compile(r"^Input-bound|Input-bound:")).first.wait_for(timeout=RUN_LIMIT_MS)

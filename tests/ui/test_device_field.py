@@ -92,8 +92,8 @@ def test_times_from_the_url_and_from_elsewhere_are_in_the_two_fields() -> None:
 
 
 def test_times_that_are_typed_go_into_the_two_fields() -> None:
-    at = field()
-    at.session_state["here"] = "simulated:7,8"
+    at = AppTest.from_function(script, default_timeout=60)
+    at.session_state["here"] = "simulated:7,8"  # as the browser sends it
     at.run()
     assert at.selectbox(key="here").value == OWN
     assert [n.value for n in at.number_input] == [7.0, 8.0]

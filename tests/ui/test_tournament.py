@@ -106,7 +106,7 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     at.button(key="tournament-use-best").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value == "memory"
-    assert at.selectbox(key="set-device").value == "simulated:5,0"
+    assert [at.number_input(key=f"set-device-{name}").value for name in ("ms", "us")] == [5, 0]
 
 
 def test_the_first_ones_are_compared(store: RunStore) -> None:

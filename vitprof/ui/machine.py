@@ -40,7 +40,7 @@ def _draw() -> None:
         for gpu in seen.gpus:
             _draw_gpu(gpu)
         bars = (_cpu(seen), _memory(seen), _disk(seen))
-        for column, (share, text) in zip(st.columns(len(bars)), bars, strict=True):
+        for column, (share, text) in zip(st.columns([2, 2, 3]), bars, strict=True):
             column.progress(share, text=escaped(text))
 
 

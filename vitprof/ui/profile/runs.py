@@ -134,7 +134,8 @@ def draw_queue(shown: StoredRun | None) -> None:
                 st.rerun()
             # a tournament that loses one trial goes on with the next: its own page pauses and stops it
             owned = not of_tournament and any(resources.manager().owns(run.id) for run in runs)
-            if owned and right.button("Stop", key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
+            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
+            if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
                 stop_group(runs)
 
 
