@@ -23,8 +23,8 @@ def test_a_changed_setting_is_said_and_a_default_is_not_any_more(store: RunStore
     assert query(at) == {"batch_size": "96"}
     at.selectbox(key="set-strategy").set_value("slow-drive").run()
     at.number_input(key="set-slow_mb_s").set_value(2.5).run()
-    at.checkbox(key="set-evaluate").set_value(False).run()
-    said = {"strategy": "slow-drive", "batch_size": "96", "slow_mb_s": "2.5", "evaluate": "false"}
+    at.checkbox(key="set-evaluate").set_value(True).run()
+    said = {"strategy": "slow-drive", "batch_size": "96", "slow_mb_s": "2.5", "evaluate": "true"}
     assert query(at) == said
     again = app(**said)
     assert query(again) == said

@@ -49,7 +49,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
         copying, said = _copying(config, info)
         first_s, why = (first_s, why) if config.stage_overlap else (first_s + copying, f"the copy {said}")
     samples = _samples(config, info)
-    loading_s = 0.0
+    loading_s = batch_s = 0.0
     if config.location == "slow-drive":
         batch_s, sample_s, each = _reading(config, info)
         first_s += batch_s
@@ -60,8 +60,9 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
             why = f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}" if each else why
     if config.seconds is not None:
         # a run ends with the first step that is done when its time is over, and its time begins before the first batch
-        waited = first_s - STARTUP_S if config.location == "slow-drive" else 0.0
-        return Duration(first_s + max(config.seconds - waited, 0.0), False, first_s, why)
+        evaluates = config.evaluate and not config.loader_only and not is_simulated(config.device)
+        why = "; ".join(filter(None, (why, "the evaluation comes on top" if evaluates else "")))
+        return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, why)
     device_s = 0.0
     if is_simulated(config.device) and not config.loader_only:
         device_s = samples / config.batch_size * accelerator(config.device).compute_s(config.batch_size)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 
 from vitprof.config import BUDGETS
-from vitprof.ui.widgets import BUDGET, BUDGET_DEFAULTS, FIELDS, settings
+from vitprof.ui.widgets import BUDGET, BUDGET_DEFAULTS, DEFAULTS, FIELDS, settings
 
 Option = TypeVar("Option", bound=str)
 IN_URL: Literal["query-params"] = "query-params"
@@ -31,12 +31,12 @@ def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     `RunConfig`.
     """
     said = {}
-    for name, spec in FIELDS.items():
+    for name, default in DEFAULTS.items():
         value = values[name]
         if name in BUDGETS:
             if values["budget"] != name or (name == BUDGET and value == BUDGET_DEFAULTS[name]):
                 continue
-        elif value == spec.default:
+        elif value == default:
             continue
         if value is not None:
             said[name] = {True: "true", False: "false"}[value] if isinstance(value, bool) else _short(value)

@@ -25,7 +25,7 @@ from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, help_of, label, settings
+from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
 
 OWN = f"{SIMULATED}own"
 """What stands in the list for times of one's own; never a device's name."""
@@ -50,7 +50,7 @@ def draw_device(key: str) -> None:
         help=help_of("device"),
         accept_new_options=True,
     )
-    values["device"] = _own(key) if chosen == OWN else chosen or FIELDS["device"].default
+    values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if is_simulated(values["device"]):
         takes, source = _what_it_takes(values)

@@ -52,6 +52,9 @@ STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0,
 BUDGET = "seconds"
 """What a run's length is given in unless chosen: then it ends within a minute, whatever it loads."""
 BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
+"""What the sidebar's settings are unless chosen: those of `RunConfig`, but without an evaluation, which takes a CPU
+longer than the run itself."""
 STATE = "settings"
 AUTOMATIC = "automatic"
 UNSET = ""
@@ -71,8 +74,7 @@ def help_of(field: str) -> str:
 def settings() -> dict[str, Any]:
     """This session's settings. They outlive the widgets, which vanish with their page; the URL can preset them."""
     if STATE not in st.session_state:
-        values: dict[str, Any] = {f.name: f.default for f in FIELDS.values()}
-        values |= {"budget": BUDGET, **BUDGET_DEFAULTS}
+        values = DEFAULTS | {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
             if name in FIELDS:
                 values[name] = _parsed(name, st.query_params[name])

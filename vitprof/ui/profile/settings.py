@@ -23,6 +23,7 @@ from vitprof.ui.device_field import draw_device
 from vitprof.ui.launch import machine, run_button
 from vitprof.ui.widgets import (
     BUDGET_DEFAULTS,
+    DEFAULTS,
     FIELDS,
     choice,
     help_of,
@@ -243,15 +244,15 @@ def _reject_unusable(values: dict[str, Any]) -> str:
     allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
     allowed |= {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
     for field, names in allowed.items():
-        if values[field] not in (*names, FIELDS[field].default):
+        if values[field] not in (*names, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
-            values[field] = FIELDS[field].default
-    for name, spec in FIELDS.items():
+            values[field] = DEFAULTS[field]
+    for name, default in DEFAULTS.items():
         try:
             RunConfig(**{name: values[name]})
         except ConfigError as error:
             messages.append(f"{label(name)} {error.value}: {error.allowed}")
-            values[name] = BUDGET_DEFAULTS.get(name, spec.default)
+            values[name] = BUDGET_DEFAULTS.get(name, default)
     return "; ".join(messages)
 
 

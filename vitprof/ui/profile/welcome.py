@@ -13,7 +13,6 @@ from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped
 
 STARVED = RunConfig(
-    name="A starved GPU",
     strategy="per-sample",
     device="simulated:h100",
     batch_size=128,
