@@ -185,7 +185,6 @@ def test_the_first_minute(dashboard: str, page: Any) -> None:
     assert page.evaluate(IN_SIGHT, "run-button"), "Run stays in sight while the settings are scrolled"
 
     page.get_by_role("button", name="See a starved GPU").click()
-    page.get_by_text("Start the process and load PyTorch").wait_for()
     page.locator(".st-key-run-button button:visible").click()
     page.get_by_text(re.compile("2nd in the queue, behind run .* \\(per-sample, batch 128, on simulated:")).wait_for()
     page.get_by_role("button", name="Cancel").click()

@@ -24,7 +24,7 @@ def said(**asked: Any) -> str:
 
 def test_a_budget_in_seconds_is_its_seconds_and_the_start() -> None:
     assert said(strategy="memory", seconds=20, evaluate=False) == f"About {20 + STARTUP_S:.0f} s."
-    assert said(strategy="memory", seconds=20) == "At least 24 s: the evaluation comes on top."
+    assert said(strategy="memory", seconds=20) == f"At least {20 + STARTUP_S:.0f} s: the evaluation comes on top."
 
 
 def test_nobody_knows_how_long_steps_take_on_a_real_device() -> None:
@@ -35,7 +35,7 @@ def test_nobody_knows_how_long_steps_take_on_a_real_device() -> None:
 def test_steps_on_a_simulated_device_take_at_least_its_time() -> None:
     found = of(strategy="memory", steps=200, batch_size=100, device="simulated:50,100")
     assert found.seconds == pytest.approx(STARTUP_S + 200 * (0.05 + 100 * 100e-6))
-    assert duration_sentence(found).startswith("At least 16 s")
+    assert duration_sentence(found).startswith("At least 14 s")
 
 
 def test_every_file_of_a_network_drive_costs_its_latency() -> None:
@@ -66,8 +66,8 @@ def test_one_large_file_costs_its_bytes_only() -> None:
 
 def test_a_staged_set_is_copied_first() -> None:
     found = of(strategy="staged", seconds=20, evaluate=False)
-    assert found.seconds == pytest.approx(STARTUP_S + 20 + 70_000 * 0.207 / STAGING_READERS)
-    assert found.why == "the copy takes 207 ms for each of 70,000 files, 64 at a time"
+    assert found.seconds == pytest.approx(STARTUP_S + 20 + 60_000 * 0.207 / STAGING_READERS)
+    assert found.why == "the copy takes 207 ms for each of 60,000 files, 512 at a time"
     assert of(strategy="staged", seconds=20, stage_overlap=True).seconds < 30
 
 

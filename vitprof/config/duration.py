@@ -15,14 +15,14 @@ from vitprof.config.drives import SlowDrive, slow_drive
 from vitprof.config.footprint import source_bytes, storage_bytes
 from vitprof.config.run_config import RunConfig
 
-STARTUP_S = 4.0
-"""What starting a job takes, about: its process, PyTorch, the first batch from a fast drive."""
+STARTUP_S = 2.0
+"""What starting a job takes, about: its process, the model, the first batch from a fast drive."""
 MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
 """Making one image of a data set, by its kind: medians on two cores."""
 ONE_FILE_EACH: tuple[str, ...] = ("files", "raw-files", "pt", "imagefolder")
 """Storages that open a file for each sample."""
-STAGING_READERS = 64
-"""Files that are copied at once from a drive whose latencies overlap: `vitprof.engine.locations.staging`."""
+STAGING_READERS = 512
+"""Files that are copied at once at most from a drive whose latencies overlap: `vitprof.engine.locations.staging`."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
 
 
 def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
-    """Returns seconds for the copy that staging makes, and what they are made of."""
-    drive, n = slow_drive(config), info.n_train + info.n_test
+    """Returns seconds for the copy of training's samples that staging makes, and what they are made of."""
+    drive, n = slow_drive(config), info.n_train
     total = _sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
     if config.storage not in ONE_FILE_EACH:
