@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
@@ -97,6 +98,11 @@ def metrics(at: AppTest) -> dict[str, str]:
 
 
 def said(at: AppTest) -> str:
-    """All text of the page, without the backslashes that keep it from being Markdown."""
-    shown = [*at.markdown, *at.caption, *at.info, *at.warning, *at.error, *at.success]
-    return "\n".join(element.value for element in shown).replace("\\", "")
+    """All text of the page, as a person reads it."""
+    shown = [*at.title, *at.header, *at.subheader, *at.markdown, *at.caption, *at.info, *at.warning, *at.error]
+    return read("\n".join(element.value for element in [*shown, *at.success]))
+
+
+def read(text: str) -> str:
+    """Markdown without what keeps it from being Markdown, see `vitprof.ui.texts.escaped`."""
+    return re.sub(r":color\[(.+?)\]", r"\1", text).replace("\\", "")

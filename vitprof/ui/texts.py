@@ -14,15 +14,30 @@ from vitprof.errors import VitprofError
 
 P = ParamSpec("P")
 
-SHORTCODE = re.compile(r":(?=(?:[+\-]1|100|1234|\d*[A-Za-z][\w+\-/]*):)")
-"""The colon that begins `:smile:`, `:streamlit:` or `:material/home:`. Streamlit looks for these in the text that
-Markdown has made, where a backslash no longer protects them; a word joiner, which has no width, does."""
-WORD_JOINER = "\u2060"
+READ_LATER = re.compile(
+    r"(?<=:)[\w+\-](?=[\w+\-/]*:)"  # :smile:, :+1:, :material/home:
+    r"|:(?=//)|(?<=ww)w(?=\.)|@"  # the addresses of pages and of people
+    r"|(?<=-)[->]|(?<=[<>~])[-=]",  # arrows, dashes, and signs such as >=
+    re.IGNORECASE,
+)
+"""The characters without which Streamlit finds no emoji, icon, link or arrow in the text that Markdown has made, where
+a backslash no longer protects it."""
 
 
 def escaped(text: str) -> str:
-    """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon or emoji."""
-    text = SHORTCODE.sub(":" + WORD_JOINER, text)
+    """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon, emoji or arrow.
+
+    What Streamlit would still read is parted by an element of its own: a colour that names none. Copied, the text is
+    what was given, with nothing invisible in it.
+    """
+    parted, at = [], 0
+    for found in READ_LATER.finditer(text):
+        parted += [_escaped(text[at : found.start()]), f":color[{_escaped(found[0])}]"]
+        at = found.end()
+    return "".join([*parted, _escaped(text[at:])])
+
+
+def _escaped(text: str) -> str:
     return "".join("\\" + c if c in r"\`*_{}[]()#+-.!|<>$:~&" else c for c in text)
 
 
