@@ -85,25 +85,25 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
     }
     assert at.button(key="use-ram-disk").disabled
     assert not at.button(key="use-memory").disabled
-    at.toggle(key="only-here").set_value(True).run()
+    at.toggle(key="here").set_value(True).run()
     assert set(STRATEGIES) - set(listed(at)) == {"ram-disk", "dali"}
     assert not at.warning
 
 
 def test_figures_are_the_chosen_data_sets() -> None:
     at = page()
-    assert "strategies-n_images" not in {n.key for n in at.number_input}
-    at.selectbox(key="strategies-dataset").set_value("photos").run()
+    assert "images" not in {n.key for n in at.number_input}
+    at.selectbox(key="data").set_value("photos").run()
     assert listed(at) == list(STRATEGIES)
     before = at.dataframe[0].value.set_index("Strategy").loc["memory", "RAM"]
-    at.number_input(key="strategies-n_images").set_value(DATASETS["photos"].n_train // 10).run()
+    at.number_input(key="images").set_value(DATASETS["photos"].n_train // 10).run()
     assert at.dataframe[0].value.set_index("Strategy").loc["memory", "RAM"] == pytest.approx(before / 10, rel=0.01)
 
 
 def test_use_in_profile_brings_strategy_and_data_set_and_starts_nothing() -> None:
     at = page(strategy="hdf5", location="slow-drive", workers="5")
-    at.selectbox(key="strategies-dataset").set_value("photos").run()
-    at.number_input(key="strategies-n_images").set_value(700).run()
+    at.selectbox(key="data").set_value("photos").run()
+    at.number_input(key="images").set_value(700).run()
     at.button(key="use-threads").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value == "threads"
@@ -116,5 +116,5 @@ def test_use_in_profile_brings_strategy_and_data_set_and_starts_nothing() -> Non
 
 def test_the_page_opens_on_the_data_set_of_the_sidebar() -> None:
     at = page(dataset="photos", n_images="300")
-    assert at.selectbox(key="strategies-dataset").value == "photos"
-    assert at.number_input(key="strategies-n_images").value == 300
+    assert at.selectbox(key="data").value == "photos"
+    assert at.number_input(key="images").value == 300

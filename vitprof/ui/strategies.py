@@ -16,6 +16,7 @@ from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.formats import seconds, size
 from vitprof.ui import diagrams
+from vitprof.ui.address import IN_URL
 from vitprof.ui.launch import machine
 from vitprof.ui.profile.settings import use
 from vitprof.ui.texts import escaped, guarded
@@ -54,7 +55,7 @@ def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
 
 
 def filters() -> tuple[DatasetInfo, bool]:
-    """Draws the filters; returns the data set, and whether only what can run here is shown."""
+    """Draws the filters; returns the data set, and whether only what can run here is shown. The URL keeps both."""
     values = settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
     names = list(DATASETS)
@@ -65,7 +66,8 @@ def filters() -> tuple[DatasetInfo, bool]:
         index=names.index(values["dataset"]) if values["dataset"] in names else 0,
         format_func=lambda name: DATASETS[name].title,
         help="What disk, memory and preparation are worked out for.",
-        key="strategies-dataset",
+        key="data",
+        bind=IN_URL,
     )
     info = DATASETS[chosen or names[0]]
     if info.any_size:
@@ -77,10 +79,13 @@ def filters() -> tuple[DatasetInfo, bool]:
             value=known if isinstance(known, int) and bounds.least <= known <= bounds.most else info.n_train,
             step=1000,
             help=help_of("n_images"),
-            key="strategies-n_images",
+            key="images",
+            bind=IN_URL,
         )
         info = dataset_info(info.name, n_images)
-    only = right.toggle("Only what can run here", help="Hide what this machine lacks something for.", key="only-here")
+    only = right.toggle(
+        "Only what can run here", help="Hides what this machine lacks something for.", key="here", bind=IN_URL
+    )
     return info, only
 
 
@@ -138,7 +143,9 @@ def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
     """A fragment, so that opening one draws that one; a closed one is a line and no more."""
     plan = row.strategy
     mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
-    details = st.expander(f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun")
+    details = st.expander(
+        f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun", bind=IN_URL
+    )
     if details.open:
         with details:
             _draw(row, info)
@@ -223,8 +230,8 @@ def _value(name: str, default: Any) -> str:
 def page() -> None:
     """The whole page."""
     if st.session_state.pop(TO_PROFILE, False):
-        st.switch_page("pages/profile.py")
-    st.subheader("Strategies", anchor=False)
+        st.switch_page("pages/profile.py", query_params={})  # without: refused, as widgets are bound to the URL
+    st.title("Strategies", anchor=False)
     info, only = filters()
     all_rows = rows(info, machine())
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
