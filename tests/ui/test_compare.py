@@ -145,9 +145,18 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     fine, live, failed = add_run(store), add_run(store, status="running"), add_run(store, n=0, status="failed")
     at = compare(fine, live, failed, 99)
     assert at.multiselect[0].value == [fine]
-    for sentence in (f"Run {live} still goes on", f"Run {failed} (failed) has no steps", "no run 99 any more"):
+    for sentence in (
+        f"Run {live} is still running",
+        f"Run {failed} (failed) has no steps",
+        "Run 99 is not in this store",
+    ):
         assert sentence in said(at)
     assert "Choose a second run" in said(at)
+    assert len(at.warning) == 1
+    assert address(at, "runs") == f"{fine},{live},{failed},99", "a reload says the same"
+    at.multiselect[0].set_value([]).run()
+    assert not at.warning
+    assert address(at, "runs") == ""
 
 
 def test_only_runs_without_steps(store: RunStore) -> None:

@@ -25,6 +25,8 @@ MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL; 2,000 characters of it hold about as many."""
 KEY = "compare-runs"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
+GONE_NAMED = 5
+"""Runs that are not there any more whose numbers are told."""
 AUTOMATIC = 0
 """In place of a run's number: the slowest of those chosen."""
 
@@ -55,7 +57,8 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
     known, missing = _named(ids(st.query_params[RUNS]) if RUNS in st.query_params else sorted(r.id for r in rows[:2]))
-    write_numbers(RUNS, known)
+    if not missing:  # else the URL stays, and so does what is said about it, until other runs are chosen
+        write_numbers(RUNS, known)
     st.session_state[KEY] = list(known)
     labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
     chosen: list[int] = above.multiselect(
@@ -67,8 +70,8 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         key=KEY,
         on_change=lambda: write_numbers(RUNS, st.session_state[KEY]),
     )
-    for sentence in missing:
-        st.caption(f":material/info: {escaped(sentence)}")
+    if missing:
+        _say_what_is_missing(missing)
     total = store.count_runs(query)
     if total > OFFERED:
         st.caption(f"The list holds the newest {OFFERED} of {total:,} runs; type in “Find runs” to get at the others.")
@@ -104,22 +107,34 @@ def _no_runs_yet() -> None:
 
 
 def _named(asked: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
-    """Returns those of the runs that can be compared, and a sentence for each that cannot."""
+    """Returns those of the runs that can be compared, and sentences about those that cannot."""
     known: dict[int, StoredRun] = {}
+    gone: list[int] = []
     missing = []
     for run_id in asked:
         try:
             run = resources.store().run(run_id)
         except StoreError:
-            missing.append(f"There is no run {run_id} any more.")
+            gone.append(run_id)
             continue
         if run.live:
-            missing.append(f"Run {run_id} still goes on: Profile shows it live. It can be compared when it has ended.")
+            missing.append(f"Run {run_id} is still running; compare it when it has ended.")
         elif run.summary is None or not run.summary.n_steps:
-            missing.append(f"Run {run_id} ({run.status}) has no steps: there is nothing to compare.")
+            missing.append(f"Run {run_id} ({run.status}) has no steps, so there is nothing to compare.")
         else:
             known[run_id] = run
+    if gone:
+        numbers = ", ".join(map(str, gone[:GONE_NAMED])) + (", ..." if len(gone) > GONE_NAMED else "")
+        which = f"Run {numbers} is" if len(gone) == 1 else f"Runs {numbers} are"
+        missing.insert(0, f"{which} not in this store: deleted, or from another machine.")
     return known, missing
+
+
+def _say_what_is_missing(sentences: Sequence[str]) -> None:
+    """One line about the runs in the URL that are not shown, and a way to those that are there."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning(escaped(" ".join(sentences)), icon=":material/link_off:", width="stretch")
+        st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
 
 
 def _label(run: StoredRun | RunRow) -> str:
