@@ -15,7 +15,7 @@ from vitprof import charts
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.charts import LiveChart, plain
-from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE
+from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE, ink_on, luminance
 
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
@@ -54,6 +54,13 @@ def lab(colour: str, vision: str) -> np.ndarray:
 def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together: list[str], vision: str) -> None:
     for a, b in itertools.combinations(together, 2):
         assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
+
+
+@pytest.mark.parametrize("colour", sorted({*(c for _, c in DEVICE_TIME.values()), *LOADING_COLOURS.values()}))
+def test_words_on_a_bar_can_be_read(colour: str) -> None:
+    low, high = sorted((luminance(colour), luminance(ink_on(colour))))
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+    assert luminance("#ffffff") == pytest.approx(1)
 
 
 def test_everything_that_takes_time_has_a_colour() -> None:

@@ -25,6 +25,7 @@ from vitprof.charts.style import (
     PALE_IDLE,
     REFERENCE,
     axis,
+    ink_on,
 )
 
 MAX_SHAPES = 500
@@ -201,6 +202,7 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
                 text=[f"{words}<br>{share}" if length > NARROW_FRAC * whole else ""],
                 textposition="inside",
                 insidetextanchor="middle",
+                insidetextfont={"color": ink_on(colour)},
                 textangle=0,
                 constraintext="inside",
                 hovertext=[text],

@@ -57,5 +57,18 @@ def plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def luminance(colour: str) -> float:
+    """Returns the relative luminance of "#rrggbb", 0 to 1 (WCAG 2.2)."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def ink_on(colour: str) -> str:
+    """Returns black or white, whichever reads better on `colour`: at least 4.5 to 1. Plotly's own choice has 3.4."""
+    lit = luminance(colour) + 0.05
+    return "#000000" if lit / 0.05 >= 1.05 / lit else "#FFFFFF"
+
+
 def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, "zeroline": False, **more}
