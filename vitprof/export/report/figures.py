@@ -54,7 +54,7 @@ def headline(run: StoredRun) -> Table:
 
 def comparison(found: Sequence[Contents]) -> Table:
     """Returns one row for each run."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
     for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):
         s = one.run.summary or RunSummary()
@@ -76,5 +76,11 @@ def comparison(found: Sequence[Contents]) -> Table:
             )
         )
     header = ("run", "verdict", "samples/s", "speed-up", "epoch", "data wait", "idle", "GPU memory", "memory")
+    told = [at for at, name in enumerate(header) if name != "GPU memory" or _known(rows, at)]
     note = "Speed-up: over the slowest run; a tie where the 95% intervals overlap. ~: worked out from the throughput."
-    return Table("Runs", header, rows, note)
+    return Table("Runs", tuple(header[at] for at in told), [tuple(row[at] for at in told) for row in rows], note)
+
+
+def _known(rows: Sequence[tuple[str, ...]], at: int) -> bool:
+    """Tells if some run has this figure; none has that of a GPU where there is none."""
+    return any(row[at] != formats.NOT_AVAILABLE for row in rows)
