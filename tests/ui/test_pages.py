@@ -42,7 +42,7 @@ def test_every_setting_has_help(store: RunStore) -> None:
 
 def test_a_finished_run_from_the_url(store: RunStore) -> None:
     at = app(run=str(add_run(store, name="mine")))
-    assert at.subheader[0].value == "mine"
+    assert at.title[0].value == "mine"
     shown = metrics(at)
     assert shown["Samples/s"] == "12,800"
     assert shown["Data wait"] == "50%"

@@ -345,6 +345,6 @@ def test_a_tournament_is_one_line_of_the_queue_and_no_run_of_a_stranger(store: R
 def test_a_name_is_not_markdown(store: RunStore) -> None:
     name = "![x](http://127.0.0.1:9/a.png) [b](http://c) :material/home: :red[d] $e^2$ &amp;"
     at = app(run=str(add_run(store, name=name)))
-    title = at.subheader[0].value
+    title = at.title[0].value
     assert all("\\" + c in title for c in "![]()$&:")
     assert not any(f":{word}" in title.replace("\\", "") for word in ("material", "material_"))

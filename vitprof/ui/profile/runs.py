@@ -69,7 +69,7 @@ def draw_title(run: StoredRun) -> None:
     """The run's name, whether its device was simulated, and Stop as long as it goes on, or else Run again."""
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
-        st.subheader(escaped(run.name), anchor=False, width="content")
+        st.title(escaped(run.name), anchor=False, width="content")
         if is_simulated_run(run):
             simulated_badge()
         if not run.live:

@@ -22,7 +22,7 @@ def page() -> None:
     if tournament_id is not None:
         draw_tournament(tournament_id)
         return
-    st.subheader("Tournament", anchor=False)
+    st.title("Tournament", anchor=False)
     st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
     mode = choose(
         "mode",

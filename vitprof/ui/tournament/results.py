@@ -56,7 +56,7 @@ def _wants_charts() -> bool:
 def _draw_title(now: TournamentState) -> None:
     t = now.tournament
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.subheader(escaped(t.name), anchor=False, width="content")
+        st.title(escaped(t.name), anchor=False, width="content")
         if is_simulated(t.spec.base.device):
             simulated_badge()
         st.button(
