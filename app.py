@@ -8,30 +8,19 @@ from pathlib import Path
 import streamlit as st
 from streamlit import net_util
 
-STYLE = """<style>
-.stMainBlockContainer { padding-top: 4rem; padding-bottom: 2rem }
-[data-testid=stMetricValue] { font-size: 1.8rem } /* "2.64 GiB" in a fifth of the page's width */
-/* Run stays in sight while the settings below it are scrolled; where the sidebar is folded away, the page offers it. */
-[data-testid=stSidebar] :has(.st-key-run-box) { background: inherit }
-[data-testid=stSidebar] [data-testid=stLayoutWrapper]:has(> .st-key-run-box) {
-    position: sticky; top: 0; z-index: 2; padding: 0.5rem 0;
-}
-@media (min-width: 768px) { .st-key-page-run { display: none } }
-@media (max-width: 640px) { .st-key-tiles .stColumn { min-width: calc(50% - 1rem) !important } }
-</style>"""
-
 
 def main() -> None:
     """Page set-up and navigation."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import navigation, notifications, resources
+    from vitprof.ui import looks, navigation, notifications, resources
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.texts import escaped
 
     # Where a foreign web page tries to connect, Streamlit would ask the internet for it, and answer nobody meanwhile.
     net_util._external_ip = "127.0.0.1"
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
-    st.html(STYLE)
+    looks.apply_style()
+    looks.add_skip_link()
     try:
         ensure_assets(Path(__file__).parent / "static")
         resources.manager()

@@ -9,7 +9,7 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def page() -> None:
-    st.subheader("Compare runs", anchor=False)
+    st.title("Compare runs", anchor=False)
     draw_comparison()
 
 

@@ -9,7 +9,7 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def page() -> None:
-    st.subheader("History", anchor=False)
+    st.title("History", anchor=False)
     draw_history()
 
 

@@ -208,7 +208,7 @@ class LiveChart {
       this.gd.on("plotly_relayout", (change) => this.relayout(change));
       this.gd.on("plotly_click", ({ points }) => this.pick(points[0]));
     }
-    this.gd.setAttribute("role", "img"); // not before: until then it may hold a line of text
+    this.gd.setAttribute("role", "figure"); // not before: until then it may hold a line of text
     this.schedule();
   }
 

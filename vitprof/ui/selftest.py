@@ -49,7 +49,7 @@ def start(cases: Sequence[Case], rounds: int) -> None:
 
 def page() -> None:
     """Draws what it is, the button, and below it progress or the results."""
-    st.subheader("Self-test", anchor=False)
+    st.title("Self-test", anchor=False)
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
         "of waiting in every read, and looks whether the verdict names that cause, with the right size. The device is "

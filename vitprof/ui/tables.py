@@ -52,9 +52,12 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.Data
     return pd.DataFrame(data)
 
 
-def draw(columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE) -> None:
-    """Draws what `frame` has made."""
-    st.dataframe(
+def draw(
+    columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE, own_csv: bool = False
+) -> None:
+    """Draws what `frame` has made. `own_csv`: the page has a CSV button for it, so that its toolbar needs none."""
+    place = st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place")
+    place.dataframe(
         shown,
         hide_index=True,
         width="stretch",

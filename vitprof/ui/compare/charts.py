@@ -106,8 +106,9 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "not in it. With different batch sizes compare times per sample.",
     )
     _draw_bars(told, unit)
-    st.markdown(
-        "**Idle share over each run**",
+    st.header(
+        "Idle share over each run",
+        anchor=False,
         help="Each run from its first request for a batch to the end of its last step.",
     )
     st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
@@ -201,8 +202,9 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
 
 def draw_waits(runs: Sequence[StoredRun]) -> None:
     """The distributions of the data waits, as curves and in figures."""
-    st.markdown(
-        "**How long the loop waited for its batches**",
+    st.header(
+        "How long the loop waited for its batches",
+        anchor=False,
         help="Each curve is one run: its height is the share of the steady steps that waited at most as long as the "
         "axis says. Further left is better; a flat tail to the right is a few steps that waited long. The axis is "
         "logarithmic. A wait that the device's queued work hides costs nothing.",
@@ -217,8 +219,9 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
     """The waterfalls of the runs whose headroom was measured, side by side and to one scale."""
-    st.markdown(
-        "**Headroom, side by side**",
+    st.header(
+        "Headroom, side by side",
+        anchor=False,
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",
     )
@@ -238,7 +241,7 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         if top > 0:
             figure.update_yaxes(range=[0, top])
         with columns[place % len(columns)]:
-            st.markdown(f"Run {run.id}: {escaped(run.name)}")
+            st.subheader(f"Run {run.id}: {escaped(run.name)}", anchor=False)
             plot(figure, height=320, key=f"compare-waterfall-{run.id}")
 
 

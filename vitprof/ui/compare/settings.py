@@ -27,8 +27,9 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     if not found:
         st.info("The settings of these runs are all the same: what differs is chance, or the machine.")
         return
-    st.markdown(
-        f"**{len(found)} {'setting differs' if len(found) == 1 else 'settings differ'}**",
+    st.header(
+        f"{len(found)} {'setting differs' if len(found) == 1 else 'settings differ'}",
+        anchor=False,
         help="Only settings that are not the same in all of these runs. Highlighted: another value than the "
         "baseline's, where both runs use the setting.",
     )

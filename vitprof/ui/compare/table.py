@@ -22,6 +22,8 @@ from vitprof.ui.tables import Column, rounded
 
 CLOSE = 0.1
 """A speed-up this near to 1 is told in four digits: 1.00, and yet faster, is no answer."""
+UNTOLD = ("Copied", "GPU")
+"""Columns that most runs have nothing for, such as those without a GPU; not having them is not worth a word."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def table(runs: Sequence[StoredRun], baseline: int | None) -> pd.DataFrame:
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     """Draws the table, and in words which figures none of the runs has."""
     shown = table(runs, baseline)
-    tables.draw(COLUMNS, shown, key="compare-table")
-    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith("Copied")]
+    tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
+    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     hidden = f" Not available for these runs: {', '.join(absent)}." if absent else ""
     st.caption(f"A click on a header sorts by its numbers.{hidden}")

@@ -37,7 +37,8 @@ def _draw_list(asked: RunQuery) -> None:
     if not found:
         _draw_no_match(asked.text)
         return
-    bar, listed = st.container(key="history-actions"), st.container()
+    with st.container(key="history-list"):
+        bar, listed = st.container(key="history-actions"), st.container()
     before, size = draw_pager(found)
     with listed:
         ticked = draw_table(store().list_runs(asked, limit=size, offset=before))

@@ -1,0 +1,98 @@
+"""Every page, in both themes, for people who see, point or hear otherwise: axe-core, contrast in charts, headings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.ui.dashboard import add_run
+from tests.ui.tournaments import add_tournament
+from vitprof.store import RunStore
+
+pytest.importorskip("axe_playwright_python")
+expect = pytest.importorskip("playwright.sync_api").expect
+
+NAME = "[x](http://evil.org) **b** :smile: someone@evil.org a -- b <i>c</i>"
+PAGES = {
+    "": ".st-key-run-button button:visible",
+    "?run=1": ".st-key-live-gaps .main-svg",
+    "compare?runs=1,2": ".st-key-compare-shares .main-svg",
+    "compare?runs=1,2&show=Data%20waits": ".st-key-compare-waits .main-svg",
+    "history": "[class*=st-key-history-table] canvas",
+    "tournament": "h1",
+    "tournament?tournament=1": "[data-testid=stDataFrame] canvas",
+    "strategies?strategy-workers=true": ".vitprof-diagram svg.wide",
+    "selftest": ".st-key-selftest-button button:visible",
+}
+"""Address -> what is there once it is drawn."""
+KNOWN: tuple[tuple[str, str, str], ...] = ()
+"""Rule, part of the selector, and why it stays: what Streamlit draws so and leaves no way to change."""
+AXE = "() => axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+DRAWN = "() => !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]')"
+IN_THEME = """dark => (parseInt(getComputedStyle(document.querySelector('.stApp')).backgroundColor.slice(4)) < 128)
+    === dark"""
+BY_KEYBOARD = 5
+"""Presses of the tab key from the top of the page within which Run is reached."""
+
+
+@pytest.fixture(scope="module")
+def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("home")
+    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    add_run(store, wait_s=0.004, device="simulated:5,0", name=NAME)
+    add_run(store, wait_s=0.001, strategy="memory")
+    add_tournament(store, {"per-sample": 0.02, "tensordataset": 0.005, "memory": 0.001})
+    store.close()
+    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
+        yield url
+
+
+def wrong_in_sight(page: Any) -> Iterator[str]:
+    """What axe-core and our own look at charts and headings find in what is drawn now."""
+    for rule in page.evaluate(AXE):
+        for node in rule["nodes"]:
+            target = " ".join(map(str, node["target"]))
+            if not any(rule["id"] == known and part in target for known, part, _ in KNOWN):
+                yield f"{rule['id']}: {target} {node['html'][:120]} {node['any'][0]['message'] if node['any'] else ''}"
+    yield from page.evaluate((Path(__file__).parent / "accessibility.js").read_text())
+
+
+def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: Any) -> None:
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text()
+    wrong = []
+    for address, drawn in PAGES.items():
+        page.goto(dashboard + address)
+        page.locator(drawn).first.wait_for()
+        page.wait_for_function(DRAWN)
+        page.evaluate(axe)
+        for dark in (False, True):
+            page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+            page.wait_for_function(IN_THEME, arg=dark)
+            tabs = page.locator("[role=tab]:visible").all()
+            for tab in tabs or [None]:
+                if tab is not None:
+                    tab.click()
+                wrong += [f"/{address}, {'dark' if dark else 'light'}: {what}" for what in wrong_in_sight(page)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_run_is_near_by_keyboard_and_a_name_is_text(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?run=1")
+    title = page.get_by_role("heading", name="someone@evil.org")
+    expect(title).to_have_text(NAME)
+    assert title.locator("a, img, strong, em").count() == 0
+    run = page.locator(".st-key-run-button button:visible")
+    run.wait_for()
+    page.locator(".vitprof-skip").wait_for(state="attached")
+    for _ in range(BY_KEYBOARD - 1):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").inner_text() == "Skip to Run":
+            break
+    page.keyboard.press("Enter")
+    expect(run).to_be_focused()
+    assert run.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"

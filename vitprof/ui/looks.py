@@ -1,0 +1,21 @@
+"""What every page is given by app.py: styles beyond the theme, and a way past the navigation by keyboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+STYLE = Path(__file__).with_name("style.css")
+SKIP_LINK = Path(__file__).with_name("skip_link.js")
+
+
+def apply_style() -> None:
+    """Puts the style sheet on the page; it takes no room."""
+    st.html(STYLE)
+
+
+def add_skip_link() -> None:
+    """Adds "Skip to Run" in front of all that the tab key reaches."""
+    with st.container(key="vitprof-skip-script"):
+        st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)

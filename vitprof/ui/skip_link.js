@@ -1,0 +1,17 @@
+// A button before everything else on the page that takes the keyboard to Run: the navigation alone is six stops long.
+if (!document.querySelector(".vitprof-skip")) {
+  const landmark = document.createElement("nav");
+  landmark.className = "vitprof-skip";
+  landmark.setAttribute("aria-label", "Shortcuts");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Skip to Run";
+  button.addEventListener("click", () => {
+    const run = [...document.querySelectorAll(".st-key-run-button button")].find((b) => b.checkVisibility());
+    // A sidebar that is shut, as on a phone, is opened first.
+    if (!run) document.querySelector("[data-testid=stExpandSidebarButton]")?.click();
+    (run ?? document.querySelector(".st-key-run-button button"))?.focus();
+  });
+  landmark.append(button);
+  document.body.prepend(landmark);
+}
