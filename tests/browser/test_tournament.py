@@ -70,4 +70,4 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()
-    assert page.locator(".st-key-set-device-ms input").input_value() == "20"
+    page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '20'")
