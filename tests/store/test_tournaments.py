@@ -173,4 +173,4 @@ def test_the_newest_run_of_each_round(store: RunStore) -> None:
         "b": {1: ids[1]},
         "": {0: ids[4]},
     }
-    assert newest["a"][1] == tournaments.TrialRun(ids[3], 1, "failed", "no room", "preparing", 0.5)
+    assert newest["a"][1] == tournaments.TrialRun(ids[3], 1, "failed", "no room", "preparing", 0.5, n_made=2)

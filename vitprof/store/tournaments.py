@@ -66,6 +66,8 @@ class TrialRun:
     error: str
     stage: str
     progress: float | None
+    n_made: int = 1
+    """Runs of this round in the store: those that were left half done are run again."""
 
 
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
@@ -109,7 +111,9 @@ def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, Tria
     with store.transaction() as db:
         for row in db.execute(sa.select(*columns).where(mine).order_by(runs.c.id)):
             key, number = read_role(row.role)
-            found.setdefault(key, {})[number] = TrialRun(row.id, number, row.status, row.error, row.stage, row.progress)
+            of_round = found.setdefault(key, {})
+            n = of_round[number].n_made + 1 if number in of_round else 1
+            of_round[number] = TrialRun(row.id, number, row.status, row.error, row.stage, row.progress, n)
     return found
 
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, recommend, setting_in_words
+from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, recommend, runs_words, setting_in_words
+from vitprof.records import RunSummary
 
 BASE = "base/b64/w-/as-is"
 
@@ -85,7 +86,9 @@ def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speed
     key = entries[0].key
     board = leaderboard(entries, baseline=key, n_train=100)
     assert repr(leaderboard(shuffled, baseline=key, n_train=100)) == repr(board)
-    assert [row.rank for row in board.rows] == list(range(1, len(entries) + 1))
+    assert [row.rank for row in board.rows] == [
+        1 if row.standing == "equal" else place for place, row in enumerate(board.rows, 1)
+    ]
     gains = [row.speed_up for row in board.rows]
     assert gains == sorted(gains, reverse=True)
     for row in board.rows:
@@ -122,6 +125,8 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
     mixed = dataclasses.replace(good, outcomes=(lost, odd, *good.outcomes))
     alone, row = (leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
+    assert runs_words(row) == "2"
+    assert runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
     assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == (
         alone.samples_per_s,
         alone.low,
@@ -166,6 +171,52 @@ def test_alike_to_the_last_digit_is_equal_and_so_is_one_percent_more() -> None:
     assert [row.against_baseline for row in board.rows] == ["faster", "equal", "", "equal"]
     assert board.rows[3].speed_up == pytest.approx(1)
     assert [row.near_best for row in board.rows] == [1, 1, 0, 0]
+
+
+def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
+    """Settings within 8% of each other on a machine whose moments differ: whatever is known of them."""
+    seen = set()
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        made = [
+            entry(name, 1000 * (1 + gain), seed=seed, noise=0.01, moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4))
+            for name, gain in zip(("base", "a", "b", "c"), rng.uniform(0, 0.08, 4), strict=True)
+        ]
+        board = leaderboard(made, baseline=BASE, n_train=0)
+        answer, base, first = recommend(board), board.row(BASE), board.rows[0]
+        assert answer is not None
+        assert base is not None
+        for place, row in enumerate(board.rows, 1):
+            assert row.rank == (1 if row.standing in ("fastest", "equal") else place)
+            if row.key in (answer.key, *answer.equals) and answer.key:
+                assert row.standing in ("fastest", "equal")
+            if row.against_baseline in ("faster", "slower"):
+                assert (row.speed_up > 1) == (row.against_baseline == "faster")
+            seen.add(row.standing)
+        if base is not first:
+            mirrored = {"slower": "faster", "equal": "equal", "undecided": "undecided"}
+            assert first.against_baseline == mirrored[base.standing]
+        if answer.key and first.key not in (answer.key, *answer.equals):
+            assert "measured faster, but its runs differ too much" in answer.sentence
+    assert seen == {"fastest", "equal", "undecided", "slower"}
+
+
+def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> None:
+    made = [entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3), entry("c", 9000, page_cache="cold")]
+    own = recommend(leaderboard(made, baseline=BASE, n_train=0))
+    assert own is not None
+    for other in made[1:]:
+        found = recommend(leaderboard(made, baseline=other.key, n_train=0), keep=BASE)
+        assert found is not None
+        assert (found.key, found.equals) == (own.key, own.equals)
+
+
+def test_a_longer_run_weighs_more_in_the_throughput() -> None:
+    made = entry("base", 1000, noise=0, runs=2, moments=np.log([1.0, 0.5]))
+    long, short = (RunSummary(n_steady_steps=n) for n in (300, 100))
+    outcomes = [dataclasses.replace(o, summary=s) for o, s in zip(made.outcomes, (long, short), strict=True)]
+    row = leaderboard([dataclasses.replace(made, outcomes=tuple(outcomes))], baseline=BASE, n_train=0).rows[0]
+    assert row.samples_per_s == pytest.approx(400 / (300 / 1000 + 100 / 500))
 
 
 def test_throughput_is_over_time_not_the_mean_of_rates() -> None:

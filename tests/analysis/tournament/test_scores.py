@@ -59,7 +59,18 @@ def test_a_round_that_others_slowed_down_counts_little() -> None:
     quiet = rounds_of(entry("a", 1000))
     spoiled = {**quiet, 2: quiet[2] * 0.5}
     assert score(spoiled, "a", 0).value == pytest.approx(score(quiet, "a", 0).value, abs=0.02)
-    assert throughput(spoiled, "a", 0).value < 0.8 * throughput(quiet, "a", 0).value
+    alike = dict.fromkeys(quiet, 1.0)
+    assert throughput(spoiled, alike, "a", 0).value < 0.8 * throughput(quiet, alike, "a", 0).value
+
+
+def test_throughput_is_all_samples_over_all_time() -> None:
+    """A run of 900 samples at 300/s and one of 100 samples at 50/s: 1,000 samples in 5 s; the second has few blocks."""
+    runs = {1: np.array([200.0, 600.0] * 10), 2: np.full(7, 50.0)}
+    found = throughput(runs, {1: 900.0, 2: 100.0}, "a", 0)
+    assert found.value == pytest.approx(200)
+    assert found.low < 200 < found.high
+    uneven = {1: np.full(20, 300.0), 2: np.array([25.0, 50.0, 100.0] * 3)}  # 7/3 times 1/50 s for a sample
+    assert throughput(uneven, {1: 900.0, 2: 100.0}, "a", 0).value == pytest.approx(1000 / (3 + 7 / 3))
 
 
 @pytest.mark.parametrize(

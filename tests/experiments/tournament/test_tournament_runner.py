@@ -133,7 +133,8 @@ class TestToTheEnd:
         assert now.entries[0].status == "failed"
         assert "no room for it" in now.entries[0].reason
         assert now.entries[0].outcomes[0].blocks_per_s.size == 0
-        assert (now.progress.done, now.progress.total) == (4, 4)
+        assert (now.progress.done, now.progress.total) == (3, 3)
+        assert [e.n_made for e in now.entries] == [1, 2]
         assert now.tournament.status == "done"
 
     @pytest.mark.slow
@@ -235,7 +236,7 @@ class TestEarlyStop:
         assert outcome.status == "cut"
         assert len(outcome.blocks_per_s) == 20
         assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
-        assert (now.progress.done, now.tournament.status) == (4, "done")
+        assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
     def test_not_for_what_another_batch_size_reaches(
@@ -369,6 +370,7 @@ class TestInterrupted:
         now = TournamentView(store, number).look()
         assert [e.status for e in now.entries] == ["done", "done"]
         assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
+        assert ([e.n_made for e in now.entries], now.progress.done) == ([2, 1], 2)
         runners.shutdown()
 
     @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, device_name, which
+from vitprof.analysis.compare.other_programs import others_cores, while_training
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent, size
@@ -40,9 +41,7 @@ def run_facts(
     """Returns what the guard needs of a run. `steps` and `telemetry` may be no more than the columns named here:
     step, loss, t_start_s; t_s, gpu_sm_clock_mhz, gpu_mem_used_bytes, gpu_mem_job_bytes, cpu_pct, job_cpu_pct.
     """
-    start, t = steps["t_start_s"], telemetry["t_s"]
-    inside = (t >= start[0]) & (t <= start[-1]) if len(start) else np.zeros(len(t), dtype=bool)
-    cores = float(environment.get("cpu_count") or math.nan)
+    inside = while_training(steps["t_start_s"], telemetry["t_s"])
     of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
         id=run_id,
@@ -55,7 +54,7 @@ def run_facts(
         loss=steps["loss"][: 2 * FIRST_LOSSES],
         sm_clock_mhz=median(of["gpu_sm_clock_mhz"]),
         other_gpu_bytes=median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
-        others_cores=median(of["cpu_pct"] * cores / 100 - of["job_cpu_pct"] / 100),
+        others_cores=others_cores(steps["t_start_s"], telemetry, environment),
     )
 
 

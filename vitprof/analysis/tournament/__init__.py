@@ -15,9 +15,10 @@ from vitprof.analysis.tournament.entries import (
     trial_key,
 )
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard, spoiled_words
+from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, runs_words, spoiled_words
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS, spoiled
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "pareto",
     "recommend",
     "rungs",
+    "runs_words",
     "setting_in_words",
     "setup_s",
     "spoiled",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitprof.analysis.tournament.entries import Status, setting_in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
 
 
 @dataclass(frozen=True)

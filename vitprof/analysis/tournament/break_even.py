@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vitprof import formats
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class Entry:
     """RAM disk and memory of the samples that it keeps; NaN where not known."""
     shuffle: str = "full"
     """Order of an epoch: full, block or none (`RunConfig.shuffle`)."""
+    n_made: int = 0
+    """All of its runs in the store: also those that failed, were stopped or are going on."""
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Literal
 
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, Standing
 from vitprof.analysis.tournament.scores import (
     NO_SCORE,
     Comparison,
@@ -27,87 +27,6 @@ from vitprof.analysis.tournament.scores import (
     within_low,
 )
 from vitprof.records import RunSummary
-
-Standing = Literal["", "fastest"] | Comparison
-
-
-@dataclass(frozen=True)
-class LeaderboardRow:
-    """A line of the leaderboard."""
-
-    rank: int | None
-    """From 1; None where there is nothing to rank: no figures yet, failed or refused."""
-    entry: Entry
-    n_runs: int
-    """Runs behind the figures."""
-    n_steps: int
-    """Steady steps of these runs together, of those that have ended."""
-    samples_per_s: float
-    """Samples over time, each of its rounds weighing alike; NaN without figures, as all that follows."""
-    low: float
-    """Lower end of its 95% interval; NaN where it is not known how much runs differ: after one run."""
-    high: float
-    """Upper end."""
-    speed_up: float
-    """Its score (`analysis.tournament.scores`) over the baseline's, which other programs disturb less than the
-    throughput; 1 for the baseline itself."""
-    speed_up_low: float
-    speed_up_high: float
-    against_baseline: Literal[""] | Comparison
-    """What the interval of the speed-up says; "" for the baseline itself and without a figure of both."""
-    epoch_s: float
-    epoch_low: float
-    epoch_high: float
-    gpu_mem_bytes: float
-    """Highest device memory of any run."""
-    gpu_util_pct: float
-    """Mean of NVML's utilisation over the runs."""
-    device_idle_frac: float
-    """Mean share of the steady time that the device did not compute."""
-    rss_bytes: float
-    """Highest resident memory of any run's processes."""
-    too_few: int | None = None
-    """Its steady steps where they are fewer than `MIN_STEPS`: too few for an interval; else None."""
-    standing: Standing = ""
-    """Against the fastest of its page cache, whose states are different experiments; "" for what is not ranked."""
-    spoiled: Mapping[int, float] = field(default_factory=dict)
-    """Rounds that do not count, and the CPU cores that other programs used then (`scores.spoiled`)."""
-    near_best: float = math.nan
-    """Probability that none of its page cache is faster by more than 5%; NaN where the noise of one is not known."""
-    within_low: float = math.nan
-    """Lower end of the interval that blocks within its runs give, samples/s; known after one round too."""
-
-    @property
-    def key(self) -> str:
-        return self.entry.key
-
-
-def spoiled_words(row: LeaderboardRow) -> str:
-    """Returns which rounds of a setting do not count, and why; "" if all do."""
-    if not row.spoiled:
-        return ""
-    rounds = " and ".join(map(str, row.spoiled))
-    n = "round" if len(row.spoiled) == 1 else "rounds"
-    return f"{n} {rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
-
-
-@dataclass(frozen=True)
-class Leaderboard:
-    """All settings, the ranked ones first, by rank."""
-
-    rows: tuple[LeaderboardRow, ...]
-    baseline: str
-    """Key of the setting that the speed-ups are over."""
-    best: str | None
-    """Key of the fastest setting with the baseline's page cache, of all if none has it; None with nothing ranked."""
-    n_train: int
-    """Training images of an epoch; 0 where it is not known."""
-    level: float
-    """How sure an answer must be (`scores.sure_level`) after the rounds that there are."""
-
-    def row(self, key: str) -> LeaderboardRow | None:
-        """Returns the line of this setting."""
-        return next((row for row in self.rows if row.key == key), None)
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
@@ -131,7 +50,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
     scores = {key: score(mine, key, seed) for key, mine in runs.items()}
     scores |= {key: Score(scores[key].value, NO_SCORE.draws) for key in few}
-    speeds = {key: throughput(mine, key, seed) for key, mine in runs.items()}
+    speeds = {key: throughput(mine, _samples(by_key[key], mine), key, seed) for key, mine in runs.items()}
     ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)]
     ranked.sort(key=lambda key: (-scores[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
@@ -150,24 +69,30 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
             return Interval(1.0, 1.0, 1.0)
         return ratio(scores[key], scores[base], level)
 
-    def standing(key: str) -> Standing:
+    def outcome(key: str, base: str) -> Comparison:
+        """Returns what a row says of two settings, and the recommendation too."""
         first = bests.get(caches[key])
-        if key not in ranked or first is None:
-            return ""
-        return "fastest" if key == first else comparison(over(key, first))
+        other = base if key == first else key
+        if caches[key] == caches[base] and first in (key, base) and near.get(other, 0.0) >= level:
+            return "equal"  # what is sure enough to be recommended as within 5% of the fastest is nowhere "slower"
+        return comparison(over(key, base))
 
+    standings: dict[str, Standing] = {
+        key: "fastest" if key == bests[caches[key]] else outcome(key, bests[caches[key]]) for key in ranked
+    }
     rows = []
     for key in (*ranked, *(key for key in by_key if key not in ranked)):
         gain = over(key, baseline)
+        standing = standings.get(key, "")
         rows.append(
             _row(
-                ranked.index(key) + 1 if key in ranked else None,
+                None if not standing else ranked.index(bests[caches[key]] if standing == "equal" else key) + 1,
                 by_key[key],
                 runs[key],
                 _without_interval(speeds[key]) if key in few else speeds[key],
                 gain,
-                against_baseline="" if key == baseline or math.isnan(gain.value) else comparison(gain),
-                standing=standing(key),
+                against_baseline="" if key == baseline or math.isnan(gain.value) else outcome(key, baseline),
+                standing=standing,
                 near_best=near.get(key, math.nan),
                 too_few=few.get(key),
                 n_train=n_train,
@@ -188,17 +113,23 @@ def _n_steps(entry: Entry, runs: Rounds) -> int:
     return sum(n for number, n in last.items() if number in runs)
 
 
-def _counted(entry: Entry, runs: Rounds) -> list[RunSummary]:
-    """Summaries of the runs that the figures rest on, as far as they have ended."""
+def _counted(entry: Entry, runs: Rounds) -> dict[int, RunSummary]:
+    """Returns the summaries of the runs that the figures rest on, by round, as far as they have ended."""
     last = {
         o.round: o.summary for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(usable(o.blocks_per_s))
     }
-    return [s for number, s in last.items() if number in runs and s is not None]
+    return {number: s for number, s in last.items() if number in runs and s is not None}
+
+
+def _samples(entry: Entry, runs: Rounds) -> dict[int, float]:
+    """Returns how much each round weighs: its steady steps, all of the setting's batch size; alike where not known."""
+    steps = {number: float(s.n_steady_steps) for number, s in _counted(entry, runs).items()}
+    return steps if len(steps) == len(runs) and all(steps.values()) else dict.fromkeys(runs, 1.0)
 
 
 def _saw_whole_epochs(entry: Entry, runs: Rounds) -> bool:
     summaries = _counted(entry, runs)
-    return len(summaries) == len(runs) and all(s.n_epochs_measured and s.epoch_s > 0 for s in summaries)
+    return len(summaries) == len(runs) and all(s.n_epochs_measured and s.epoch_s > 0 for s in summaries.values())
 
 
 def _row(
@@ -216,7 +147,7 @@ def _row(
     whole_epochs: bool,
     within: float,
 ) -> LeaderboardRow:
-    summaries = _counted(entry, runs)
+    summaries = _counted(entry, runs).values()
     epoch_s = n_train / speed.value if n_train else math.nan
     if whole_epochs and _saw_whole_epochs(entry, runs) and runs:
         epoch_s = math.exp(math.fsum(math.log(s.epoch_s) for s in summaries) / len(summaries))

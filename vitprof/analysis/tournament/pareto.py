@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
 
 Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
 

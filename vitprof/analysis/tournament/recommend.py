@@ -3,47 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitprof import formats
+from vitprof.analysis.tournament.cheapest import cheapest
 from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
 
-CLEARLY_MORE_FRAC = 0.10
-"""A cost that is higher by less than this share is no reason to choose: a setting's memory varies by some percent."""
 FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Of an epoch's samples, by `RunConfig.shuffle`, in words."""
 MOST_NAMED = 3
 """Settings that a sentence can list."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A cost to choose by."""
-
-    name: str
-    value: Callable[[LeaderboardRow], float]
-    grain: float
-    """A difference below it is no reason to choose either."""
-    words: Callable[[float], str]
-
-    def of(self, row: LeaderboardRow) -> float:
-        """Returns the setting's cost; infinite where it is not known."""
-        value = self.value(row)
-        return math.inf if math.isnan(value) else value
-
-
-MIB = 2.0**20
-SCALES: tuple[Scale, ...] = (
-    Scale("memory", lambda row: row.rss_bytes, 64 * MIB, formats.size),
-    Scale("RAM disk and kept samples", lambda row: row.entry.ram_bytes, 64 * MIB, formats.size),
-    Scale("disk", lambda row: row.entry.disk_bytes, 64 * MIB, formats.size),
-    Scale("preparation", lambda row: row.entry.prepare_s, 1.0, formats.seconds),
-    Scale("workers", lambda row: float(row.entry.workers or 0), 0.0, "{:g}".format),
-)
-"""In the order in which they are asked."""
 
 
 @dataclass(frozen=True)
@@ -60,36 +32,44 @@ class Recommendation:
     """That no other setting is faster than it by more than 5%."""
 
 
-def recommend(board: Leaderboard) -> Recommendation | None:
+def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     """Returns the setting that is most probably the best trade; None while nothing is ranked.
+
+    `keep` is the tournament's own baseline, where `board` is drawn against another one: what is recommended does not
+    change with the setting that a reader compares with.
 
     It is decided once one is as fast as any, within 5%, surely enough (`Leaderboard.level`). Of it and those that are
     equal to the fastest it is the one that costs least. While there is none, or too little was measured,
     `Recommendation.key` is None and the sentence says what is missing. Only settings with the baseline's page cache
-    count: cold files are another experiment. The baseline is kept where it is among the fastest and costs no more.
+    count: cold files are another experiment. The baseline stays where it is among the fastest and costs no more.
     Those that shuffle all samples go first.
 
     Costs in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each sorts out what
-    costs clearly more than the cheapest (`Scale`); a cost that is not known counts as high. What is left is decided by
-    speed. A setting with its own batch size trains differently: the sentence says so.
+    costs clearly more than the cheapest (`cheapest.Scale`); a cost that is not known counts as high. What is left is
+    decided by speed. A setting with its own batch size trains differently: the sentence says so.
     """
-    best = board.row(board.best) if board.best is not None else None
+    keep = keep or board.baseline
+    every = [row for row in board.rows if row.rank is not None]
+    own = board.row(keep)
+    alike = [row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache]
+    best = next(iter(alike or every), None)
     if best is None:
         return None
     cache = best.entry.page_cache
-    ranked = [row for row in board.rows if row.rank is not None and row.entry.page_cache == cache]
+    ranked = [row for row in every if row.entry.page_cache == cache]
     if why := _too_early(board, best, ranked):
         return Recommendation(None, why, ())
     if not any(row.near_best >= board.level for row in ranked):
         return _undecided(board, ranked)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
-    chosen, reasons = _cheapest(orderly, board.baseline)
+    chosen, reasons = cheapest(orderly, keep)
     base = board.row(board.baseline)
     said = [
         _use(chosen, base, board.baseline),
         *_other_caches(board, cache),
         *_why(chosen, best, orderly, reasons),
+        *_unsure([row for row in ranked[: ranked.index(chosen)] if row not in fast]),
         *_order(chosen, [row for row in fast if row not in orderly], ranked),
     ]
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
@@ -155,28 +135,6 @@ def _sentences(said: Sequence[str]) -> str:
     return " ".join(f"{sentence}." for sentence in said)
 
 
-def _cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Of settings that are equally fast, the one to take, and in which costs it clearly beats others."""
-    left = list(level)
-    lost: list[tuple[Scale, list[LeaderboardRow]]] = []
-    for scale in SCALES:
-        costs = {row.key: scale.of(row) for row in left}
-        least = min(costs.values())
-        if not math.isfinite(least):
-            continue
-        lost.append((scale, [row for row in left if _clearly_more(scale, costs[row.key], least)]))
-        left = [row for row in left if not _clearly_more(scale, costs[row.key], least)]
-    chosen = next((row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0))
-    reasons = []
-    for scale, rows in lost:
-        own = scale.of(chosen)
-        if beaten := [scale.of(row) for row in rows if _clearly_more(scale, scale.of(row), own)]:
-            dearest = max(beaten)
-            against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
-            reasons.append(f"{scale.name} ({scale.words(own)}{against})")
-    return chosen, reasons
-
-
 def _other_caches(board: Leaderboard, cache: str) -> list[str]:
     if all(row.entry.page_cache == cache for row in board.rows if row.rank is not None):
         return []
@@ -195,10 +153,6 @@ def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Seq
     if full is None:
         return [said]
     return [f"{said}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
-
-
-def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
-    return cost > max(least * (1 + CLEARLY_MORE_FRAC), least + scale.grain)
 
 
 def _too_few(row: LeaderboardRow) -> str:
@@ -236,6 +190,13 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> 
     equal = ", as fast within 5%" if chosen.against_baseline == "equal" else ""
     times = f"{formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{equal})"
     return f"{use}, {times}; {sure}"
+
+
+def _unsure(faster: Sequence[LeaderboardRow]) -> list[str]:
+    """Returns why what stands above the chosen one in the table is not recommended."""
+    if not faster:
+        return []
+    return [f"{_listed(faster)} measured faster, but {'its' if len(faster) == 1 else 'their'} runs differ too much"]
 
 
 def _probability(p: float) -> str:

@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats
+from vitprof.analysis.arrays import Floats, Ints
 from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
 from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
@@ -103,12 +103,24 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
     return dict(sorted(runs.items()))
 
 
-def throughput(runs: Rounds, key: str, seed: int) -> Interval:
-    """samples/s: samples over time, each round weighing alike; its interval as that of a score."""
+def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) -> Interval:
+    """samples/s: all samples of the rounds that count over all their time; its interval as that of a score.
+
+    `samples` says of each round how many samples its run made: a longer run weighs more. Only their ratios matter.
+    """
     if not runs:
         return UNKNOWN
-    found = _drawn(runs, key, seed, lambda logs: -np.log(np.exp(-logs).mean(axis=-1)))
-    return interval(found.value, found.draws, sure_level(len(runs)))
+    weights = np.array([samples[number] for number in sorted(runs)])
+
+    def over_time(logs: Floats, drawn: Ints) -> Floats:
+        made = weights[drawn]
+        return np.asarray(-np.log((made * np.exp(-logs).mean(axis=-1)).sum(axis=-1) / made.sum(axis=-1)))
+
+    found = _drawn(runs, key, seed, over_time)
+    # a run of few steps gives its blocks in turns (`_padded`), which the figure itself must not show
+    seconds = sum(samples[number] * float((1 / blocks).mean()) for number, blocks in runs.items())
+    exact = math.log(float(weights.sum()) / seconds)
+    return interval(exact, found.draws + (exact - found.value), sure_level(len(runs)))
 
 
 def score(runs: Rounds, key: str, seed: int) -> Score:
@@ -201,21 +213,27 @@ MOST_DRAWN_ROUNDS = 128
 """More than a tournament has (`TOURNAMENT_BOUNDS`)."""
 
 
-def _upper(logs: Floats) -> Floats:
-    """Returns the score of blocks on logarithms, (..., n) to (...)."""
-    at = max(0, math.ceil(SCORE_QUANTILE * logs.shape[-1] - 1e-9) - 1)
-    return np.asarray(np.partition(logs, at, axis=-1)[..., at])
+def _upper(logs: Floats, drawn: Ints) -> Floats:
+    """Returns the score of blocks on logarithms, (..., rounds, blocks) to (...)."""
+    flat = logs.reshape(*logs.shape[:-2], -1)
+    at = max(0, math.ceil(SCORE_QUANTILE * flat.shape[-1] - 1e-9) - 1)
+    return np.asarray(np.partition(flat, at, axis=-1)[..., at])
 
 
-def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats], Floats]) -> Score:
-    """Returns a figure of all blocks together, and its draws: what blocks do to it, and what rounds do, widened."""
+def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], Floats]) -> Score:
+    """Returns a figure of all blocks together, and its draws: what blocks do to it, and what rounds do, widened.
+
+    `figure` is called with blocks on logarithms, (..., rounds, blocks), and which round each of them is of.
+    """
     logs, n = _padded(runs), len(runs)
-    value = float(figure(logs.reshape(-1)))
+    every = np.arange(n)
+    value = float(figure(logs, every))
     if n < 2 or min(map(len, runs.values())) < MIN_BLOCKS:
         return Score(value, NO_SCORE.draws)
-    blocks = figure(_resampled(logs, runs, key, seed).reshape(BOOTSTRAP_RESAMPLES, -1)) - value
+    blocks = figure(_resampled(logs, runs, key, seed), every) - value
     shared = np.random.default_rng(seed).random((BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
-    rounds = figure(logs[(shared * n).astype(int)].reshape(BOOTSTRAP_RESAMPLES, -1)) - value
+    drawn = (shared * n).astype(int)
+    rounds = figure(logs[drawn], drawn) - value
     widened = student_t(n - 1) / NORMAL_975 * math.sqrt(n / (n - 1))
     return Score(value, value + blocks + widened * rounds)
 

@@ -17,9 +17,10 @@ class TournamentProgress:
     """How far a tournament is."""
 
     done: int
-    """Runs that have ended or will not be made any more: of trials that failed or were cut short."""
+    """Runs that have ended by themselves or were cut short; one that was left half done is made again, and is none."""
     total: int
-    """Runs of all trials that can run here; of rounds that were added until it is decided, those begun so far."""
+    """These, what is running, and what is still to come for sure: not what a trial that failed or was cut short would
+    have had, nor rounds that may be added until it is decided."""
     current_key: str
     """The trial that is running; "" if none is."""
     current_round: int
@@ -37,7 +38,7 @@ def progress_of(
     newest: Mapping[str, Mapping[int, TrialRun]],
     spent: Mapping[int, float],
 ) -> TournamentProgress:
-    """Returns how far a tournament is: from its plan, its trials and the newest run of each round.
+    """Returns how far it is: from its plan, its trials and the newest run of each round.
 
     `spent` are the seconds that its runs took, by id.
     """
@@ -50,10 +51,12 @@ def progress_of(
     done = total = 0
     left, current, within = 0.0, None, 0.0
     for number, trial in schedule(planned, found.spec.repeats):
-        total += 1
-        entry = by_key[trial.key]
+        out = by_key[trial.key].status in ("failed", "cut")
         run = newest.get(trial.key, {}).get(number)
-        if entry.status in ("failed", "cut") or (run is not None and run.status == "done"):
+        if out and run is None:
+            continue
+        total += 1
+        if run is not None and run.status not in LIVE_STATUSES and (out or run.status == "done"):
             done += 1
             continue
         own = took[trial.key]
@@ -65,7 +68,7 @@ def progress_of(
         left += expected
     beyond = [(key, run) for key, mine in newest.items() for n, run in mine.items() if n > found.spec.repeats]
     total += len(beyond)
-    done += sum(run.status == "done" for _, run in beyond)
+    done += sum(run.status in ("done", "failed") or by_key[key].status == "cut" for key, run in beyond)
     for key, run in beyond:
         if run.status in LIVE_STATUSES and by_key[key].status not in ("failed", "cut"):
             within = (run.progress or 0.0) if run.stage == "training" else 0.0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
+from vitprof.analysis.compare.other_programs import others_cores
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
@@ -91,7 +92,7 @@ class TournamentView:
             standing = standing or self.look()
             now = (
                 standing.baseline,
-                *((e.key, e.status, *((o.run_id, o.status) for o in e.outcomes)) for e in standing.entries),
+                *((e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in standing.entries),
             )
             if self._board is None or self._board[0] != now:
                 made = leaderboard(standing.entries, baseline=standing.baseline, n_train=standing.n_train)
@@ -112,6 +113,7 @@ class TournamentView:
             outcomes=outcomes,
             status=status,
             reason=reason,
+            n_made=sum(run.n_made for run in mine.values()),
             **_reading(trial.config),
             **costs,
         )
@@ -124,7 +126,7 @@ class TournamentView:
         summary, blocks = self._given[run.id]
         if run.status == "done":
             if run.id not in self._others:
-                self._others[run.id] = others_cores(self._store, run.id)
+                self._others[run.id] = others_of(self._store, run.id)
             return Outcome(run.round, run.id, "done", blocks, summary, self._others[run.id])
         if run.status == "failed":
             return Outcome(run.round, run.id, "failed", EMPTY, summary)
@@ -148,18 +150,14 @@ def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
         return None, EMPTY
 
 
-def others_cores(store: RunStore, run_id: int) -> float:
-    """Returns the CPU cores that other programs used while a run trained, on average; NaN where it is not known."""
+def others_of(store: RunStore, run_id: int) -> float:
+    """Returns the CPU cores that other programs used while a run trained; NaN where it is not known."""
     try:
-        run, steps = store.run(run_id), store.steps(run_id, names=("t_start_s",))["t_start_s"]
+        steps = store.steps(run_id, names=("t_start_s",))
         seen = store.telemetry(run_id, names=("t_s", "cpu_pct", "job_cpu_pct"))
+        return others_cores(steps["t_start_s"], seen, store.run(run_id).environment)
     except StoreError:
         return math.nan
-    cores = float(run.environment.get("cpu_count") or math.nan)
-    inside = (seen["t_s"] >= steps[0]) & (seen["t_s"] <= steps[-1]) if len(steps) else np.zeros(0, dtype=bool)
-    used = (seen["cpu_pct"] * cores - seen["job_cpu_pct"])[inside] / 100 if len(inside) else np.empty(0)
-    used = used[np.isfinite(used)]
-    return float(used.mean()) if len(used) else math.nan
 
 
 def blocks_of(store: RunStore, run_id: int) -> Floats:
