@@ -34,7 +34,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.goto(f"{dashboard}?{SETTINGS}")
     page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read
     page.get_by_role("link", name="Tournament").click()
-    page.get_by_text("4 trials x 3 = 12 runs").wait_for()
+    page.get_by_text("4 settings x 3 rounds = 12 runs").wait_for()
     field(page, "strategies").click()
     for _ in range(3):  # all but per-sample
         page.keyboard.press("Backspace")
@@ -44,7 +44,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     for name, value in {"seconds": "1", "repeats": "2"}.items():
         field(page, name).fill(value)
         field(page, name).press("Enter")
-    page.get_by_text("2 trials x 2 = 4 runs").wait_for()
+    page.get_by_text("2 settings x 2 rounds = 4 runs").wait_for()
 
     page.locator(".st-key-tournament-start button").first.click()
     page.wait_for_url(re.compile("tournament=1"))

@@ -52,6 +52,12 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     assert not words(again(at))
 
 
+def test_a_word_for_the_next_page_is_said_once(store: RunStore) -> None:
+    at = page(TO_SAY=[("it is *there*", ":material/tune:")])
+    assert words(at) == ["it is *there*"]
+    assert not words(again(at))
+
+
 def test_a_failure_says_why(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="queued", name="a")
     at = page(run_id)

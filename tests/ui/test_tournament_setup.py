@@ -28,7 +28,7 @@ def page(**query: str | list[str]) -> AppTest:
 def test_a_newcomer_can_press_start_at_once() -> None:
     at = page()
     assert "A tournament runs strategies" in said(at)
-    assert "4 trials x 3 = 12 runs, about 2 min" in said(at)
+    assert "4 settings x 3 rounds = 12 runs, about 2 min; up to 10 rounds (about 6 min) until it is decided" in said(at)
     assert not at.button(key="tournament-start").disabled
     assert not at.error
 
@@ -45,13 +45,15 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     at.number_input(key="trial_steps").set_value(30).run()
     at.number_input(key="trial_limit").set_value(2.0).run()
     at.selectbox(key="trial_baseline").set_value("workers/b64/w0/as-is").run()
-    at.text_input(key="trial_name").set_value("mine").run()
+    assert "Cut to the first" not in said(at)
+    at.text_input(key="trial_name").set_value("mine " * 50).run()
+    assert "Cut to the first 200 characters" in said(at)
     at.button(key="tournament-start").click().run()
     assert not at.exception
     (started,) = begun
     assert in_address(at, "tournament") == str(started)
     found = tournament(store, started)
-    assert found.name == "mine"
+    assert found.name == ("mine " * 40).strip()
     assert (found.spec.base.threads, found.spec.base.seed, found.spec.base.steps) == (1, 7, 30)
     assert (found.spec.base.device, found.spec.base.storage, found.spec.base.evaluate) == (DEVICE, None, False)
     assert found.spec.strategies == ("memory", "workers")
@@ -107,7 +109,7 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
     )
     assert at.multiselect(key="trial_strategies").value == ["memory"]
     told = at.warning[0].value.replace("\\", "")
-    for words in ("Strategies: nope cannot be", "Lasts: years", "Repeats: 0", "Limit: -1", "perhaps"):
+    for words in ("Strategies: nope is not possible", "Lasts: years", "Repeats: 0", "Limit: -1", "perhaps"):
         assert words in told
     assert "false" not in told
     assert "Seconds" not in told
@@ -118,7 +120,7 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
 @pytest.mark.usefixtures("store")
 def test_an_address_of_the_version_before_shows_the_form() -> None:
     at = page(strategies="memory,workers", batch_sizes="64,256", trial="30-steps", repeats="3", limit="2")
-    assert "4 trials x 3 = 12 runs" in said(at)
+    assert "4 settings x 3 rounds = 12 runs" in said(at)
     assert not at.warning
 
 
@@ -127,7 +129,7 @@ def test_numbers_can_be_typed_and_other_text_is_refused_in_a_line() -> None:
     at = page()
     at.session_state["trial_batch_sizes"] = [128, "100", "100"]
     at.run()
-    assert "8 trials x 3 = 24 runs" in said(at)
+    assert "8 settings x 3 rounds = 24 runs" in said(at)
     at.session_state["trial_batch_sizes"] = [128, "many"]
     at.run()
     assert [e.value.replace("\\", "") for e in at.error] == ["Batch sizes many: give whole numbers only"]
@@ -152,11 +154,11 @@ def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     assert any(e.label.startswith("Not possible here:") and "dali" in e.label for e in at.expander)
     at.multiselect(key="trial_strategies").set_value(["memory", "dali"]).run()
     assert "dali, batch 128" in said(at)
-    assert any(e.label == "1 of 2 trials cannot run here: why" for e in at.expander)
-    assert "1 trial x 3 = 3 runs" in said(at)
+    assert any(e.label == "1 of 2 settings cannot run here: why" for e in at.expander)
+    assert "1 setting x 3 rounds = 3 runs" in said(at)
     assert not at.button(key="tournament-start").disabled
     at.multiselect(key="trial_strategies").set_value(["dali"]).run()
-    assert "None of these trials can run here" in at.error[0].value
+    assert "None of these settings can run here" in at.error[0].value
     assert at.button(key="tournament-start").disabled
     at.button(key="tournament-all").click().run()
     assert "dali" not in at.multiselect(key="trial_strategies").value
@@ -200,15 +202,14 @@ def test_a_number_in_the_url_that_no_tournament_may_have_is_not_taken() -> None:
 
 
 def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
-    planned = plan(
-        TournamentSpec(
-            base=RunConfig(steps=100, device=DEVICE), strategies=("per-sample", "memory"), batch_sizes=(100,)
-        )
+    spec = TournamentSpec(
+        base=RunConfig(steps=100, device=DEVICE), strategies=("per-sample", "memory"), batch_sizes=(100,)
     )
+    planned = plan(spec)
     found = estimate(planned, 3, store)
     assert found.unknown == 2
     assert found.seconds == pytest.approx(2 * 3 * (4 + 100 * 0.010))
-    assert "at least" in estimate_sentence(found, 2, 3)[0]
+    assert "at least" in estimate_sentence(found, 2, spec)[0]
     add_run(store, strategy="per-sample", device=DEVICE, wait_s=0.0148)
     speed = store.runs()[0].summary
     assert speed is not None

@@ -22,6 +22,10 @@ from vitprof.store.schema import runs, tournaments
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
 
 
+class NoTournamentError(StoreError):
+    """There is no tournament with this id."""
+
+
 @dataclass(frozen=True)
 class StoredTournament:
     """A tournament as the store holds it."""
@@ -215,7 +219,9 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
         with store.transaction() as db:
             row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
     if row is None:
-        raise StoreError(f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them")
+        raise NoTournamentError(
+            f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them"
+        )
     return row
 
 

@@ -17,6 +17,7 @@ from vitprof.ui import resources
 from vitprof.ui.texts import escaped, guarded
 
 RUNS, GROUPS, TOURNAMENTS = "runs watched", "groups watched", "tournaments watched"
+TO_SAY = "words for the next page"
 ICONS = {
     "done": ":material/check_circle:",
     "stopped": ":material/stop_circle:",
@@ -47,9 +48,16 @@ def watch_tournament(tournament_id: int) -> None:
     st.session_state.setdefault(TOURNAMENTS, set()).add(tournament_id)
 
 
+def say_there(words: str, icon: str) -> None:
+    """Says a word on the page that is opened next: `st.toast` itself does not outlive `st.switch_page`."""
+    st.session_state.setdefault(TO_SAY, []).append((words, icon))
+
+
 @guarded
 def announce() -> None:
-    """Says what has ended since. What was deleted meanwhile is passed over."""
+    """Says what is kept to be said, and what has ended since. What was deleted meanwhile is passed over."""
+    for words, icon in st.session_state.pop(TO_SAY, ()):
+        st.toast(words, icon=icon, duration="long")
     ended = _ended()
     for kind, key, _, _ in ended:
         watched = st.session_state[kind]

@@ -64,14 +64,19 @@ def draw(
         height=height_of(len(shown)),
         key=key,
         placeholder=placeholder,
-        column_config={
-            c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
-            if pd.api.types.is_string_dtype(shown[c.name])
-            else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, pinned=c.pinned, width=c.width)
-            for c in columns
-            if c.name in shown
-        },
+        column_config=column_config(columns, shown),
     )
+
+
+def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
+    """Returns how `st.dataframe` shows those of the columns that `frame` has made."""
+    return {
+        c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
+        if pd.api.types.is_string_dtype(shown[c.name])
+        else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, pinned=c.pinned, width=c.width)
+        for c in columns
+        if c.name in shown
+    }
 
 
 def height_of(rows: int) -> int | Literal["content"]:

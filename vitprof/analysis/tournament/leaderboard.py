@@ -97,6 +97,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
                 too_few=few.get(key),
                 n_train=n_train,
                 whole_epochs=whole_epochs,
+                score=math.exp(scores[key].value),
                 within=within_low(runs[key], key, seed),
             )
         )
@@ -145,6 +146,7 @@ def _row(
     too_few: int | None,
     n_train: int,
     whole_epochs: bool,
+    score: float,
     within: float,
 ) -> LeaderboardRow:
     summaries = _counted(entry, runs).values()
@@ -182,6 +184,7 @@ def _row(
         too_few=too_few,
         standing=standing,
         near_best=near_best,
+        score=score,
         within_low=within,
         spoiled=spoiled(entry),
     )

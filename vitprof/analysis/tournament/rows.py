@@ -57,6 +57,8 @@ class LeaderboardRow:
     """Rounds that do not count, and the CPU cores that other programs used then (`scores.spoiled`)."""
     near_best: float = math.nan
     """Probability that none of its page cache is faster by more than 5%; NaN where the noise of one is not known."""
+    score: float = math.nan
+    """samples/s that a fifth of its blocks reach: what speed-ups and ranks compare (`analysis.tournament.scores`)."""
     within_low: float = math.nan
     """Lower end of the interval that blocks within its runs give, samples/s; known after one round too."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from vitprof.analysis.tournament import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.availability import Machine, availability
+from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
@@ -106,6 +107,12 @@ def _planned(
 def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
     """Returns the key of the trial that the others are compared with."""
     return spec.baseline or next((t.key for t in planned if not t.refused), planned[0].key)
+
+
+def rounds_words(spec: TournamentSpec) -> str:
+    """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
+    rounds = f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
+    return f"{rounds}, up to {spec.repeats + MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
 
 
 def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:

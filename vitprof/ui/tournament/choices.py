@@ -113,7 +113,9 @@ def not_taken_in(said: Mapping[str, Sequence[str]]) -> str:
         value = st.session_state[name]
         taken = {_as_in_url(v) for v in (value if isinstance(value, list) else [value])}
         what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
-        lines += [f"{what}: {text[:40]} cannot be; it is as usual" for text in texts if text not in {"", *taken}]
+        lines += [
+            f"{what}: {text[:40]} is not possible; the default is used" for text in texts if text not in {"", *taken}
+        ]
     return "; ".join(lines)
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from vitprof import home
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import strategy
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.formats import size
 from vitprof.store import RunQuery, RunStore
@@ -78,25 +80,34 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
     )
 
 
-def estimate_sentence(found: Estimate, trials: int, repeats: int) -> tuple[str, str]:
-    """Returns how many runs and how long; and what they write, "" where that is nothing."""
-    runs = trials * repeats
+def estimate_sentence(found: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
+    """Returns how many runs, how long, and how many there may be in all; and what they write, "" for nothing."""
+    runs = trials * spec.repeats
     time = f"about {rough_time(found.seconds)}"
     if found.unknown:
-        time = f"at least {rough_time(found.seconds)} ({found.unknown} of the trials never ran here)"
-    how_many = f"{trials} {'trial' if trials == 1 else 'trials'} x {repeats} = {runs} {'run' if runs == 1 else 'runs'}"
+        time = f"at least {rough_time(found.seconds)} ({found.unknown} of the settings never ran here)"
+    how_many = f"{trials} {'setting' if trials == 1 else 'settings'} x {spec.repeats} {_rounds(spec.repeats)} = "
+    how_many += f"{runs} {'run' if runs == 1 else 'runs'}, {time}"
+    if spec.until_decided and trials > 1:
+        most = spec.repeats + MORE_ROUNDS
+        longest = rough_time(found.seconds * most / spec.repeats)
+        how_many += f"; up to {most} rounds (about {longest}) until it is decided"
     written = []
     if found.makes:
-        written.append(f"{found.makes} is made first, which takes time too")
+        written.append(f"makes {found.makes} first, which also takes time")
     if found.prepares:
         written.append(f"prepares {', '.join(found.prepares)} once, which also takes time")
     if found.disk_bytes:
-        written.append(f"about {size(found.disk_bytes)} on disk that stay")
+        written.append(f"keeps about {size(found.disk_bytes)} on disk")
     if found.staged_bytes:
-        written.append(f"{size(found.staged_bytes)} on disk for a copy during a run")
+        written.append(f"needs {size(found.staged_bytes)} on disk for a copy during a run")
     if found.ram_bytes:
-        written.append(f"up to {size(found.ram_bytes)} of RAM for the samples")
-    return f"{how_many}, {time}", "; ".join(written)
+        written.append(f"keeps up to {size(found.ram_bytes)} of samples in RAM")
+    return how_many, "; ".join(written)
+
+
+def _rounds(n: int) -> str:
+    return "round" if n == 1 else "rounds"
 
 
 def _info(config: RunConfig) -> DatasetInfo:

@@ -60,8 +60,8 @@ def draw_job() -> None:
         draw_device("tournament-device")
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
-            ":material/info: On the CPU computing takes most of the time, so that strategies hardly differ. A "
-            "simulated device shows what a GPU would make of them."
+            ":material/info: On the CPU, computing takes most of the time, so strategies hardly differ. A simulated "
+            "device shows how they would compare on a GPU."
         )
 
 
@@ -97,7 +97,7 @@ def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
             WORKERS,
             disabled=not takes,
             placeholder="each strategy's own" if takes else "none of these takes workers",
-            help="Processes or threads that load. Strategies whose loader has any are tried with each number"
+            help="Processes or threads that load. A strategy whose loader has workers is tried with each number"
             f"{' (here ' + ', '.join(takes) + ')' if takes else ''}, the others once. Empty: each strategy's own.",
         )
     with right:
@@ -109,7 +109,7 @@ def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
             key=f"{TRIAL}page_caches",
             bind=IN_URL,
             help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
-            "the first pass comes from the disk). Cold and warm are different experiments.",
+            "the first pass reads from the disk). Cold and warm are different experiments.",
         )
     return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
 
@@ -127,8 +127,8 @@ def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
             default=usual,
             key=STRATEGIES_KEY,
             bind=IN_URL,
-            help="How samples are stored, loaded and brought to the device. The page Strategies explains each. One "
-            "that cannot run here stays in the table with the reason.",
+            help="How samples are stored, loaded and copied to the device. The page Strategies explains each. One that "
+            "cannot run here stays in the table with the reason.",
             placeholder="Choose strategies",
             wrap=True,
         )
@@ -214,8 +214,8 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             step=1,
             key=f"{TRIAL}repeats",
             bind=IN_URL,
-            help="At least: every trial once, then every trial again. What differs between rounds tells a gain from "
-            "chance. After one round nothing can be recommended, after two seldom.",
+            help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
+            "chance. After one round nothing can be recommended, after two rarely.",
         )
     with st.container(horizontal=True):
         until_decided = st.toggle(
@@ -223,22 +223,22 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             value=True,
             key=f"{TRIAL}until_decided",
             bind=IN_URL,
-            help=f"After these rounds, up to {MORE_ROUNDS} more of the settings that can still be the fastest, until "
-            "one is within 5% of the fastest with 95% certainty, or the time limit is reached.",
+            help=f"After these rounds, runs up to {MORE_ROUNDS} more with the settings that can still be the fastest, "
+            "until one is within 5% of the fastest with 95% certainty, or the time limit is reached.",
         )
         early_stop = st.toggle(
             "Cut short what is too slow",
             value=True,
             key=f"{TRIAL}early_stop",
             bind=IN_URL,
-            help="A trial whose throughput so far lies below the best one's beyond doubt (99%) is stopped, says so, "
-            "and is not repeated. The baseline always runs to its end.",
+            help="A run is stopped as soon as it is clear (99%) that its setting cannot be the fastest; the setting is "
+            "not repeated, and the table says why. The baseline always runs to its end.",
         )
         evaluate = st.toggle(
             "Evaluate each run",
             key=f"{TRIAL}evaluate",
             bind=IN_URL,
-            help="On the test set at its end, for the accuracy. Takes longer; a simulated device has none.",
+            help="On the test set, at its end, for the accuracy. Takes longer; not on a simulated device.",
         )
     of_all = {"repeats": repeats, "until_decided": until_decided, "early_stop": early_stop}
     return {budget: lasts, "evaluate": evaluate}, of_all

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import key_in_words
+from vitprof.analysis.tournament import recommend, setting_in_words
 from vitprof.config.accelerators import is_simulated
 from vitprof.store import RunQuery
-from vitprof.store.groups import read_role
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import resources
 from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.state import open_one
+from vitprof.ui.tournament.state import open_one, view
 
 SHOWN = 10
 DONE = "tournament-done"
 MORE = "tournaments shown"
-STATUSES = {"queued": "not begun", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
+STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
 
 
 def draw_list() -> None:
@@ -41,11 +42,10 @@ def draw_list() -> None:
 def draw_empty() -> None:
     """Draws what a newcomer reads."""
     st.markdown(
-        "A tournament runs strategies, batch sizes and numbers of workers against each other, in turns and several "
-        "times over, and names the one setting to use, with its reason. Settings that are known to differ by less "
-        "than 5% are equal; while too little is known, the answer is undecided and more rounds are run. "
-        "What fails stays in the table and says why. The form says how long the choices take before"
-        " anything starts."
+        "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in turns, "
+        "and names the one setting to use, with the reason. Settings that differ by less than 5% count as equal; while "
+        "we cannot tell them apart yet, more rounds are run. A setting that fails stays in the table with the reason. "
+        "The form says how long it will take before you start."
     )
 
 
@@ -58,7 +58,8 @@ def _draw_line(t: StoredTournament) -> None:
             f"**{t.id}: {escaped(t.name)}**  \n:small[{status}, {escaped(when(t.created_utc))}, "
             f"{escaped(t.spec.base.device)}]"
         )
-        middle.markdown(escaped(best_so_far(t)))
+        with middle:
+            guarded(_draw_answer)(t)
         with right.container(horizontal=True):
             st.button(
                 "Open",
@@ -79,6 +80,10 @@ def _draw_line(t: StoredTournament) -> None:
                 ask_to_delete(t.id)
 
 
+def _draw_answer(t: StoredTournament) -> None:
+    st.markdown(escaped(answer_in_words(t)))
+
+
 @st.dialog("Delete tournament?", icon=":material/delete:")
 @guarded
 def ask_to_delete(tournament_id: int) -> None:
@@ -88,7 +93,7 @@ def ask_to_delete(tournament_id: int) -> None:
     runs = f"{n:,} {'run' if n == 1 else 'runs'}"
     st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
-        st.markdown(f"It was begun on another machine ({escaped(t.holder_host)}): make sure that it is gone.")
+        st.markdown(f"It was started on another machine ({escaped(t.holder_host)}): make sure that it is gone.")
     with st.container(horizontal=True):
         yes = st.button(
             "Delete it",
@@ -112,15 +117,20 @@ def _delete(t: StoredTournament, words: str) -> None:
     st.rerun()
 
 
-def best_so_far(t: StoredTournament) -> str:
-    """Its fastest run, in words: one line of the runs, not the leaderboard, which rests on every step."""
-    query = RunQuery(group_key=t.group_key, helpers=True, statuses=("done",), sort="samples_per_s")
-    row = next(iter(resources.store().list_runs(query, limit=1)), None)
-    if row is None or row.samples_per_s is None:
+def answer_in_words(t: StoredTournament) -> str:
+    """Returns the setting that the tournament's own page recommends; else why there is none. Works it out once."""
+    follows = view(t.id)
+    now = follows.look()
+    board = follows.board(now)
+    found = recommend(board)
+    row = board.row(found.key) if found is not None and found.key is not None else None
+    if found is None:
         return "no figures yet"
+    if row is None:
+        return "too early" if math.isnan(found.probability) else "undecided"
     simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
-    setting = key_in_words(read_role(row.role)[0])
-    return f"fastest run: {setting}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
+    said = "recommended" if t.status == "done" and not t.held else "best so far"
+    return f"{said}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
 
 
 def when(utc: str) -> str:

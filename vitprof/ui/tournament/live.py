@@ -9,6 +9,7 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.errors import StoreError
+from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
@@ -34,23 +35,27 @@ def draw_state(now: TournamentState) -> None:
     if t.status == "done":
         if t.note:
             st.warning(escaped(f"Ended: {t.note}."))
-        else:
-            st.caption(f":material/check: done, {now.progress.total} runs in {rough_time(now.spent_s)}")
-        st.button(
-            f"Run {ADDED_ROUNDS} more rounds",
-            icon=":material/add:",
-            key="tournament-more-rounds",
-            on_click=act,
-            args=(lambda: _add_rounds(t.id),),
-            help="Runs every setting that was not cut short again; what is known so far counts on. Its limit of time "
-            "no longer holds.",
-        )
+        made = sum(entry.n_made for entry in now.entries)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(
+                f":material/check: Done: {made} {'run' if made == 1 else 'runs'} in {rough_time(now.spent_s)}",
+                width="content",
+            )
+            st.button(
+                f"Run {ADDED_ROUNDS} more rounds",
+                icon=":material/add:",
+                key="tournament-more-rounds",
+                on_click=act,
+                args=(lambda: _add_rounds(t.id),),
+                help="Runs every setting again that was not cut short, and adds to what is known. The time limit no "
+                "longer applies.",
+            )
         return
     st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
-    said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not begun"}.get(t.status, t.status.capitalize())
+    said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not started"}.get(t.status, t.status.capitalize())
     left = f"{now.progress.done} of {now.progress.total} runs are done"
     why = t.note if t.note.startswith(said.lower()) else f"{said}: {t.note}" if t.note else said
-    st.warning(escaped(f"{why[0].upper()}{why[1:]}. {left}; Resume goes on with the rest."))
+    st.warning(escaped(f"{why[0].upper()}{why[1:]}. {left}. Resume to run the rest."))
     st.button(
         "Resume",
         type="primary",
@@ -58,7 +63,7 @@ def draw_state(now: TournamentState) -> None:
         key="tournament-resume",
         on_click=act,
         args=(lambda: resume(t.id),),
-        help="Goes on where it was left. A run that was left half done is made again.",
+        help="Continues where it ended. A run that did not finish is run again.",
     )
 
 
@@ -69,7 +74,7 @@ def _add_rounds(tournament_id: int) -> None:
 
 @guarded
 def _watch(tournament_id: int, drawn: object) -> None:
-    """Draws the page anew when another tab or program goes on with the tournament, or deletes it."""
+    """Draws the page anew when another tab or program resumes the tournament, or deletes it."""
     try:
         changed = signature(view(tournament_id).look()) != drawn
     except StoreError:
@@ -94,8 +99,12 @@ def _text(now: TournamentState) -> str:
     p = now.progress
     said = f"{p.done} of {p.total} runs done"
     if p.current_run_id is not None:
-        added = ", added until it is decided" if p.current_round > now.tournament.spec.repeats else ""
-        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}{added}: {_stage(p)}"
+        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}: {_stage(p)}"
+    spec = now.tournament.spec
+    if p.current_round > spec.repeats:
+        said += "; this round was added because it is not decided yet"
+    elif spec.until_decided:
+        said += f"; {rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
         said += f"; about {rough_time(p.seconds_left)} left"
     return said
@@ -104,25 +113,25 @@ def _text(now: TournamentState) -> str:
 def _stage(p: TournamentProgress) -> str:
     run = resources.store().run(p.current_run_id or 0)
     if run.status == "queued":
-        return "waiting for the device, which another run has"
+        return "waiting for the device, which another run is using"
     return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
 
 
 def _draw_take_over(t: StoredTournament) -> None:
-    """For a tournament that another machine, or a container that was started anew since, is said to work on."""
+    """For a tournament that another machine, or a container that was started anew since, is said to run."""
     st.caption(
-        f"It was begun on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). From here it cannot be "
-        "told whether that still runs; a container has another name each time it is started."
+        f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
+        "tell whether that process still runs; a container gets a new name each time it is started."
     )
     with st.popover("Take it over", icon=":material/move_up:", help="Asks before it does."):
-        st.markdown("Is that machine gone, or the container started anew? Two programs would run the trials twice.")
+        st.markdown("Is that machine gone, or was the container restarted? If not, two programs would run it at once.")
         st.button(
             "Yes, it is gone",
             type="primary",
             key="tournament-take-over",
             on_click=act,
             args=(lambda: release(resources.store(), t.id),),
-            help="Leaves the tournament paused here. Resume then goes on; a run that was left half done is made again.",
+            help="Pauses the tournament here; then resume it. A run that did not finish is run again.",
         )
 
 
@@ -141,7 +150,7 @@ def _draw_buttons(t: StoredTournament) -> None:
                 icon=":material/play_arrow:",
                 on_click=act,
                 args=(lambda: resume(t.id),),
-                help="Goes on with the next run.",
+                help="Starts the next run.",
             )
         else:
             st.button(
@@ -150,7 +159,7 @@ def _draw_buttons(t: StoredTournament) -> None:
                 icon=":material/pause:",
                 on_click=act,
                 args=(lambda: runners().pause(t.id),),
-                help="Finishes the run that goes on, and begins no more until you resume.",
+                help="Finishes the current run and starts no more until you resume.",
             )
         st.button(
             "Stop",
@@ -158,12 +167,12 @@ def _draw_buttons(t: StoredTournament) -> None:
             icon=":material/stop:",
             on_click=_stop,
             args=(t.id,),
-            help="Stops the run that goes on and runs no more. What was measured is kept; it can be resumed.",
+            help="Stops the current run and starts no more. What was measured is kept, and you can resume later.",
         )
         if t.status == "paused":
             st.caption(f"Paused: {escaped(t.note)}." if t.note else "Paused.", width="content")
 
 
 def _stop(tournament_id: int) -> None:
-    st.toast("Stopping: the run that goes on is ended.", icon=":material/stop:")
+    st.toast("Stopping the current run.", icon=":material/stop:")
     act(lambda: runners().stop(tournament_id))

@@ -9,7 +9,7 @@ from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.listing import draw_list
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
-from vitprof.ui.tournament.state import chosen, draw_problem, open_one, running_tournament
+from vitprof.ui.tournament.state import chosen, come_back, draw_problem, leave, open_one, running_tournament
 from vitprof.ui.tournament.tuning import draw_tuning
 
 MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
@@ -18,9 +18,21 @@ MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 @guarded
 def page() -> None:
     """Draws what the URL names: a tournament, or else the form and the list."""
-    tournament_id = chosen()
+    come_back()
+    tournament_id, problem = chosen()
     if tournament_id is not None:
         draw_tournament(tournament_id)
+        return
+    if problem:
+        st.warning(escaped(problem))
+        st.button(
+            "Show all tournaments",
+            type="primary",
+            icon=":material/list:",
+            key="tournament-list",
+            on_click=leave,
+            help="The list of those that are here, and the form for a new one.",
+        )
         return
     st.title("Tournament", anchor=False)
     st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")

@@ -8,8 +8,17 @@ import json
 
 import streamlit as st
 
-from vitprof.analysis.tournament import Leaderboard, break_even, recommend, setting_in_words, spoiled_words
+from vitprof import formats
+from vitprof.analysis.tournament import (
+    Leaderboard,
+    Recommendation,
+    break_even,
+    recommend,
+    setting_in_words,
+    spoiled_words,
+)
 from vitprof.config.accelerators import is_simulated
+from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.address import IN_URL
@@ -18,7 +27,11 @@ from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
-from vitprof.ui.tournament.use import draw_ways_on
+from vitprof.ui.tournament.use import do_asked, draw_ways_on
+
+UNEVEN_FRAC = 0.9
+"""A throughput that is a smaller share of the score than this is told: a reader who divides would find another ratio
+than the speed-up."""
 
 
 @guarded
@@ -34,12 +47,14 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         base = _pick_baseline(follows.board(now), now.baseline)
     board = follows.board(dataclasses.replace(now, baseline=base))
+    found = recommend(board, keep=now.baseline)
     with answer:
-        _draw_answer(now, board)
+        _draw_answer(now, board, found)
     with row:
-        _downloads(now, board)
+        _downloads(now, board, found)
     live = now.tournament.held
-    draw_table(board, live=live)
+    draw_table(board, found.key if found is not None else None, live=live)
+    do_asked(now, board)
     _draw_reasons(board)
     if board.best is not None and (not live or _wants_charts()):
         draw_sections(now, board)
@@ -65,7 +80,7 @@ def _draw_title(now: TournamentState) -> None:
             icon=":material/arrow_back:",
             type="tertiary",
             on_click=leave,
-            help="The list, and the form for a new one. This one goes on.",
+            help="The list, and the form for a new one. This one keeps running.",
         )
     spec = t.spec
     budget = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
@@ -73,9 +88,7 @@ def _draw_title(now: TournamentState) -> None:
     st.caption(
         escaped(
             f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {lasts}, "
-            f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
-            + (", more until it is decided" if spec.until_decided else "")
-            + ("; a setting that is too slow is cut short" if spec.early_stop else "")
+            f"{rounds_words(spec)}" + ("; settings that are clearly too slow are cut short" if spec.early_stop else "")
         )
     )
 
@@ -96,16 +109,15 @@ def _pick_baseline(board: Leaderboard, own: str) -> str:
     return chosen or own
 
 
-def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
+def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
     """The recommendation, or why there is none."""
-    found = recommend(board)
     with st.container(border=True, key="tournament-answer"):
         if found is None:
             over = not now.tournament.held and now.tournament.status == "done"
             st.markdown(
-                "**No setting gave a figure.** The reasons stand in the table: give runs more time, or choose others."
+                "**No setting gave a figure.** The reasons are below the table: give runs more time, or choose others."
                 if over
-                else "**No figures yet.** The first ones come when a run has ended."
+                else "**No figures yet.** The first come when the first run has ended."
             )
             return
         through = now.tournament.status == "done" and not now.tournament.held
@@ -113,17 +125,24 @@ def _draw_answer(now: TournamentState, board: Leaderboard) -> None:
         st.markdown(f"**{'Not decided' if found.key is None else heading}**")
         st.markdown(escaped(found.sentence))
         row = board.row(found.key or "")
-        trial = next((t for t in now.planned if t.key == found.key), None)
-        if row is not None and trial is not None:
-            draw_ways_on(trial.config, row, key="best", board=board)
+        if row is not None:
+            draw_ways_on(now, row, key="best", board=board)
 
 
 def _draw_reasons(board: Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
     for row in board.rows:
         if row.spoiled:
-            again = "they were" if len(row.spoiled) > 1 else "it was"
-            st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}; {again} run again."))
+            st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}."))
+    if uneven := [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]:
+        said = "; ".join(
+            f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
+            f"{formats.number(row.samples_per_s)} over all its time"
+            for row in uneven
+        )
+        st.caption(
+            escaped(f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {said}.")
+        )
     told = [row for row in board.rows if row.entry.reason]
     if not told:
         return
@@ -137,15 +156,15 @@ def _draw_reasons(board: Leaderboard) -> None:
         st.markdown("\n".join(lines))
 
 
-def _downloads(now: TournamentState, board: Leaderboard) -> None:
+def _downloads(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
     t = now.tournament
     stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
 
     def csv() -> bytes:
-        return tournament_csv(t, board, break_even(board), recommend(board)).encode()
+        return tournament_csv(t, board, break_even(board), found).encode()
 
     def text() -> bytes:
-        return json.dumps(tournament_object(t, board, break_even(board), recommend(board)), indent=2).encode()
+        return json.dumps(tournament_object(t, board, break_even(board), found), indent=2).encode()
 
     for words, mime, made, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
         st.download_button(

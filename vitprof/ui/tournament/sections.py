@@ -14,13 +14,14 @@ from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_
 from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
-from vitprof.ui import resources
-from vitprof.ui.address import choose
+from vitprof.ui import resources, tables
+from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.plots import plot
 from vitprof.ui.tables import height_of, rounded
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.state import SECTION
-from vitprof.ui.tournament.table import STATUSES, article_frame, status
+from vitprof.ui.tournament.article import article_frame
+from vitprof.ui.tournament.state import COLOUR, COST, SECTION, SETTING
+from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES
 from vitprof.ui.tournament.use import draw_ways_on
 
 SECTIONS: dict[str, str] = {
@@ -87,7 +88,7 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
 
 def _heat(now: TournamentState, board: Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
-    value = choose("colour", "Colour", values, default="epoch_s", help="What the cells tell.", show_label=False)
+    value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
     found = article_table(board)
     plot(article_heat(found, value), key="tournament-heat", height=150 + 40 * len(found.lines))
 
@@ -101,11 +102,14 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
         "Against",
         known,
         format_func=lambda c: COSTS[c].capitalize(),
-        key="tournament-cost",
+        key=COST,
+        bind=IN_URL,
         help="What throughput is weighed against. On the dotted line no other setting is better in both.",
         width=320,
     )
     plot(pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
+    shown = tables.frame(COST_COLUMNS, [(row, board) for row in board.rows])
+    tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
 
 
 def _break_even(now: TournamentState, board: Leaderboard) -> None:
@@ -126,22 +130,22 @@ def _break_even(now: TournamentState, board: Leaderboard) -> None:
 
 def _setting(now: TournamentState, board: Leaderboard) -> None:
     """One trial: its runs, and what to do with it."""
-    names = {row.key: f"{setting_in_words(row.entry)} ({status(row)})" for row in board.rows}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows}
     key = st.selectbox(
         "Setting",
         list(names),
         format_func=lambda k: names[k],
-        key="tournament-setting",
+        key=SETTING,
+        bind=IN_URL,
         help="In the order of the leaderboard.",
     )
     row = board.row(key or "")
-    trial = next((t for t in now.planned if t.key == key), None)
-    if row is None or trial is None:
+    if row is None:
         return
     if row.entry.reason:
         st.info(f"{STATUSES[row.entry.status].capitalize()}: {escaped(row.entry.reason)}")
-    if not trial.refused:
-        draw_ways_on(trial.config, row, key="setting")
+    if row.entry.status != "refused":
+        draw_ways_on(now, row, key="setting")
     if not row.entry.outcomes:
         return
     runs = [resources.store().run(outcome.run_id) for outcome in row.entry.outcomes]

@@ -16,6 +16,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.formats import size
+from vitprof.store import MAX_NAME
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
@@ -90,7 +91,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
             format_func=lambda key: names.get(key, first),
             key=f"{TRIAL}baseline",
             persist_state="session",
-            help="The baseline of the speed-ups. It can be changed in the results, too.",
+            help="The baseline of the speed-ups. You can change it in the results.",
         )
     with middle:
         minutes = st.number_input(
@@ -103,30 +104,31 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
             value=None,
             key=f"{TRIAL}limit",
             bind=IN_URL,
-            help="No run is begun after so many minutes of runs. What was measured until then is the result.",
+            help="No run starts after this time. The result is what was measured until then.",
         )
     with right:
         st.text_input(
             "Name",
-            max_chars=200,
             key=NAME_KEY,
             persist_state="session",
             placeholder=spec.title,
-            help="What the list calls it. Empty: made from what it tries.",
+            help="Its name in the list. Empty: made from what it tries.",
         )
+        if len(st.session_state[NAME_KEY].strip()) > MAX_NAME:
+            st.caption(f":material/content_cut: Cut to the first {MAX_NAME} characters: names are no longer than that.")
     return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
 def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
     """Says how many runs, how long, what is written; and what is left out, with the reasons."""
-    how_many, written = estimate_sentence(estimate(able, spec.repeats, resources.store()), len(able), spec.repeats)
+    how_many, written = estimate_sentence(estimate(able, spec.repeats, resources.store()), len(able), spec)
     if able:
         st.markdown(f":material/schedule: **{escaped(how_many)}**")
     if able and written:
         st.caption(escaped(written[:1].upper() + written[1:] + "."))
     refused = [trial for trial in planned if trial.refused]
     if refused:
-        with st.expander(f"{len(refused)} of {len(planned)} trials cannot run here: why"):
+        with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
             st.markdown(
                 "\n".join(f"- **{escaped(key_in_words(trial.key))}**: {escaped(trial.refused)}" for trial in refused)
             )
@@ -135,11 +137,11 @@ def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], ab
 def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
     """Returns why it cannot be started, in one line; "" if it can."""
     if not able:
-        return "None of these trials can run here: choose other strategies."
+        return "None of these settings can run here: choose other strategies."
     needed, free = estimate(able, spec.repeats, resources.store()).needs_disk, machine().disk_bytes
     if needed > free:
         return (
-            f"Together they write {size(needed)} and {size(free)} are free: choose fewer strategies, or set "
+            f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "
             "VITPROF_HOME to a larger disk."
         )
     return ""
@@ -155,14 +157,16 @@ def _draw_start(spec: TournamentSpec | None) -> None:
         disabled=spec is None or running is not None or tuning,
         on_click=act,
         args=(lambda: _start(spec),),
-        help="Runs one trial after another, also when this page is closed. Other runs wait in the queue meanwhile.",
+        help="Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
     if running is not None:
-        st.caption(f"Tournament {running.id} is running. One at a time: two would disturb each other.")
+        st.caption(
+            f"Tournament {running.id} is running. Start this one when it has ended: they would disturb each other."
+        )
     elif tuning:
         st.caption(
-            "A strategy is being tuned, see *Tune one strategy*. Start when that has ended: they would disturb each "
-            "other."
+            "A strategy is being tuned, see *Tune one strategy*. Start this when that has ended: they would disturb "
+            "each other."
         )
     if running is not None or tuning:
         st.fragment(_draw_when_free, run_every=WATCH_S)()
@@ -175,4 +179,4 @@ def _draw_when_free() -> None:
 
 def _start(spec: TournamentSpec | None) -> None:
     if spec is not None:
-        open_one(start(spec, st.session_state[NAME_KEY]))
+        open_one(start(spec, st.session_state[NAME_KEY].strip()[:MAX_NAME]))

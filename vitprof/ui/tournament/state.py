@@ -1,12 +1,14 @@
-"""What the parts of the Tournament page share: what this server runs, how it stands, and what the address says."""
+"""What the parts of the Tournament page share: what this server runs, and what the URL says."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 from collections.abc import Callable
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -14,18 +16,22 @@ from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.store.tournaments import StoredTournament, list_tournaments, tournament
+from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import start_work, work
 
-VIEWS_KEPT = 8
-"""Tournaments whose blocks and summaries stay in memory."""
+VIEWS_KEPT = 100
+"""Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
 CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
 """Names in the URL: which tournament, the setting to compare with, what is shown below the table."""
+COLOUR, COST, SETTING = "colour", "cost", "setting"
+"""Names in the URL: what a section shows."""
+LEFT = "tournament page as it was left"
+"""The query of this page when one of its buttons opened another page."""
 WATCH_S = 5.0
 """How often a page that stands still looks whether another tab or program has changed something."""
-GOING_ON = ("waiting", "running")
+UNDER_WAY = ("waiting", "running")
 
 
 @st.cache_resource(show_spinner=False)
@@ -89,23 +95,43 @@ def _not_while_tuning() -> None:
         raise JobError("a strategy is being tuned; wait for its end or stop it: they would disturb each other")
 
 
-def chosen() -> int | None:
-    """Returns the tournament that the address names; None, with a line that says so, if there is none."""
+def come_back() -> None:
+    """Shows again what was shown when a button of this page led to another one, and Back or a link leads here.
+
+    Once: who goes further back sees what the URL says.
+    """
+    left = st.session_state.pop(LEFT, None)
+    if left is not None and CHOSEN not in st.query_params and left != _query():
+        with contextlib.suppress(
+            StreamlitAPIException
+        ):  # a page that was left so soon that its widgets are still bound
+            st.query_params.from_dict(left)
+            st.rerun()
+
+
+def _query() -> dict[str, list[str]]:
+    return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def chosen() -> tuple[int | None, str]:
+    """Returns the tournament that the URL names, if it names one, and why it cannot be shown, "" if it can."""
     named = st.query_params.get(CHOSEN)
     if named is None:
-        return None
+        return None, ""
+    gone = f"Tournament {named[:20]} is not here: it was deleted, or the link comes from another machine."
+    if not (named.isascii() and named.isdecimal()):
+        return None, gone
     try:
-        return tournament(resources.store(), int(named)).id
-    except (StoreError, ValueError) as error:
-        what = str(error) if isinstance(error, StoreError) else f"There is no tournament {named[:20]}."
-        st.warning(escaped(what))
-        leave()
-        return None
+        return tournament(resources.store(), int(named)).id, ""
+    except NoTournamentError:
+        return None, gone
+    except StoreError as error:
+        return None, str(error)
 
 
 def open_one(tournament_id: int) -> None:
     """Shows this tournament from the next run of the script on, in the way that a first look at it has."""
-    for name in (AGAINST, SECTION):
+    for name in (AGAINST, SECTION, COLOUR, COST, SETTING):
         st.session_state.pop(name, None)
     st.query_params[CHOSEN] = str(tournament_id)
 
@@ -118,11 +144,11 @@ def leave() -> None:
 def signature(now: TournamentState) -> tuple[object, ...]:
     """Returns what the page shows of a tournament besides its progress bar: it is drawn again when this changes.
 
-    Not which run goes on: that stands at the bar, so that the page is drawn once for each run and not twice.
+    Not which run it is: the bar shows that, so that the page is drawn once for each run and not twice.
     """
     t = now.tournament
-    ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in GOING_ON) for e in now.entries)
-    statuses = ("waiting" if e.status in GOING_ON else e.status for e in now.entries)
+    ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY) for e in now.entries)
+    statuses = ("waiting" if e.status in UNDER_WAY else e.status for e in now.entries)
     return (t.status, t.held, t.note, *ended, *statuses)
 
 

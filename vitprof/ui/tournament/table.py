@@ -1,16 +1,19 @@
-"""The leaderboard, and the article's table as a data frame."""
+"""The leaderboard: what is recommended on top, then by rank; each row with its actions."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
+import streamlit as st
 
-from vitprof.analysis.tournament import ArticleCell, ArticleTable, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof import formats
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, runs_words, setting_in_words
 from vitprof.ui import tables
-from vitprof.ui.tables import Column, rounded
+from vitprof.ui.tables import Column
+from vitprof.ui.tournament.state import SECTION, SETTING
 
 MIB = 2.0**20
 STATUSES = {
@@ -24,9 +27,22 @@ STATUSES = {
 }
 """A trial's status in words."""
 TOO_FEW = "too few steps"
+RECOMMENDED = "★ recommended"
+STANDINGS = {"equal": "as fast"}
+"""Words for `LeaderboardRow.standing`, where they differ."""
+USE, CODE, COMPARE, RUNS = "Use", "Show code", "Compare with baseline", "Show its runs"
+ACTIONS = {
+    "Use": "Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
+    "More": "Its code, its runs, and the comparison with the baseline.",
+}
+ACTED = "tournament-row-action"
+LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 27, 190, 56
+"""Letters from which names take two lines, so that the table fits a laptop's screen (1366 px) beside the sidebar."""
+TINT = "background-color: rgba(46, 160, 67, 0.16)"
+"""Of the recommended row: seen on the light and on the dark theme, and the text stays readable on both."""
 
 
-def standing(row: LeaderboardRow, board: Leaderboard) -> str:
+def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
     """Returns how a setting compares with the baseline, in a word."""
     if row.key == board.baseline:
         return "baseline"
@@ -35,70 +51,89 @@ def standing(row: LeaderboardRow, board: Leaderboard) -> str:
     return TOO_FEW if row.too_few is not None else row.against_baseline
 
 
-def status(row: LeaderboardRow) -> str:
-    """Returns what became of a setting, in words."""
-    if row.entry.status in ("waiting", "running"):  # which one runs, the progress bar says
-        return f"{row.n_runs} {'round' if row.n_runs == 1 else 'rounds'} done" if row.n_runs else "waiting"
-    return STATUSES[row.entry.status]
+def standing(row: LeaderboardRow, recommended: str | None) -> str:
+    """Returns how a setting compares with the fastest; else what became of it."""
+    if row.key == recommended:
+        return RECOMMENDED
+    if row.entry.status in ("waiting", "running") and not row.n_runs:
+        return "waiting"
+    if row.rank is None or row.entry.status == "cut":
+        return STATUSES[row.entry.status]
+    return TOO_FEW if row.too_few is not None else STANDINGS.get(row.standing, row.standing)
 
 
-def _against_best(row: LeaderboardRow, board: Leaderboard) -> str:
-    if row.rank is None:
+def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
+    """Returns a figure and its interval in one text: "3.1x (2.9-3.3)"; "" without a figure."""
+    if not math.isfinite(value):
         return ""
-    return TOO_FEW if row.too_few is not None else row.standing
+    spread = f" ({formats.number(low)}-{formats.number(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+    return words(value) + spread
 
 
-def _unless_baseline(name: str) -> Callable[[LeaderboardRow, Leaderboard], float]:
-    return lambda row, board: math.nan if row.key == board.baseline else float(getattr(row, name))
+def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
+    low, high = (math.nan, math.nan) if row.key == board.baseline else (row.speed_up_low, row.speed_up_high)
+    return with_interval(row.speed_up, low, high, lambda v: f"{formats.number(v)}x")
 
 
+SETTING_COLUMN = Column(
+    "Setting",
+    "Strategy, batch size, workers, page cache.",
+    lambda r, b: setting_in_words(r.entry),
+    always=True,
+    pinned=True,
+)
 COLUMNS: tuple[Column, ...] = (
+    SETTING_COLUMN,
     Column(
-        "Setting",
-        "Strategy, batch size, workers, page cache.",
-        lambda r, b: setting_in_words(r.entry),
+        "Rank",
+        "By the speed that is compared. What is as fast as the fastest shares its rank.",
+        lambda r, b: math.nan if r.rank is None else float(r.rank),
+        "%d",
+        exact=True,
         always=True,
-        pinned=True,
+        width=50,
     ),
     Column(
         "Samples/s",
-        "Steady-state throughput: samples over time of the rounds that count, each weighing alike.",
-        lambda r, b: r.samples_per_s,
+        "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
+        "CSV has its ends as numbers.",
+        lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
         always=True,
     ),
-    Column("from", "Lower end of its 95% interval, samples/s.", lambda r, b: r.low),
-    Column("to", "Upper end of its 95% interval, samples/s.", lambda r, b: r.high),
     Column(
-        "Speed-up (x)",
-        "The score over the baseline's. A score is the throughput of the part of the runs that other programs did not "
-        "slow down (docs/tournament.md), so this can differ from the ratio of the throughputs.",
-        lambda r, b: r.speed_up,
-        "%.2f",
-    ),
-    Column("at least (x)", "Lower end of its 95% interval.", _unless_baseline("speed_up_low"), "%.2f"),
-    Column("at most (x)", "Upper end of its 95% interval.", _unless_baseline("speed_up_high"), "%.2f"),
-    Column(
-        "Against baseline",
-        "faster or slower: the interval of the speed-up leaves 1 out; equal: all of it is within 5% of 1; "
-        "undecided: more rounds would tell.",
-        standing,
+        "Speed-up",
+        "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
+        "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
+        _speed_up,
         always=True,
     ),
-    Column("Status", "What became of it; the reason stands below the table.", lambda r, b: status(r), always=True),
     Column(
-        "Against the fastest",
-        "equal: it is known to be as fast as the fastest, within 5%; undecided: it can be faster or slower.",
-        _against_best,
+        "vs. baseline",
+        "faster or slower: the interval of the speed-up leaves 1 out; equal: it is within 5% of 1; undecided: we "
+        "cannot tell them apart yet.",
+        against_baseline,
+        always=True,
     ),
-    Column("Epoch (s)", "Time of a pass over the training set.", lambda r, b: r.epoch_s),
-    Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
-    Column("GPU memory (MiB)", "Highest device memory of any run.", lambda r, b: r.gpu_mem_bytes / MIB),
+    Column(
+        "Runs",
+        "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was disturbed by other programs "
+        "or is running.",
+        lambda r, b: runs_words(r),
+        always=True,
+        width=62,
+    ),
+)
+COST_COLUMNS: tuple[Column, ...] = (
+    SETTING_COLUMN,
+    Column("Samples/s", "Steady-state throughput.", lambda r, b: r.samples_per_s),
     Column(
         "Device idle (%)",
         "Share of the steady time in which the device computed nothing.",
         lambda r, b: 100 * r.device_idle_frac,
         "%.1f",
     ),
+    Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
+    Column("GPU memory (MiB)", "Highest device memory of any run.", lambda r, b: r.gpu_mem_bytes / MIB),
     Column("Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / MIB),
     Column(
         "Kept in RAM (MiB)",
@@ -111,8 +146,6 @@ COLUMNS: tuple[Column, ...] = (
         lambda r, b: r.entry.disk_bytes / MIB if r.entry.disk_bytes else math.nan,
     ),
     Column("Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s),
-    Column("Rank", "By throughput.", lambda r, b: math.nan if r.rank is None else float(r.rank), "%d", exact=True),
-    Column("Runs", "Runs behind the figures.", lambda r, b: float(r.n_runs), "%d", exact=True, always=True),
     Column(
         "Steps",
         "Steady steps behind the figures, of runs that have ended.",
@@ -121,48 +154,76 @@ COLUMNS: tuple[Column, ...] = (
         exact=True,
     ),
 )
+"""What a setting costs, in the section of that name."""
 
 
-LIVE = ("Setting", "Samples/s", "from", "to", "Speed-up (x)", "Against baseline", "Status", "Runs")
-"""The columns while it goes on: the table is sent anew after each run."""
+def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
+    """Draws one row for each setting: `recommended` first and marked, the others by rank."""
+    rows = sorted(board.rows, key=lambda row: row.key != recommended)
+    result = Column(
+        "Result",
+        "★ recommended: the setting to use. Else against the fastest: as fast (within 5%), slower, or undecided (we "
+        "cannot tell them apart yet); or why it has no place. Reasons are below the table.",
+        lambda r, b: standing(r, recommended),
+        always=True,
+    )
+    columns = [*COLUMNS, result]
+    shown = tables.frame(columns, [(row, board) for row in rows])
+    wrapped = bool(shown["Setting"].str.len().max() > LONG_NAME)
+    if wrapped:
+        columns[0] = dataclasses.replace(SETTING_COLUMN, width=WRAPPED_PX)
+    config = tables.column_config(columns, shown)
+    if not live:  # the table is sent anew after each run: a click would meet another row
+        keys = tuple(row.key for row in rows)
+        for name, labels, width in (
+            ("Use", [_use(r) for r in rows], 56),
+            ("More", [_more(r, board) for r in rows], 48),
+        ):
+            shown[name] = labels
+            config[name] = st.column_config.ButtonColumn(
+                name,
+                help=ACTIONS[name],
+                type="tertiary",
+                key=f"tournament-row-{name}",
+                on_click=_act,
+                args=(name, keys),
+                width=width,
+            )
+    st.dataframe(
+        shown.style.apply(_tinted, recommended=bool(recommended), axis=1),
+        hide_index=True,
+        width="stretch",
+        height=tables.height_of(len(shown)),
+        row_height=TWO_LINES_PX if wrapped else None,
+        key="tournament-table",
+        placeholder="–",
+        column_config=config,
+    )
 
 
-def draw_table(board: Leaderboard, *, live: bool) -> None:
-    """Draws the leaderboard: one row for each setting."""
-    columns = [column for column in COLUMNS if not live or column.name in LIVE]
-    shown = tables.frame(columns, [(row, board) for row in board.rows])
-    tables.draw(columns, shown, key="tournament-table", placeholder="–")
+def _tinted(line: pd.Series[str], recommended: bool) -> list[str]:
+    return [TINT if recommended and line.name == 0 else ""] * len(line)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """One of the article's three figures."""
-
-    name: str
-    unit: str
-    value: Callable[[ArticleCell], float]
+def _use(row: LeaderboardRow) -> str | None:
+    """Returns the button's label; none for what cannot run here."""
+    return None if row.entry.status == "refused" else USE
 
 
-MEASURES = (
-    Measure("Epoch", "s", lambda c: c.epoch_s),
-    Measure("GPU memory", "MiB", lambda c: c.gpu_mem_bytes / MIB),
-    Measure("GPU-util", "%", lambda c: c.gpu_util_pct),
-)
+def _more(row: LeaderboardRow, board: Leaderboard) -> list[str]:
+    """Returns what else can be done with a setting."""
+    if row.entry.status == "refused":
+        return []
+    base = board.row(board.baseline)
+    both = row.n_runs and row.key != board.baseline and base is not None and base.n_runs
+    return [CODE, *([COMPARE] if both else []), *([RUNS] if row.entry.outcomes else [])]
 
 
-def article_frame(found: ArticleTable) -> pd.DataFrame:
-    """Returns the article's table: a row for each setting and, for each figure, a column for each batch size. A figure
-    that no cell has is left out.
-    """
-    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in found.lines]}
-    for measure in MEASURES:
-        columns = {
-            f"{measure.name} ({measure.unit}), batch {batch:,}": [
-                math.nan if line.cells[i] is None else rounded(measure.value(line.cells[i]))  # type: ignore[arg-type]
-                for line in found.lines
-            ]
-            for i, batch in enumerate(found.batch_sizes)
-        }
-        if any(math.isfinite(v) for values in columns.values() for v in values):
-            data |= columns
-    return pd.DataFrame(data)
+def _act(column: str, keys: Sequence[str]) -> None:
+    """In the button's callback: keeps what was asked for of which setting; the page does it (`use.do_asked`)."""
+    clicked = st.session_state[f"tournament-row-{column}"]
+    action, key = clicked["label"], keys[clicked["row"]]
+    if action == RUNS:  # widgets that are not drawn yet in this run of the script
+        st.session_state[SECTION], st.session_state[SETTING] = "setting", key
+    else:
+        st.session_state[ACTED] = (action, key)
