@@ -50,7 +50,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.wait_for_url(re.compile("tournament=1"))
     page.get_by_text(re.compile("0 of 4 runs done; now per-sample, batch 64, round 1")).wait_for()
     page.locator(".st-key-tournament-pause button").first.click()
-    page.get_by_text("Paused: the trial that is running is finished first.").wait_for()
+    page.get_by_text("Paused: the current run is finished first.").wait_for()
     page.wait_for_load_state("networkidle")  # a reload would abort what is still being loaded
     page.reload()
     page.get_by_text(re.compile("Paused.* 1 of 4 runs are done")).wait_for(timeout=RUN_LIMIT_MS)

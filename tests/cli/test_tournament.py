@@ -67,7 +67,7 @@ class TestTournament:
         assert (status, err) == (0, "")
         assert "tournament 1: =mine, simulated device (done)" in out
         assert "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits" in out
-        assert "Against memory/b16/w-/as-is:" in out
+        assert "Against memory, batch 16:" in out
         found = rows(tmp_path / "t.csv")
         assert tuple(found[0]) == TOURNAMENT_HEADER
         assert [r["rank"] for r in found] == ["1", "2", "", ""]
@@ -103,7 +103,7 @@ class TestTournament:
     def test_no_trial_gives_a_figure(self, call: Call) -> None:
         status, out, _ = call("tournament", "--strategies", "dali", *HERE)
         assert status == 1
-        assert "no trial has given a figure" in out
+        assert "no setting gave a figure" in out
         assert "refused: dali/b128/w2/as-is" in out
 
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ class TestTournament:
         assert status == 130
         assert "(paused)" in out
         assert err.splitlines()[-1] == (
-            "vitprof: tournament 1 is paused; python -m vitprof tournament --resume 1 goes on"
+            "vitprof: tournament 1 is paused; continue with python -m vitprof tournament --resume 1"
         )
         assert "paused by Ctrl-C" in err
         status, out, err = call("tournament", "--resume", "1")
@@ -150,10 +150,12 @@ class TestTournament:
         status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
         assert status == 1
         assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out
-        assert "the disk is full; nothing is lost: python -m vitprof tournament --resume 1 --csv FILE writes it" in err
+        assert (
+            "the disk is full; nothing is lost: write it with python -m vitprof tournament --resume 1 --csv FILE" in err
+        )
         status, out, err = call(*asked, "4")
         assert status == 1
-        assert "no steady step: the first 5 are warm-up; give more steps" in out
+        assert "no steady step: the first 5 are warm-up; give it more steps" in out
 
     def test_all_that_can_run_here(self) -> None:
         from vitprof.cli.common.tournament_options import _strategies
@@ -180,7 +182,7 @@ class TestTournament:
             (["--resume", "1", "--repeats", "3"], "--repeats 3: a tournament that is resumed keeps its settings"),
             (["--resume", "1", "--early-stop"], "--early-stop: a tournament that is resumed keeps its settings"),
             (["--auto", "--strategies", "memory,cache"], "--strategies memory,cache: --auto tunes one strategy"),
-            (["--auto", "--strategies", "memory", "--steps", "5"], "--steps 5: --auto gives its runs their budgets"),
+            (["--auto", "--strategies", "memory", "--steps", "5"], "--steps 5: --auto sets the length of each run"),
             (["--auto", "--strategies", "memory", "--baseline", "x"], "--baseline x: it does not go with --auto"),
         ],
     )
@@ -213,6 +215,7 @@ class TestAuto:
         assert found["default"] == {"workers": None, "prefetch_factor": None, "batch_size": 16}
         assert found["simulated"] is True
         assert found["tried"][0]["samples_per_s"] > 0
+        assert found["importances"] == {}
         assert found["command"].startswith("python -m vitprof run --strategy memory --batch-size ")
 
     def test_told_to_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +237,7 @@ class TestAuto:
         monkeypatch.setattr("vitprof.experiments.tuning.search.tune", lambda *_, **__: found)
         status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
         assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
+        assert "hyperparameter importances: Too few trials: 1 setting has a figure" in out
         assert "memory: batch 256 reaches 1,000 samples/s, 2.00 times that of batch 64 (1.90 to 2.10)" in out
         assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
 

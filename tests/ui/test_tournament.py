@@ -176,7 +176,7 @@ class Runner:
         claim(store, tournament_id)
 
     def pause(self) -> None:
-        set_status(self.store, self.id, "paused", note="the trial that is running is finished first")
+        set_status(self.store, self.id, "paused", note="the current run is finished first")
 
     def resume(self) -> bool:
         set_status(self.store, self.id, "running", note="")
@@ -207,7 +207,7 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
     assert any("1 of 6 runs done" in str(bar.proto) for bar in at.get("progress"))
     assert "Too early: only per-sample" in said(at)
     at.button(key="tournament-pause").click().run()
-    assert "Paused: the trial that is running is finished first" in said(at)
+    assert "Paused: the current run is finished first" in said(at)
     at.button(key="tournament-resume").click().run()
     assert "Paused" not in said(at)
     at.button(key="tournament-stop").click().run()

@@ -20,6 +20,7 @@ from vitprof.experiments.tuning.candidates import Tried, Tuning
 from vitprof.experiments.tuning.search import TuneProgress
 from vitprof.store import RunStore
 from vitprof.store.tournaments import claim, list_tournaments
+from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.tournament import background as tournament_tune
 from vitprof.ui.tournament import state
 from vitprof.ui.tournament.background import work
@@ -74,9 +75,13 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert "batch 512, 4 workers, prefetch 2 reaches 2,000 samples/s, 2.00 times" in said(at)
     assert "--workers 4" in at.code[0].value
     assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
+    assert "Too few trials: 1 setting has a figure, at least 4 are needed" in said(at)
+    (history,) = at.get("plotly_chart")
+    assert "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in history.proto.alt
     at.button(key="tune-use").click().run()
     assert not at.exception
     assert at.number_input(key="set-workers").value == 4
+    assert at.session_state[TO_SAY][0][0] == "The settings of the tuning are in the sidebar. Press Run to start."
 
 
 @pytest.mark.usefixtures("store", "asked")

@@ -34,8 +34,8 @@ DEFAULT_AUTO_S = 60.0
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
-    Ctrl-C pauses: --resume ID goes on, also after the machine was switched off. With --auto: find workers, prefetch
-    factor and batch size of one strategy by itself.
+    Ctrl-C pauses: --resume ID continues, also after a restart of the machine. --auto finds the workers, prefetch factor
+    and batch size of one strategy by itself.
     """
     asked = {p.name: given.pop(p.name) for p in OPTIONS}
     check_output(asked["csv"], "csv")
@@ -106,13 +106,13 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         terminal.out.print(tournament_markdown(now.tournament, board, best), soft_wrap=True, end="")
     else:
         show_board(now, board, pays, best)
-    again = f"python -m vitprof tournament --resume {tournament_id} goes on"
+    again = f"continue with python -m vitprof tournament --resume {tournament_id}"
     if asked["csv"] is not None:  # after the result was shown: a full disk takes nothing of it away
         _write_csv(asked["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
     if stopped and now.tournament.status != "done":
         complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
     if error:
-        complain(f"tournament {tournament_id} could not go on: {error}; {again}", EXIT_FAILED)
+        complain(f"tournament {tournament_id} stopped: {error}; {again}", EXIT_FAILED)
     if board.best is None:
         raise typer.Exit(EXIT_FAILED)
 
@@ -121,7 +121,7 @@ def _write_csv(path: Path, text: str, tournament_id: int) -> None:
     try:
         write_text(path, text)
     except VitprofError as problem:
-        again = f"python -m vitprof tournament --resume {tournament_id} --csv FILE writes it"
+        again = f"write it with python -m vitprof tournament --resume {tournament_id} --csv FILE"
         complain(f"{one_line(problem)}; nothing is lost: {again}", EXIT_FAILED)
 
 
@@ -137,7 +137,9 @@ def _list(as_json: bool) -> None:
         print_json({"tournaments": told})
         return
     if not found:
-        terminal.out.print("no tournaments yet: python -m vitprof tournament --strategies memory,workers makes one")
+        terminal.out.print(
+            "no tournaments yet; start one with python -m vitprof tournament --strategies memory,workers"
+        )
         return
     table = Table("tournament", "name", "status", "made")
     for t in found:
@@ -160,7 +162,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
             raise ConfigError(name, asked[name], "it does not go with --auto; leave it out")
     for name in BUDGETS:
         if given[name] is not None:
-            raise ConfigError(name, given[name], "--auto gives its runs their budgets; give --time for all together")
+            raise ConfigError(name, given[name], "--auto sets the length of each run; give --time for the whole search")
     sizes = whole("batch_sizes", asked["batch_sizes"]) if asked["batch_sizes"] else None
     workers = whole("workers", asked["workers"]) if asked["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
@@ -172,7 +174,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
 
                 def tell(p: TuneProgress) -> None:
                     if show is not None:
-                        best = f"; best {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
+                        best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
                         show(p.words + best, p.fraction, seconds * (1 - p.fraction))
 
                 found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=tell, stop=stop)

@@ -170,7 +170,7 @@ class TestToTheEnd:
         now = TournamentView(manager.store, number).look()
         assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
         assert now.progress.total == 0
-        assert now.tournament.note == "no trial can be run here"
+        assert now.tournament.note == "no setting can run here"
 
     def test_a_baseline_that_cannot_be_run(self, manager: JobManager) -> None:
         number = made(manager.store, baseline=A)
@@ -183,7 +183,7 @@ class TestToTheEnd:
         ran(manager, number)
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
         now = TournamentView(manager.store, number).look()
-        assert now.tournament.note == "the 0.001 s given were spent after 1 of 4 runs"
+        assert now.tournament.note == "the time limit of 0.001 s was reached after 1 of 4 runs"
         assert [e.status for e in now.entries] == ["done", "stopped"]
         assert now.entries[1].reason == now.tournament.note
 
@@ -325,7 +325,7 @@ class TestUntilItIsDecided:
         ran(manager, number)
         found = tournament(manager.store, number)
         assert found.status == "done"
-        assert found.note == "the 0.001 s given were spent after 1 of 2 runs"
+        assert found.note == "the time limit of 0.001 s was reached after 1 of 2 runs"
 
     def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch

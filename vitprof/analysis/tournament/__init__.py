@@ -15,6 +15,7 @@ from vitprof.analysis.tournament.entries import (
     trial_key,
 )
 from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
+from vitprof.analysis.tournament.importance import Importances, TriedSetting, importances
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
@@ -33,18 +34,21 @@ __all__ = [
     "Candidate",
     "Cost",
     "Entry",
+    "Importances",
     "Leaderboard",
     "LeaderboardRow",
     "Outcome",
     "Recommendation",
     "Rung",
     "Status",
+    "TriedSetting",
     "article_table",
     "block_rates",
     "break_even",
     "can_be_fastest",
     "cannot_win",
     "cost",
+    "importances",
     "key_in_words",
     "leaderboard",
     "pareto",

@@ -47,7 +47,9 @@ def _number(name: str, flag: str, kind: type, default: Any, text: str, metavar: 
 
 
 OPTIONS = (
-    _own("strategies", "--strategies", str, "", "strategies, separated by commas; all for every one that can run here"),
+    _own(
+        "strategies", "--strategies", str, "", "strategies, separated by commas; all: every strategy that can run here"
+    ),
     _own(
         "batch_sizes",
         "--batch-sizes",
@@ -63,28 +65,41 @@ OPTIONS = (
         "",
         f"states of the page cache, separated by commas; of {', '.join(CHOICES['page_cache'])}",
     ),
-    _number("repeats", "--repeats", int, 3, "rounds in which every setting is run"),
+    _number("repeats", "--repeats", int, 3, "rounds; every setting runs once in each"),
     _own(
         "until_decided",
         "--until-decided/--no-until-decided",
         bool,
         True,
-        f"after these, run more rounds of what can still be the fastest until it is decided, {MORE_ROUNDS} at most",
+        f"then up to {MORE_ROUNDS} more rounds of the settings that can still be the fastest, until it is decided",
     ),
-    _number("more_rounds", "--more-rounds", int, None, "with --resume: rounds to add, of every setting"),
+    _number("more_rounds", "--more-rounds", int, None, "with --resume: run this many more rounds of every setting"),
     _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
-    _own("early_stop", "--early-stop/--no-early-stop", bool, True, "cut settings short that can't win any more"),
+    _own(
+        "early_stop",
+        "--early-stop/--no-early-stop",
+        bool,
+        True,
+        "stop a setting early once it clearly cannot be the fastest",
+    ),
     _number(
         "time",
         "--time",
         float,
         None,
-        "seconds for all runs together: none is begun after that; with --auto for the search (60 if not given)",
+        "time limit in seconds for all runs together: no run starts after it; with --auto: for the search (default 60)",
         "NUMBER",
     ),
     _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK_PANEL),
-    _number("resume", "--resume", int, None, "go on with a tournament; of one that is through, show it again"),
-    _own("take_over", "--take-over", bool, False, "with --resume: of a machine or container that is gone", WORK_PANEL),
+    _number("resume", "--resume", int, None, "continue a tournament; show it again if it is done"),
+    _own(
+        "take_over",
+        "--take-over",
+        bool,
+        False,
+        "with --resume: take it over from a machine or container that is gone",
+        WORK_PANEL,
+    ),
     _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK_PANEL),
     _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT_PANEL),
     _own("as_json", "--json", bool, False, JSON_HELP, OUTPUT_PANEL),

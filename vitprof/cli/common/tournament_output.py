@@ -9,9 +9,19 @@ from typing import Any
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation, spoiled_words
+from vitprof.analysis.tournament import (
+    BreakEven,
+    Leaderboard,
+    LeaderboardRow,
+    Recommendation,
+    importances,
+    key_in_words,
+    runs_words,
+    spoiled_words,
+)
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
+from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
 from vitprof.records import json_number
@@ -22,12 +32,11 @@ MAX_REASONS_SHOWN = 6
 
 def running_words(standing: TournamentState, board: Leaderboard) -> str:
     """Returns what a tournament is doing, in a line."""
-    p = standing.progress
-    rounds = standing.tournament.spec.repeats
-    of = f"of {rounds}" if p.current_round <= rounds else "(added until it is decided)"
-    doing = f"{p.current_key}, round {p.current_round} {of}" if p.current_key else "between runs"
-    lead = f"; ahead: {board.best}" if board.best else ""
-    return f"{p.done} of {p.total} runs, {doing}{lead}"
+    p, spec = standing.progress, standing.tournament.spec
+    doing = f"{key_in_words(p.current_key)}, round {p.current_round}" if p.current_key else "between runs"
+    rounds = "added because it is not decided yet" if p.current_round > spec.repeats else rounds_words(spec)
+    lead = f"; fastest so far: {key_in_words(board.best)}" if board.best else ""
+    return f"{p.done} of {p.total} runs done; {doing} ({rounds}){lead}"
 
 
 def show_board(
@@ -46,58 +55,58 @@ def show_board(
         "workers",
         "page cache",
         "samples/s",
-        "95%",
         "speed-up",
-        "95%",
         "epoch",
         "GPU memory",
         "GPU-util",
         "idle",
-        "n",
+        "runs",
         "",
         title=f"tournament {found.id}: {found.name}{simulated} ({found.status})",
         title_justify="left",
     )
-    ranked = [row for row in board.rows if row.rank is not None]
+    chosen = best.key if best is not None else None
+    ranked = sorted((row for row in board.rows if row.rank is not None), key=lambda row: row.key != chosen)
     for row in ranked:
-        table.add_row(*_cells(row, board))
+        table.add_row(*_cells(row, board, chosen))
     if ranked:
         terminal.out.print(table)
     else:
-        terminal.out.print(f"tournament {found.id}: {found.name}: no trial has given a figure")
+        terminal.out.print(f"tournament {found.id}: {found.name}: no setting gave a figure")
     for line in _not_ranked(board):
         terminal.out.print(line, soft_wrap=True)
     if told := _worth_telling(ranked, pays):
-        terminal.out.print(f"Against {board.baseline}:")
+        terminal.out.print(f"Against {key_in_words(board.baseline)}:")
         for p in told:
-            terminal.out.print(f"  {p.key} {p.sentence}", soft_wrap=True)
+            terminal.out.print(f"  {key_in_words(p.key)}: {p.sentence}", soft_wrap=True)
     if best is not None:
         terminal.out.print(best.sentence, soft_wrap=True)
     if found.note:
         terminal.err.print(found.note, soft_wrap=True)
 
 
-def _interval(low: float, high: float) -> str:
-    return f"{formats.number(low)} to {formats.number(high)}" if math.isfinite(low) and math.isfinite(high) else ""
+def _with_interval(value: str, low: float, high: float) -> str:
+    known = math.isfinite(low) and math.isfinite(high)
+    return f"{value} ({formats.number(low)}-{formats.number(high)})" if known else value
 
 
-def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
+def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[str]:
     entry = row.entry
+    against = {"equal": "as fast as the baseline", "undecided": "undecided against the baseline"}
+    fastest = {"equal": "as fast as the fastest", "undecided": "undecided against the fastest"}
     remarks = [
-        "baseline"
-        if row.key == board.baseline
-        else "as fast as the baseline"
-        if row.against_baseline == "equal"
-        else "",
-        "as fast as the best" if row.standing == "equal" else "",
-        "too few steps"
-        if row.too_few is not None
-        else "undecided"
-        if "undecided" in (row.against_baseline, row.standing)
-        else "",
+        "recommended" if row.key == chosen else "",
+        "baseline" if row.key == board.baseline else "",
+        *(
+            ["too few steps"]
+            if row.too_few is not None
+            else [against.get(row.against_baseline, ""), fastest.get(row.standing, "")]
+        ),
         spoiled_words(row),
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
     ]
+    speed_up = f"{formats.number(row.speed_up)}x" if math.isfinite(row.speed_up) else ""
+    own = row.key == board.baseline
     util = formats.percent(row.gpu_util_pct / 100)
     memory = formats.size(row.gpu_mem_bytes)
     return [
@@ -106,15 +115,13 @@ def _cells(row: LeaderboardRow, board: Leaderboard) -> list[str]:
         str(entry.batch_size),
         "" if entry.workers is None else str(entry.workers),
         entry.page_cache,
-        formats.number(row.samples_per_s),
-        _interval(row.low, row.high),
-        f"{row.speed_up:.2f}" if math.isfinite(row.speed_up) else "",
-        _interval(row.speed_up_low, row.speed_up_high),
+        _with_interval(formats.number(row.samples_per_s), row.low, row.high),
+        speed_up if own else _with_interval(speed_up, row.speed_up_low, row.speed_up_high),
         formats.seconds(row.epoch_s),
         memory if memory != formats.NOT_AVAILABLE else "",
         util if util != formats.NOT_AVAILABLE else "",
         formats.percent(row.device_idle_frac),
-        f"{row.n_runs} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else "",
+        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else runs_words(row),
         "; ".join(filter(None, remarks)),
     ]
 
@@ -156,6 +163,10 @@ def show_tuning(found: Tuning) -> None:
             remark,
         )
     terminal.out.print(table)
+    mattered = importances(found.tried)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
+    said = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
+    terminal.out.print(f"hyperparameter importances: {said}", soft_wrap=True)
     terminal.out.print(found.sentence, soft_wrap=True)
     terminal.out.print(found.command, soft_wrap=True)
 
@@ -182,5 +193,6 @@ def tuning_object(found: Tuning) -> dict[str, Any]:
         "command": found.command,
         "sentence": found.sentence,
         "config": found.config.to_dict(),
+        "importances": dict(importances(found.tried).shares),
         "tried": [tried(t) for t in found.tried],
     }

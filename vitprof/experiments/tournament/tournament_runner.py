@@ -90,7 +90,7 @@ class TournamentRunner:
         with self._lock:
             if not self._over:
                 self._pausing.set()
-                set_status(self._store, self.id, "paused", note="the trial that is running is finished first")
+                set_status(self._store, self.id, "paused", note="the current run is finished first")
 
     def resume(self) -> bool:
         """Takes back `pause`; False where it is too late for that, and another runner has to be made."""
@@ -134,7 +134,7 @@ class TournamentRunner:
             try:
                 set_status(self._store, self.id, status, owner=None, note=note)
                 break
-            except VitprofError as error:  # this program would seem to be at work on it for as long as it lives
+            except VitprofError as error:  # else it would seem to run for as long as this program lives
                 if time.monotonic() >= until:
                     self.error = self.error or one_line(error)
                     break
@@ -144,7 +144,7 @@ class TournamentRunner:
         """Runs what is left; the status to end with, and why."""
         able = [t for t in self._planned if not t.refused]
         if not able:
-            return "done", "no trial can be run here"
+            return "done", "no setting can run here"
         for number, trial in self._turns():
             now = self._view.look()
             if self._settled(now, trial, number):
@@ -202,7 +202,7 @@ class TournamentRunner:
             return "paused", ""
         limit = self._spec.seconds
         if limit is not None and now.spent_s >= limit:
-            spent = f"the {limit:g} s given were spent after {now.progress.done}"
+            spent = f"the time limit of {limit:g} s was reached after {now.progress.done}"
             if now.progress.done < now.progress.total:
                 return "done", f"{spent} of {now.progress.total} runs"
             return "done", f"{spent} runs, before it was decided; more rounds may decide it"

@@ -183,7 +183,7 @@ def _status(
     if done >= found.spec.repeats or (done and over):
         said = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
         if not any(len(o.blocks_per_s) for o in outcomes):
-            said.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give more steps")
+            said.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps")
         return "done", "; ".join(said)
     return ("stopped", ended) if over else ("waiting", "")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
-import pandas as pd
 import streamlit as st
 
 from vitprof import formats
+from vitprof.analysis.tournament import importances
+from vitprof.charts.tournament import importance_bars, optimization_history
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import TUNING_S
@@ -17,22 +17,24 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words
 from vitprof.records import LIVE_STATUSES
-from vitprof.ui import resources
+from vitprof.ui import resources, tables
 from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
-from vitprof.ui.profile.settings import use_config
-from vitprof.ui.tables import rounded
+from vitprof.ui.plots import plot
+from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.background import work
 from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job
 from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning
+from vitprof.ui.tournament.use import use
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
 LEAST_S = 10.0
 """Less time does not hold two runs of each of two settings."""
 TUNED_AT_FIRST = "workers"
+CHART_PX = 340
 
 
 def draw_tuning() -> None:
@@ -69,7 +71,7 @@ def _draw_form() -> None:
             format="%g",
             key="tune_seconds",
             bind=IN_URL,
-            help="For all of it, starting the runs included. More time tries more settings, and longer.",
+            help="For all of it, including the start of each run. More time tries more settings, each for longer.",
         )
     with right:
         same_batch = st.toggle(
@@ -98,13 +100,13 @@ def _draw_form() -> None:
         disabled=bool(wrong) or busy,
         on_click=act,
         args=(lambda: start_tuning(base, seconds, same_batch),),
-        help="Many settings for a short time, the best third of them for longer, and so on (successive halving). Then "
-        "the winner and the strategy's own setting run in turns, to check the gain.",
+        help="Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
+        "Then runs the winner and the strategy's own setting in turns to check the gain.",
     )
     if other is not None:
-        st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start it when that has ended.")
+        st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start when it has ended.")
     elif busy:
-        st.caption("Runs are going on or waiting; they would disturb it. Start it when they have ended.")
+        st.caption("Other runs are running or waiting; they would disturb it. Start it when they have ended.")
 
 
 def _base(name: str) -> RunConfig | ConfigError:
@@ -159,31 +161,39 @@ def _draw_found(found: Tuning) -> None:
             type="primary",
             icon=":material/play_arrow:",
             key="tune-use",
-            help="Puts it into the sidebar of Profile. Nothing starts yet.",
+            help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
         ):
-            use_config(dataclasses.replace(found.config, name=""))
-            st.switch_page("pages/profile.py", query_params={})
+            use(found.config, "the tuning")
         st.code(found.command, language="bash", wrap_lines=True)
-    st.dataframe(
-        pd.DataFrame(
-            [
-                {
-                    "Setting": candidate_in_words(t.candidate),
-                    "Stage": f"rung {t.rung}" if t.rung else "check",
-                    "Samples/s": rounded(t.samples_per_s),
-                    "Run": t.run_id,
-                    "Remark": t.error,
-                }
-                for t in found.tried
-            ]
-        ),
-        hide_index=True,
-        width="stretch",
-        key="tune-table",
-        placeholder="–",
-        column_config={
-            "Stage": st.column_config.TextColumn(help="Each rung trains fewer settings for longer; check: the gain."),
-            "Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput."),
-        },
-    )
+    names = [candidate_in_words(t.candidate) for t in found.tried]
+    left, right = st.columns(2)
+    with left:
+        plot(optimization_history(found.tried, names), key="tune-history", height=CHART_PX)
+    with right:
+        mattered = importances(found.tried)
+        if mattered.shares:
+            plot(importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
+            st.caption(escaped(mattered.sentence))
+        else:
+            st.markdown("**Hyperparameter importances**")
+            st.caption(escaped(mattered.sentence))
+    columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in found.tried)]
+    shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(found.tried, 1)])
+    tables.draw(columns, shown, key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("Trial", "In the order in which they ran.", lambda n, t: float(n), "%d", exact=True, always=True),
+    Column("Setting", "What was tried.", lambda n, t: candidate_in_words(t.candidate), always=True),
+    Column(
+        "Stage",
+        "Each rung trains fewer settings for longer. check: the winner and the strategy's own setting, run again.",
+        lambda n, t: f"rung {t.rung}" if t.rung else "check",
+        always=True,
+    ),
+    Column("Samples/s", "Steady-state throughput.", lambda n, t: t.samples_per_s, always=True),
+    Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
+    Column("Remark", "Why it has no figure.", lambda n, t: t.error),
+)
+"""Of the table of trials."""
