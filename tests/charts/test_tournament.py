@@ -102,6 +102,13 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert figure.layout.yaxis.categoryarray[0] == "pt-memory, batch 512"
 
 
+def test_another_page_cache_has_no_fastest_of_its_own_among_the_bars() -> None:
+    made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
+    groups = {bar.name: list(bar.y) for bar in throughput_bars(leaderboard(made, baseline=made[0].key, n_train=0)).data}
+    assert groups["fastest"] == ["a, batch 64"]
+    assert groups["another page cache"] == ["a, batch 64, cold cache"]
+
+
 def test_the_front_is_drawn_and_labelled() -> None:
     found = board()
     on, off = pareto_chart(found, "rss_bytes").data

@@ -111,8 +111,8 @@ def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
     found = of(cold, warm, slow)
     assert found.key == cold.key
     assert found.equals == ()
-    assert "Only settings with the page cache cold were weighed" in found.sentence
-    assert "weighed" not in of(cold, slow).sentence
+    assert "Only settings with the page cache cold were compared" in found.sentence
+    assert "were compared" not in of(cold, slow).sentence
 
 
 def test_the_order_of_samples_is_told() -> None:

@@ -138,7 +138,7 @@ def _sentences(said: Sequence[str]) -> str:
 def _other_caches(board: Leaderboard, cache: str) -> list[str]:
     if all(row.entry.page_cache == cache for row in board.rows if row.rank is not None):
         return []
-    return [f"Only settings with the page cache {cache} were weighed: another state of it is another experiment"]
+    return [f"Only settings with the page cache {cache} were compared: cold and warm are different experiments"]
 
 
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:

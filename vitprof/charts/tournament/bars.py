@@ -20,7 +20,7 @@ from vitprof.charts.tournament.shared import (
     row_words,
 )
 
-EQUAL, UNDECIDED = "as fast, within 5%", "undecided"
+EQUAL, UNDECIDED, OTHER_CACHE = "as fast, within 5%", "undecided", "another page cache"
 GROUPS = {"equal": EQUAL}
 """Names of bars by `LeaderboardRow.standing`, where they differ."""
 
@@ -28,7 +28,8 @@ GROUPS = {"equal": EQUAL}
 def throughput_bars(board: Leaderboard) -> go.Figure:
     """samples/s of the ranked settings as bars with 95% intervals, the fastest on top, and the baseline as a line.
 
-    What is as fast as the fastest is hatched, what can be is dotted. Beside each stands its speed-up.
+    What is as fast as the fastest is hatched, what can be is dotted, what had another page cache is crossed. Beside
+    each is its speed-up.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
@@ -37,9 +38,11 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         EQUAL: ("/", FRONT_COLOUR),
         UNDECIDED: (".", REST_COLOUR),
         "slower": ("", REST_COLOUR),
+        OTHER_CACHE: ("x", REST_COLOUR),
     }
+    best = board.row(board.best or "")
     for group, (hatched, colour) in groups.items():
-        rows = [row for row in ranked if _group(row) == group]
+        rows = [row for row in ranked if _group(row, best) == group]
         if not rows:
             continue
         figure.add_bar(
@@ -57,7 +60,6 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     if base is not None and math.isfinite(base.samples_per_s):
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     names = [plain(setting_in_words(row.entry)) for row in ranked]
-    best = board.row(board.best or "")
     equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
@@ -106,7 +108,12 @@ def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Sc
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
-def _group(row: LeaderboardRow) -> str:
+def _group(row: LeaderboardRow, best: LeaderboardRow | None) -> str:
+    """Returns the name of a setting's bar. Cold and warm files are different experiments: neither is the other's
+    fastest.
+    """
+    if best is not None and row.entry.page_cache != best.entry.page_cache:
+        return OTHER_CACHE
     return GROUPS.get(row.standing, row.standing)
 
 

@@ -36,8 +36,10 @@ ACTIONS = {
     "More": "Its code, its runs, and the comparison with the baseline.",
 }
 ACTED = "tournament-row-action"
-LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 27, 190, 56
-"""Letters from which names take two lines, so that the table fits a laptop's screen (1366 px) beside the sidebar."""
+LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 27, 190, 65
+"""Letters from which names take two lines, so that the table fits a laptop's screen (1366 px) beside the sidebar.
+Streamlit wraps text in rows that are higher than 4 rem.
+"""
 TINT = "background-color: rgba(46, 160, 67, 0.16)"
 """Of the recommended row: seen on the light and on the dark theme, and the text stays readable on both."""
 
@@ -51,15 +53,17 @@ def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
     return TOO_FEW if row.too_few is not None else row.against_baseline
 
 
-def standing(row: LeaderboardRow, recommended: str | None) -> str:
-    """Returns how a setting compares with the fastest; else what became of it."""
+def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
+    """Returns how a setting compares with the fastest of its page cache; else what became of it."""
     if row.key == recommended:
         return RECOMMENDED
     if row.entry.status in ("waiting", "running") and not row.n_runs:
         return "waiting"
     if row.rank is None or row.entry.status == "cut":
         return STATUSES[row.entry.status]
-    return TOO_FEW if row.too_few is not None else STANDINGS.get(row.standing, row.standing)
+    best, cache = board.row(board.best or ""), row.entry.page_cache
+    of = f" ({cache})" if best is not None and cache != best.entry.page_cache else ""
+    return TOO_FEW if row.too_few is not None else STANDINGS.get(row.standing, row.standing) + of
 
 
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
@@ -163,8 +167,9 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
     result = Column(
         "Result",
         "★ recommended: the setting to use. Else against the fastest: as fast (within 5%), slower, or undecided (we "
-        "cannot tell them apart yet); or why it has no place. Reasons are below the table.",
-        lambda r, b: standing(r, recommended),
+        "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
+        "Cold and warm page caches are different experiments: each has its own fastest.",
+        lambda r, b: standing(r, b, recommended),
         always=True,
     )
     columns = [*COLUMNS, result]
