@@ -30,7 +30,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     at.button(key="cancel-button").click().run()
     assert not at.exception
     assert stopped == [third]
-    assert at.subheader[0].value == "long", "the run that has the device"
+    assert at.title[0].value == "long", "the run that has the device"
 
 
 def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

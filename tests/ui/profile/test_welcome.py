@@ -36,7 +36,7 @@ def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(su
     at.button(key="see-starved").click().run()
     assert not at.exception
     assert submitted == [STARVED]
-    assert at.subheader[0].value.replace("\\", "").startswith("per-sample, batch 128")
+    assert at.title[0].value.replace("\\", "").startswith("per-sample, batch 128")
     assert at.selectbox(key="set-device").value == "simulated:h100"
     assert at.number_input(key="set-seconds").value == 8
 
