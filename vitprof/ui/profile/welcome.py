@@ -6,10 +6,8 @@ import streamlit as st
 
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.ui import resources
-from vitprof.ui.address import show_run
 from vitprof.ui.machine import draw_machine, machine_in_words
-from vitprof.ui.profile.settings import use_config
+from vitprof.ui.profile.runs import start
 from vitprof.ui.texts import escaped
 
 STARVED = RunConfig(
@@ -71,9 +69,6 @@ def _start(config: RunConfig | None, put: bool) -> None:
     if config is None:
         return
     try:
-        show_run(resources.manager().submit(config))
+        start(config, from_sidebar=not put)
     except VitprofError as error:
         st.session_state[FAILED] = str(error)
-        return
-    if put:
-        use_config(config)
