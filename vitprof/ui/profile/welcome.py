@@ -37,7 +37,7 @@ def draw_welcome(config: RunConfig | None) -> None:
             key="see-starved",
             icon=":material/play_circle:",
             on_click=_start,
-            args=(STARVED, True),
+            args=(STARVED, False),
             help="Runs for 8 seconds, with these settings in the sidebar afterwards.",
         )
         st.caption("8 seconds on a simulated H100 that gets its images one by one, as most tutorials load them.")
@@ -51,7 +51,7 @@ def draw_welcome(config: RunConfig | None) -> None:
                 icon=":material/play_arrow:",
                 disabled=config is None,
                 on_click=_start,
-                args=(config, False),
+                args=(config, True),
                 help="The settings are behind » at the top left.",
             )
     if why := st.session_state.pop(FAILED, ""):
@@ -64,11 +64,11 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.page_link("pages/history.py", label="What ran before", icon=":material/history:")
 
 
-def _start(config: RunConfig | None, put: bool) -> None:
-    """Starts a run and shows it; with its settings in the sidebar if they are to be `put` there."""
+def _start(config: RunConfig | None, from_sidebar: bool) -> None:
+    """Starts a run and shows it."""
     if config is None:
         return
     try:
-        start(config, from_sidebar=not put)
+        start(config, from_sidebar=from_sidebar)
     except VitprofError as error:
         st.session_state[FAILED] = str(error)
