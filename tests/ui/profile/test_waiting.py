@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
 from vitprof.records import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.profile.waiting import ordinal
+
+
+def shown(at: AppTest) -> set[str]:
+    return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
 
 
 def test_ordinals() -> None:
@@ -35,12 +40,20 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
 
 def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
-    run_id = add_run(store, n=0, status="queued")
+    first, run_id = add_run(store, n=0, status="running"), add_run(store, n=0, status="queued")
     at = app(run=str(run_id))
-    assert "Queued: it begins in a moment" in said(at)
+    assert shown(at) == {"cancel-button"}
+    store.update_run(first, status="done")
     store.update_run(run_id, status="running", stage="starting")
     at.run()
-    assert {"stop-button"} == {b.key for b in at.button} & {"stop-button", "cancel-button"}
+    assert shown(at) == {"stop-button"}
+
+
+def test_a_run_with_nothing_before_it_can_be_stopped_at_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    at = app(run=str(add_run(store, n=0, status="queued")))
+    assert shown(at) == {"stop-button"}
+    assert "Queued" not in said(at)
 
 
 def test_a_start_shows_its_phases_until_there_is_a_step(store: RunStore) -> None:

@@ -18,6 +18,7 @@ from vitprof.ui.address import RUN, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
+from vitprof.ui.profile.waiting import ahead_of
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.widgets import FIELDS, STATE
 
@@ -78,7 +79,7 @@ def draw_title(run: StoredRun) -> None:
                 st.rerun()
         elif (
             jobs.owns(run.id)
-            and run.status == "running"
+            and not (run.status == "queued" and ahead_of(run))  # Cancel stands at its place in the queue
             and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
         ):
             jobs.stop(run.id)

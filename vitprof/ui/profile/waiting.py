@@ -16,14 +16,17 @@ from vitprof.ui.address import RUN
 from vitprof.ui.texts import escaped
 
 CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
-WAITED = "run that was queued when this page was drawn"
+WAITED = "run that this page showed in the queue"
 ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def draw_queued(run: StoredRun) -> None:
     """Draws the place of a queued run in its device's queue, and Cancel."""
+    before = ahead_of(run)
+    if not before:  # it begins in a moment: no other button in Stop's place for that
+        st.progress(0.0, text="starting")
+        return
     st.session_state[WAITED] = run.id
-    before = _before(run)
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
         st.markdown(f":material/hourglass_empty: {escaped(place_in_words(before))}", width="content")
         jobs = resources.manager()
@@ -34,14 +37,14 @@ def draw_queued(run: StoredRun) -> None:
 
 
 def begun(run: StoredRun) -> bool:
-    """Returns True once, when the run has left the queue since this page was drawn: Stop takes the place of Cancel."""
+    """Returns True once, when a run that had to wait has left the queue: Stop takes the place of Cancel."""
     if run.status == "queued" or st.session_state.get(WAITED) != run.id:
         return False
     del st.session_state[WAITED]
     return True
 
 
-def _before(run: StoredRun) -> list[StoredRun]:
+def ahead_of(run: StoredRun) -> list[StoredRun]:
     """Returns the runs that this one waits for, the next one to end first."""
     mine = queue_of(run.config.device)
     live = resources.store().runs(LIVE_STATUSES, oldest_first=True)
@@ -56,8 +59,6 @@ def _before(run: StoredRun) -> list[StoredRun]:
 
 def place_in_words(before: list[StoredRun]) -> str:
     """Returns a place in the queue, in words; the run that has the device is the first one there."""
-    if not before:
-        return "Queued: it begins in a moment"
     last = before[-1]
     return f"Queued: {ordinal(len(before) + 1)} in the queue, behind run {last.id} ({last.name})"
 
