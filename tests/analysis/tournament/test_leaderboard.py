@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Entry, key_in_words, leaderboard, recommend, runs_words, setting_in_words
+from vitprof.analysis.tournament import (
+    Entry,
+    Outcome,
+    key_in_words,
+    leaderboard,
+    recommend,
+    runs_words,
+    setting_in_words,
+)
 from vitprof.records import RunSummary
 
 BASE = "base/b64/w-/as-is"
@@ -136,12 +144,27 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     )
 
 
+def _short(outcome: Outcome, steps: int) -> Outcome:
+    """A run of fewer steps than make 20 blocks."""
+    summary = RunSummary(n_steady_steps=steps)
+    return dataclasses.replace(outcome, blocks_per_s=outcome.blocks_per_s[:steps], summary=summary)
+
+
+def test_few_blocks_of_many_steps_are_enough() -> None:
+    """A loader that stalls with every 40th batch: five blocks of 40 steps in each run."""
+    made = [entry("base", 1000), entry("a", 2000)]
+    made = [
+        dataclasses.replace(
+            e, outcomes=tuple(dataclasses.replace(o, blocks_per_s=o.blocks_per_s[:5]) for o in e.outcomes)
+        )
+        for e in made
+    ]
+    assert [row.too_few for row in leaderboard(made, baseline=BASE, n_train=0).rows] == [None, None]
+
+
 def test_too_few_steps_give_a_figure_and_no_claims() -> None:
     few = [
-        dataclasses.replace(
-            e, outcomes=(dataclasses.replace(e.outcomes[0], blocks_per_s=e.outcomes[0].blocks_per_s[:3]),)
-        )
-        for e in (entry("base", 1000), entry("a", 2000))
+        dataclasses.replace(e, outcomes=(_short(e.outcomes[0], 3),)) for e in (entry("base", 1000), entry("a", 2000))
     ]
     row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
@@ -154,9 +177,7 @@ def test_too_few_steps_give_a_figure_and_no_claims() -> None:
 
 def test_of_a_baseline_with_too_few_steps_no_speed_up_is_claimed() -> None:
     base = entry("base", 1000)
-    base = dataclasses.replace(
-        base, outcomes=(dataclasses.replace(base.outcomes[0], blocks_per_s=base.outcomes[0].blocks_per_s[:19]),)
-    )
+    base = dataclasses.replace(base, outcomes=(_short(base.outcomes[0], 19),))
     board = leaderboard([base, entry("a", 2000)], baseline=BASE, n_train=0)
     assert [row.too_few for row in board.rows] == [None, 19]
     assert board.rows[0].against_baseline == "undecided"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Entry, Recommendation, can_be_fastest, leaderboard, recommend
+from vitprof.records import RunSummary
 
 GIB = 2.0**30
 
@@ -82,11 +83,14 @@ def test_the_baseline_is_kept_where_it_costs_no_more() -> None:
 
 def test_too_few_steps_are_told_instead() -> None:
     a = entry("a", 4000, runs=1)
-    a = dataclasses.replace(a, outcomes=(dataclasses.replace(a.outcomes[0], blocks_per_s=np.full(5, 4000.0)),))
+    short = dataclasses.replace(a.outcomes[0], summary=RunSummary(n_steady_steps=5))
+    a = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 4000.0)),))
     found = of(entry("base", 1000), a)
     assert found.key is None
-    assert found.sentence.startswith("5 steady steps of a, batch 64, the fastest so far, are too few: give trials more")
-    slow = dataclasses.replace(a, outcomes=(dataclasses.replace(a.outcomes[0], blocks_per_s=np.full(5, 100.0)),))
+    assert found.sentence.startswith(
+        "5 steady steps of a, batch 64, the fastest so far, are too few: make the runs longer."
+    )
+    slow = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 100.0)),))
     found = of(entry("base", 1000), slow)
     assert found.key == "base/b64/w-/as-is"
     assert "Too few steady steps to compare a, batch 64" in found.sentence

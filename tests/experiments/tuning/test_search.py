@@ -163,7 +163,7 @@ def test_in_words() -> None:
     known |= {"config": BASE, "samples_per_s": 1000.0, "gain": Interval(1.02, 0.98, 1.07), "verified": True}
     tried = tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((known["default"], known["winner"]), 1))
     known |= {"tried": tried, "n_candidates": 2, "seconds": 60.0, "stopped": False}
-    assert "which cannot be told from no gain" in Tuning(**known).sentence
+    assert "we cannot tell yet whether that is a gain" in Tuning(**known).sentence
     assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s" in Tuning(**known).sentence
     assert "was not checked" in Tuning(**(known | {"verified": False})).sentence
     assert "none of 2 of 2" in Tuning(**(known | {"samples_per_s": math.nan})).sentence

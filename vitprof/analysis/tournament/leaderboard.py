@@ -109,9 +109,11 @@ def _without_interval(known: Interval) -> Interval:
 
 
 def _n_steps(entry: Entry, runs: Rounds) -> int:
-    """Steady steps behind the figures as far as 20 of a run: with fewer each step is a block."""
-    last = {o.round: len(usable(o.blocks_per_s)) for o in entry.outcomes if o.status not in OUT_OF_THE_RACE}
-    return sum(n for number, n in last.items() if number in runs)
+    """Returns the steady steps behind the figures, of a run without a summary its blocks, of which there are no more:
+    a block is a step at least, and a whole period of steps that come again.
+    """
+    summaries = _counted(entry, runs)
+    return sum(summaries[number].n_steady_steps if number in summaries else len(runs[number]) for number in runs)
 
 
 def _counted(entry: Entry, runs: Rounds) -> dict[int, RunSummary]:

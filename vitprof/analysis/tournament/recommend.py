@@ -75,7 +75,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
         said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
     if few := [row for row in ranked if row.too_few is not None]:
-        said.append(f"Too few steady steps to compare {_listed(few)}: give trials more steps or seconds")
+        said.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)
     return Recommendation(chosen.key, _sentences(said), equals, chosen.near_best)
 
@@ -112,9 +112,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
                 f"Too early: {_listed(once)} {have} run once, so it is not known how much runs differ. "
                 f"The fastest so far: {setting_in_words(best.entry)}, {_speed(best)}. Run more rounds."
             )
-        return (
-            f"Too early: too few steady steps to compare {_listed(few or ranked)}: give trials more steps or seconds."
-        )
+        return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
     return ""
 
 
@@ -158,9 +156,7 @@ def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Seq
 def _too_few(row: LeaderboardRow) -> str:
     n = f"{row.too_few} steady {'step' if row.too_few == 1 else 'steps'}"
     are = "is" if row.too_few == 1 else "are"
-    return (
-        f"{n} of {setting_in_words(row.entry)}, the fastest so far, {are} too few: give trials more steps or seconds."
-    )
+    return f"{n} of {setting_in_words(row.entry)}, the fastest so far, {are} too few: make the runs longer."
 
 
 def _names(rows: Sequence[LeaderboardRow]) -> list[str]:

@@ -73,14 +73,20 @@ class Tuning:
         return run_command(self.config)
 
     @property
+    def enough(self) -> bool:
+        """Returns whether so much was tried that something can be said of the winner."""
+        enough = min(self.n_candidates, max(LEAST_TRIED, math.ceil(self.n_candidates * LEAST_TRIED_FRAC)))
+        tried = len({t.candidate for t in self.tried}) >= enough or (self.verified and self.gain.low > 1)
+        return tried and math.isfinite(self.samples_per_s)
+
+    @property
     def sentence(self) -> str:
         """Returns what won, and by how much."""
         n = len({t.candidate for t in self.tried})
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
-        enough = min(self.n_candidates, max(LEAST_TRIED, math.ceil(self.n_candidates * LEAST_TRIED_FRAC)))
-        if n < enough and not (self.verified and self.gain.low > 1):
+        if not self.enough:
             return f"{self.strategy}: {of}, so nothing can be said; give more time"
         if self.winner == self.default:
             return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
@@ -92,7 +98,7 @@ class Tuning:
         gain = f"{self.gain.value:.2f} times that of {candidate_in_words(self.default)}"
         low, high = self.gain.low, self.gain.high
         spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
-        tie = "" if low > 1 or high < 1 else ", which cannot be told from no gain"
+        tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
         return f"{found}, {gain}{spread}{tie} ({of}){learns}"
 
 

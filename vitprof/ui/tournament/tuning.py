@@ -158,7 +158,7 @@ def _draw_found(found: Tuning) -> None:
         st.markdown(f"**Found**  \n{escaped(found.sentence)}.")
         if st.button(
             "Use this setting",
-            type="primary",
+            type="primary" if found.enough else "secondary",
             icon=":material/play_arrow:",
             key="tune-use",
             help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
