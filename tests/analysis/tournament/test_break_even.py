@@ -63,7 +63,7 @@ def test_it_pays() -> None:
         (500, {}, math.inf, "never pays: it is slower than the baseline"),
         (500, {"prepare_s": 9.0}, math.inf, "costs 9.00 s of preparation more"),
         (500, {"base_prepare": 150.0}, math.inf, "ahead for the first 2 epochs only"),
-        (500, {"base_prepare": 10.0}, math.inf, "which the first epoch already costs"),
+        (500, {"base_prepare": 10.0}, math.inf, "the first epoch already costs more than that"),
         (4000, {"prepare_s": math.nan}, math.nan, "not known"),
     ],
 )
@@ -77,8 +77,8 @@ def test_a_tie_pays_for_nothing() -> None:
     found = of(1000, prepare_s=50.0)
     assert "it is as fast as the baseline, within 5%" in found.sentence
     assert found.high == math.inf
-    assert of(1000).sentence == "nothing to pay for: as fast, within 5%"
-    assert "saves 50.0 s" in of(1000, base_prepare=50.0).sentence
+    assert of(1000).sentence == "as fast as the baseline, within 5%, and needs no more preparation"
+    assert "within 5% and saves 50.0 s of preparation" in of(1000, base_prepare=50.0).sentence
 
 
 def test_of_one_run_it_is_not_known() -> None:

@@ -82,18 +82,18 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, found: tuple[float
     if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
         if extra > 0:
             return f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
-        saved = f"saves {cost} of preparation and" if extra < 0 else "nothing to pay for:"
-        return f"{saved} is as fast as the baseline, within 5%" if extra < 0 else f"{saved} as fast, within 5%"
+        saved = f" and saves {cost} of preparation" if extra < 0 else ", and needs no more preparation"
+        return f"as fast as the baseline, within 5%{saved}"
     if gain < 0 and extra < 0:
         ahead = math.floor(extra / gain)
-        until = f"ahead for the first {_count(ahead)} only" if ahead else "which the first epoch already costs"
+        until = f"ahead for the first {_count(ahead)} only" if ahead else "the first epoch already costs more than that"
         return f"slower, but saves {cost} of preparation: {until}"
     if math.isinf(epochs):
         return "never pays: it is slower than the baseline" + (
             f" and costs {cost} of preparation more" if extra else ""
         )
     if epochs == 0:
-        return "faster from the first epoch on: no preparation to pay for (reading the set in at each start left out)"
+        return "faster from the first epoch on: it needs no preparation (reading the set at each start is not counted)"
     spread = ""
     if math.isfinite(low) and (_whole(low), _whole(high)) != (_whole(epochs), _whole(epochs)):
         spread = f" ({_whole(low):,} to {f'{_whole(high):,}' if math.isfinite(high) else 'never'})"
