@@ -52,7 +52,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     assert "memory, batch 128: round 6 not counted: other programs used 2.0 CPU cores" in said(at)
     (times,) = re.findall(r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at))
     assert frame["Speed-up"][0] == f"{times[0]}x ({times[1]}-{times[2]})"
-    assert (frame["Rank"][0], frame["vs. baseline"][0], frame["Result"][0]) == (1, "faster", "★ recommended")
+    assert (frame["Rank"][0], frame["vs baseline"][0], frame["Result"][0]) == (1, "faster", "★ recommended")
     throughput = frame["Samples/s"][0].partition(" ")[0]
     assert f"Use memory, batch 128: {throughput} samples/s" in said(at)
     view = TournamentView(store, number)

@@ -161,7 +161,7 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     assert found is not None
     assert found.key is None
     assert found.sentence.startswith("Undecided so far: ")
-    assert found.sentence.endswith("run more rounds.")
+    assert found.sentence.endswith("more rounds are needed.")
     assert set(found.equals) == {made[0].key, made[1].key} == set(can_be_fastest(board))
     assert can_be_fastest(leaderboard([entry("base", 1), entry("a", 9)], baseline=made[0].key, n_train=0)) == ()
 

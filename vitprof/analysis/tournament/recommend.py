@@ -110,7 +110,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
             have = "has" if len(once) == 1 else "have"
             return (
                 f"Too early: {_listed(once)} {have} run once, so it is not known how much runs differ. "
-                f"The fastest so far: {setting_in_words(best.entry)}, {_speed(best)}. Run more rounds."
+                f"The fastest so far: {setting_in_words(best.entry)}, {_speed(best)}. More rounds are needed."
             )
         return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
     return ""
@@ -124,7 +124,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         f"by more than 5%"
         if rivals
         else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
-        f"The chance that none is: {formats.percent(first.near_best)}; run more rounds",
+        f"The chance that none is: {formats.percent(first.near_best)}; more rounds are needed",
     ]
     return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
 

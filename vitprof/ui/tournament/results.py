@@ -32,6 +32,8 @@ from vitprof.ui.tournament.use import do_asked, draw_ways_on
 UNEVEN_FRAC = 0.9
 """A throughput that is a smaller share of the score than this is told: a reader who divides would find another ratio
 than the speed-up."""
+UNEVEN_TOLD = 2
+"""Settings of which that is told."""
 
 
 @guarded
@@ -122,7 +124,7 @@ def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation
             return
         through = now.tournament.status == "done" and not now.tournament.held
         heading = "Recommended" if through else "Best so far"
-        st.markdown(f"**{'Not decided' if found.key is None else heading}**")
+        st.markdown(f"**{'Not decided yet' if found.key is None else heading}**")
         st.markdown(escaped(found.sentence))
         row = board.row(found.key or "")
         if row is not None:
@@ -138,11 +140,11 @@ def _draw_reasons(board: Leaderboard) -> None:
         said = "; ".join(
             f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
             f"{formats.number(row.samples_per_s)} over all its time"
-            for row in uneven
+            for row in uneven[:UNEVEN_TOLD]
         )
-        st.caption(
-            escaped(f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {said}.")
-        )
+        more = f"; {len(uneven) - UNEVEN_TOLD} more settings were as uneven" if len(uneven) > UNEVEN_TOLD else ""
+        first = "Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least"
+        st.caption(escaped(f"{first}: {said}{more}."))
     told = [row for row in board.rows if row.entry.reason]
     if not told:
         return

@@ -36,7 +36,7 @@ ACTIONS = {
     "More": "Its code, its runs, and the comparison with the baseline.",
 }
 ACTED = "tournament-row-action"
-LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 27, 190, 65
+LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 190, 65
 """Letters from which names take two lines, so that the table fits a laptop's screen (1366 px) beside the sidebar.
 Streamlit wraps text in rows that are higher than 4 rem.
 """
@@ -63,7 +63,10 @@ def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -
         return STATUSES[row.entry.status]
     best, cache = board.row(board.best or ""), row.entry.page_cache
     of = f" ({cache})" if best is not None and cache != best.entry.page_cache else ""
-    return TOO_FEW if row.too_few is not None else STANDINGS.get(row.standing, row.standing) + of
+    if row.too_few is not None:
+        return TOO_FEW
+    word = "fastest so far" if row.standing == "fastest" and recommended is None else row.standing
+    return STANDINGS.get(word, word) + of
 
 
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
@@ -112,7 +115,7 @@ COLUMNS: tuple[Column, ...] = (
         always=True,
     ),
     Column(
-        "vs. baseline",
+        "vs baseline",
         "faster or slower: the interval of the speed-up leaves 1 out; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
