@@ -100,6 +100,14 @@ class StepRecord:
         "the part of data_wait_s after the batch was made: queues, pinning, copies between processes"
     )
     worker: float = measured("number of the worker process that made the batch, where a worker process did")
+    kernel_s: float = measured(
+        "device time of the step's kernels alone, launched all before: of the last warm-up steps, where the host paced "
+        "the device"
+    )
+    launch_idle_s: float = measured(
+        "part of compute_s in which the device waited for the next launch: compute_s less the median kernel_s; 0 where "
+        "the host is ahead of the device"
+    )
 
 
 @dataclass(frozen=True)

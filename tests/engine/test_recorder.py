@@ -142,6 +142,8 @@ def test_every_column_of_a_step() -> None:
         "samples": [32, 32],
         "loss": [10.0, 9.0],
         "warmup": [True, False],
+        "kernel_s": [math.nan, math.nan],
+        "launch_idle_s": [math.nan, math.nan],
     }
     assert list(expected) != []
     for name in STEP_COLUMNS:

@@ -40,6 +40,8 @@ class Accelerator:
     """Copies out of other memory, which the driver first moves to a page-locked buffer of its own."""
     copy_latency_s: float = 10e-6
     """From the call to the first byte."""
+    launch_s: float = 0.0
+    """Seconds that the host needs to launch a step of training, a third of that for a forward pass. 0: no time."""
     queue_steps: int = 3
     """Steps that may be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from vitprof.engine.batch import BatchTimes
 from vitprof.engine.devices import Device, Mark
 from vitprof.engine.events import StepRow
+from vitprof.engine.launches import LaunchProbe
 
 UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
 """Of a loader that cannot tell."""
@@ -60,8 +61,9 @@ class StepMarks:
 class StepRecorder:
     """Collects the marks of steps; hands on a row for each as soon as the device has passed them."""
 
-    def __init__(self, device: Device, hand_on: Callable[[StepRow], None]) -> None:
+    def __init__(self, device: Device, hand_on: Callable[[StepRow], None], launches: LaunchProbe | None = None) -> None:
         self._device = device
+        self._launches = launches or LaunchProbe(device, 0)
         self._hand_on = hand_on
         self._pending: deque[tuple[Mark, StepMarks | None]] = deque()
         """The last mark of each step; None beside the mark of `resume`."""
@@ -106,13 +108,20 @@ class StepRecorder:
         seconds = self._device.seconds
         marks.copy_start, marks.compute_start = seconds(marks.copy_start), seconds(marks.compute_start)
         marks.copy_end = seconds(marks.copy_end)
+        kernel_s = launch_idle_s = math.nan
         if marks.compute_end is not None:
-            marks.compute_end = seconds(marks.compute_end)
-        self._hand_on_row(marks)
+            marks.compute_end = end = seconds(marks.compute_end)
+            compute_s = end - marks.compute_start
+            if marks.warmup:
+                host_s, lag_s = marks.t_launched - marks.t_got, end - marks.t_launched
+                kernel_s = self._launches.passed(marks.step, marks.samples, host_s, lag_s, compute_s)
+            else:
+                launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
+        self._hand_on_row(marks, kernel_s, launch_idle_s)
         # a transfer that copies nothing gives one mark for all three; each is given back once
         self._device.release(*{id(mark): mark for mark in passed if mark is not None}.values())
 
-    def _hand_on_row(self, marks: StepMarks) -> None:
+    def _hand_on_row(self, marks: StepMarks, kernel_s: float = math.nan, launch_idle_s: float = math.nan) -> None:
         """Hands on one row, in the order of `STEP_COLUMNS`; all marks are times on the host's clock."""
         t_start, t_got, h2d_start, start = marks.t_start, marks.t_got, marks.copy_start, marks.compute_start
         end = start if marks.compute_end is None else marks.compute_end
@@ -147,5 +156,7 @@ class StepRecorder:
                 made_end,
                 t_got - max(made_end, t_start) if made_end < t_got else math.nan,
                 worker,
+                kernel_s,
+                launch_idle_s,
             )
         )

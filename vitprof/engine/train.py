@@ -17,8 +17,9 @@ from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device, open_device
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
+from vitprof.engine.launches import LaunchProbe
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
-from vitprof.engine.recorder import StepMarks, StepRecorder
+from vitprof.engine.recorder import MAX_PENDING, StepMarks, StepRecorder
 from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
@@ -40,6 +41,7 @@ class Job:
     device: Device
     pipeline: Pipeline
     trainer: Trainer
+    launches: LaunchProbe
     recorder: StepRecorder
     cpu: CpuMeter
     unreadable: int = 0
@@ -87,6 +89,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
         events.stage("starting", math.nan)
         events.facts(pipeline.facts)
         torch.manual_seed(config.seed)
+        launches = LaunchProbe(device, 0 if config.loader_only else config.warmup_steps)
         job = Job(
             config=config,
             events=events,
@@ -95,7 +98,8 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
             device=device,
             pipeline=pipeline,
             trainer=open_trainer(config, device),
-            recorder=StepRecorder(device, events.step),
+            launches=launches,
+            recorder=StepRecorder(device, events.step, launches),
             cpu=CpuMeter(),
         )
         events.phase("startup", start, clock())
@@ -182,7 +186,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     # names of its own for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
     train_step, keep = job.trainer.step, job.device.keep
-    split, warmup_steps, loader_only = job.pipeline.train, job.config.warmup_steps, job.config.loader_only
+    split, launches, loader_only = job.pipeline.train, job.launches, job.config.loader_only
     transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
     step = budget.done
     with closing(split.loader.epoch(epoch)) as batches:
@@ -194,6 +198,8 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 job.left_out(batch.unreadable)
                 continue
             moved = transfer(batch)
+            if launches.gates_left:
+                moved = launches.gate(moved)
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start = moved
             if loader_only:
@@ -203,13 +209,17 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 marks.compute_end = mark()
                 marks.loss = _no_loss if loss is None else keep(loss)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
-            marks.step, marks.epoch, marks.warmup = step, epoch, step < warmup_steps
+            marks.step, marks.epoch, marks.warmup = step, epoch, step < launches.steady_from
             marks.samples, marks.made = samples, batch.made
             record(marks)
             budget.done = step = step + 1
+            if step == launches.asks_at:
+                job.recorder.resolve(at_most_pending=MAX_PENDING)
+                longer = launches.ask(budget.steps - step if budget.steps else math.inf)
+                budget.least += longer if budget.least else 0
             if cpu.running:
                 cpu.samples += samples
-            elif step == warmup_steps or step == 1 > warmup_steps:
+            elif step == launches.steady_from or step == 1 > launches.steady_from:
                 cpu.start()
                 job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
             if batch.unreadable:

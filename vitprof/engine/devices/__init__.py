@@ -59,6 +59,9 @@ class Device(Protocol):
     def release(self, *marks: Mark) -> None:
         """Takes marks back that are not asked for again."""
 
+    def gate(self, seconds: float) -> None:
+        """Has the device wait before whatever is launched next. Does nothing where work is done at once."""
+
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         """Returns `tensor` on the device.
 

@@ -36,6 +36,9 @@ class CpuDevice:
     def release(self, *marks: float) -> None:
         return
 
+    def gate(self, seconds: float) -> None:
+        return
+
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         return tensor
 

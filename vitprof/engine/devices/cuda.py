@@ -15,6 +15,8 @@ from vitprof.errors import DeviceError
 
 SCALARS_UNDER_WAY = 1024
 """Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
+USUAL_CLOCK_KHZ = 2_000_000
+"""Of the multiprocessors at most, where PyTorch does not tell."""
 RE_ANCHOR_S = 1.0
 """CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, only to 0.25 ms over an hour."""
 
@@ -58,6 +60,7 @@ class CudaDevice:
         self._free: list[torch.cuda.Event] = []
         self._slots = torch.empty(SCALARS_UNDER_WAY, dtype=torch.float32, pin_memory=True)
         self._next_slot = 0
+        self._clock_hz = 1e3 * getattr(torch.cuda.get_device_properties(index), "clock_rate", USUAL_CLOCK_KHZ)
         self._clock = clock
         self._host = HostClock()
         self._anchor, host_s = self._find_anchor(clock)
@@ -100,6 +103,10 @@ class CudaDevice:
 
     def release(self, *marks: torch.cuda.Event) -> None:
         self._free.extend(mark for mark in marks if mark is not self._anchor)
+
+    def gate(self, seconds: float) -> None:
+        # a kernel that spins; at a lower clock it takes longer
+        torch.cuda._sleep(int(seconds * self._clock_hz))  # type: ignore[no-untyped-call]
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         return tensor.to(self.torch_device, non_blocking=non_blocking)

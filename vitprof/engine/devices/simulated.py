@@ -78,15 +78,22 @@ class SimulatedDevice:
             queued.popleft()
         if len(queued) >= self.accelerator.queue_steps:
             self.wait(queued.popleft())
-        took = self.accelerator.compute_s(samples) * (1 if train else FORWARD_SHARE)
-        start = self.mark()
-        end = self.current.free_s = start + took
+        share = 1 if train else FORWARD_SHARE
+        took, launching = self.accelerator.compute_s(samples) * share, self.accelerator.launch_s * share
+        start, launched = self.mark(), self._clock() + launching
+        # Many short kernels, launched one after another: the last one waits for its launch, or for those before it.
+        end = self.current.free_s = max(start + took, launched)
         queued.append(end)
-        self._busy.append((start, end))
+        self._busy.append((start, start + took))
         past = self._clock() - 2 * COUNTER_WINDOW_S
         while self._busy[0][1] < past:
             self._busy.popleft()
+        if launching:
+            self.wait(launched)
         return start
+
+    def gate(self, seconds: float) -> None:
+        self.current.free_s = self.mark() + seconds
 
     def mark(self) -> float:
         return max(self._clock(), self.current.free_s)

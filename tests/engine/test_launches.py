@@ -1,0 +1,134 @@
+"""Steps that the host launches slower than the device runs them: seen, and their kernels measured by themselves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine_fixtures import Recorded, small_home, trained  # noqa: F401
+from vitprof.config.accelerators import Accelerator
+from vitprof.engine import devices
+from vitprof.engine.devices.cpu import CpuDevice
+from vitprof.engine.devices.simulated import SimulatedDevice
+from vitprof.engine.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
+from vitprof.records import STEP_COLUMNS
+
+MS = 1e-3
+PACED = (4 * MS, 0.02 * MS, 4.1 * MS)
+"""Launches, lag, compute."""
+AHEAD = (4 * MS, 6 * MS, 10 * MS)
+
+
+class Now:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def device_of(now: Now, **values: float) -> SimulatedDevice:
+    figures = {"step_s": 1 * MS, "sample_s": 0.0} | values
+    return SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), now, now.sleep)  # type: ignore[arg-type]
+
+
+def asked(*seen: tuple[float, float, float], left: float = math.inf) -> LaunchProbe:
+    probe = LaunchProbe(device_of(Now()), 10)
+    for step, figures in enumerate(seen):
+        assert math.isnan(probe.passed(step, 64, *figures))
+    probe.ask(left)
+    return probe
+
+
+class TestProbe:
+    def test_a_host_that_is_ahead_leaves_no_bubbles(self) -> None:
+        probe = asked(*[PACED] * 2, *[AHEAD] * 8)  # first launches load kernels
+        assert (probe.gates_left, probe.steady_from) == (0, 10)
+        assert probe.idle_s(64, 10 * MS) == 0
+
+    def test_nothing_resolved_means_that_the_device_is_behind(self) -> None:
+        assert asked().idle_s(64, 10 * MS) == 0
+
+    def test_a_host_that_paces_the_device_is_measured(self) -> None:
+        probe = asked(*[AHEAD] * 2, *[PACED] * 8)
+        assert (probe.gates_left, probe.steady_from) == (GATED_STEPS, 10 + GATED_STEPS + SETTLING_STEPS)
+        assert math.isnan(probe.idle_s(64, 4 * MS))
+        for i in range(GATED_STEPS):
+            assert probe.passed(10 + i, 64, 4 * MS, 1 * MS, (1 + i % 3) * MS) == (1 + i % 3) * MS
+        for i in range(SETTLING_STEPS):
+            assert math.isnan(probe.passed(10 + GATED_STEPS + i, 64, *PACED))
+        assert probe.kernel_s == pytest.approx(2 * MS)
+        assert probe.idle_s(64, 4 * MS) == pytest.approx(2 * MS)
+        assert probe.idle_s(64, 1 * MS) == 0
+        assert math.isnan(probe.idle_s(7, 1 * MS))  # of a smaller batch nobody knows
+
+    def test_a_short_job_keeps_its_steps(self) -> None:
+        probe = asked(*[PACED] * 8, left=LEAST_LEFT - 1)
+        assert (probe.gates_left, probe.steady_from) == (0, 10)
+        assert math.isnan(probe.idle_s(64, 4 * MS))
+
+    @pytest.mark.parametrize("warmup", [0, LEAST_WARMUP - 1, LEAST_WARMUP])
+    def test_without_a_warm_up_nobody_asks(self, warmup: int) -> None:
+        assert (LaunchProbe(device_of(Now()), warmup).asks_at == NEVER) == (warmup < LEAST_WARMUP)
+
+    def test_nor_where_work_is_done_at_once(self) -> None:
+        assert LaunchProbe(CpuDevice(Now()), 10).asks_at == NEVER
+
+
+class TestSimulatedLaunches:
+    @pytest.mark.parametrize(("launch_ms", "took_ms"), [(0.0, 1.0), (0.4, 1.0), (4.0, 4.0)])
+    def test_short_kernels_wait_for_their_launches(self, launch_ms: float, took_ms: float) -> None:
+        now = Now()
+        device = device_of(now, launch_s=launch_ms * MS)
+        start = device.launch(1)
+        assert now.now == pytest.approx(launch_ms * MS)  # the host was busy
+        assert device.mark() - start == pytest.approx(took_ms * MS)
+        assert device.utilisation_pct() <= 100 * 1 * MS / (1 / 6) + 1e-9  # bubbles are no use
+
+    def test_behind_a_gate_they_do_not(self) -> None:
+        now = Now()
+        device = device_of(now, launch_s=4 * MS)
+        device.gate(6 * MS)
+        start = device.launch(1)
+        assert start == pytest.approx(6 * MS)
+        assert device.mark() - start == pytest.approx(1 * MS)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dict[str, np.ndarray[Any, Any]]:
+    real = devices.accelerator
+    monkeypatch.setattr(
+        devices, "accelerator", lambda name: Accelerator("test", 1 * MS, 0.0, "", launch_s=launch_ms * MS)
+    )
+    assert real("simulated:1,0").step_s == 1 * MS
+    events: Recorded = trained(
+        device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values
+    )
+    table = np.array(events.rows)
+    return {name: table[:, STEP_COLUMNS.index(name)] for name in STEP_COLUMNS}
+
+
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("strategy", ["memory", "per-sample", "memory-ahead"])
+def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    steps = run(monkeypatch, 4.0, strategy=strategy)
+    gated = np.isfinite(steps["kernel_s"])
+    assert steps["step"][gated].tolist() == list(range(10, 20))
+    assert np.median(steps["kernel_s"][gated]) == pytest.approx(1 * MS, rel=0.05)
+    assert steps["warmup"].sum() == 10 + GATED_STEPS + SETTLING_STEPS
+    steady = steps["warmup"] == 0
+    bubbles = steps["compute_s"][steady] - 1 * MS
+    np.testing.assert_allclose(steps["launch_idle_s"][steady], bubbles, atol=0.05 * MS)
+    assert bubbles.min() >= 2.9 * MS
+
+
+@pytest.mark.usefixtures("small_home")
+def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = run(monkeypatch, 0.0, strategy="memory")
+    assert not np.isfinite(steps["kernel_s"]).any()
+    assert steps["warmup"].sum() == 10
+    assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
