@@ -24,7 +24,7 @@ NAN, INF = math.nan, math.inf
         *(("batch_size", v, "whole number from 1 to 1,000,000") for v in (0, -1, 1.5, "8", True, None, 10**12)),
         *((f, v, "whole number from 1 to") for f in ("epochs", "steps") for v in (0, -3, 2.5, True, 10**12)),
         *(("seconds", v, "a number from 0.001 to 2,592,000") for v in (0, -1.0, NAN, INF, "10", True, 1e10)),
-        ("precision", "fp16", "fp32, bf16"),
+        ("precision", "fp8", "fp32, tf32, bf16, fp16"),
         ("isolation", "container", "process, thread"),
         *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
         *(("cache_mb", v, "number from 0.001 to") for v in (0, -1.0, NAN, INF, 1e12)),

@@ -15,9 +15,9 @@ The lower end of the 95% interval decides."""
 INPUT_BOUND_FRAC = 0.20
 """Share of the time that the device idles for data from which a run is input-bound: without that wait it would be
 1 / (1 - 0.20) = 1.25 times as fast. The lower end of the 95% interval decides (DESIGN.md section 5)."""
-HOST_BOUND_FRAC = 0.20
-"""Share of the time that the device idles for Python and launches from which these are named as the cause: the same as
-for data."""
+LAUNCH_BOUND_FRAC = 0.20
+"""Share of the time that the device waits for Python and launches, between its steps and inside them, from which a run
+is launch-bound: the same as for data. The lower end of the 95% interval decides."""
 
 QUEUED_FRAC = 0.3
 """Share of the largest stage of loading from which waiting for a core is the cause rather than the work itself. One

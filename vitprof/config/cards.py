@@ -14,8 +14,8 @@ from typing import Literal
 
 from vitprof.config.catalog import MODELS, ModelPreset
 
-Precision = Literal["fp32", "bf16"]
-VALUE_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+VALUE_BYTES: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 LAUNCH_S = 10e-6
 """What PyTorch takes on the host to launch one kernel of a step, about; assumed."""
 LAUNCHES_PER_LAYER = 50
@@ -38,8 +38,10 @@ class Card:
     source: str
 
     def flop_per_s(self, precision: Precision) -> float:
-        """Returns the peak rate in that precision."""
-        return self.fp32_flop_per_s if precision == "fp32" else self.bf16_flop_per_s
+        """Returns the peak rate in that precision. TF32 has half of bf16's (A100: 156 of 312 TFLOP/s, NVIDIA)."""
+        if precision == "fp32":
+            return self.fp32_flop_per_s
+        return max(self.fp32_flop_per_s, self.bf16_flop_per_s / 2) if precision == "tf32" else self.bf16_flop_per_s
 
 
 CARDS: dict[str, Card] = {

@@ -34,7 +34,8 @@ KNOBS: tuple[str, ...] = (
 )
 """Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means: the strategy's default."""
 CHOICES: dict[str, tuple[str, ...]] = {
-    "precision": ("fp32", "bf16"),
+    "precision": ("fp32", "tf32", "bf16", "fp16"),
+    "compile_mode": ("reduce-overhead", "max-autotune"),
     "isolation": ("process", "thread"),
     "start_method": ("fork", "forkserver", "spawn"),
     "decoder": ("simplejpeg", "opencv", "torchvision", "pil"),
@@ -77,8 +78,17 @@ class RunConfig:
         "for A ms a step and B us a sample",
         "auto",
     )
-    precision: Precision = knob_doc("fp32, or bf16 by autocast", "fp32")
+    precision: Precision = knob_doc(
+        "fp32; tf32 (fp32 with shorter products on tensor cores); bf16 or fp16 by autocast, fp16 with scaled gradients",
+        "fp32",
+    )
     compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
+    compile_mode: str | None = knob_doc(
+        "what torch.compile aims at: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not "
+        "given",
+        None,
+    )
+    fused_optimizer: bool = knob_doc("Adam as one kernel for all parameters: fewer launches", False)
     image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
     lr: float | None = knob_doc("learning rate for Adam; the model's own if not given", None)
     seed: int = knob_doc("seed of the weights and of the sample order", 42)
@@ -226,7 +236,18 @@ def injection(text: str) -> tuple[str, float]:
 CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "What to train": ("dataset", "n_images", "model", "image_size", "precision", "compile", "lr", "cudnn_benchmark"),
+    "What to train": (
+        "dataset",
+        "n_images",
+        "model",
+        "image_size",
+        "precision",
+        "compile",
+        "compile_mode",
+        "fused_optimizer",
+        "lr",
+        "cudnn_benchmark",
+    ),
     "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),
     "Loading": (

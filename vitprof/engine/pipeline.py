@@ -26,6 +26,7 @@ from vitprof.engine.loaders import Loader, open_loader
 from vitprof.engine.loaders.replay import keep_batches
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.pagecache import set_page_cache
+from vitprof.engine.precision import AUTOCAST
 from vitprof.engine.stopwatch import asked_wait
 from vitprof.engine.storage import Pixels, open_storage
 from vitprof.engine.storage.cache import cached
@@ -150,7 +151,7 @@ def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place:
 
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
     pixels: Pixels = getattr(storage, "pixels", "uint8")
-    bf16 = config.transfer == "stream" and config.precision == "bf16"
+    low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
     to_input: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
     if not device.simulated:
         to_input = ToInput(
@@ -159,7 +160,7 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
             config.image_size or info.image_size,
             device.torch_device,
             augment_seed=config.seed if train and config.augment == "device" else None,
-            dtype=torch.bfloat16 if bf16 else torch.float32,
+            dtype=low or torch.float32,
         )
     transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
     # Batches that are kept for replay would keep the ring's buffers with them.

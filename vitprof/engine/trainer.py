@@ -15,6 +15,7 @@ from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.engine.devices import Device, Mark
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.model import build_model
+from vitprof.engine.precision import AUTOCAST
 from vitprof.engine.transfer import Moved, ToInput
 
 
@@ -44,21 +45,36 @@ class TorchTrainer:
         model: nn.Module = build_model(preset, image_size=image_size, channels=info.channels, classes=info.classes)
         model.to(device.torch_device)
         self._device = device
-        self._bf16 = config.precision == "bf16"
-        self._optimizer = torch.optim.Adam(model.parameters(), lr=config.lr or preset.lr)
-        self._model: Callable[[Tensor], Tensor] = torch.compile(model) if config.compile else model
+        # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
+        torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
+        self._autocast_to = AUTOCAST.get(config.precision)
+        self._optimizer = torch.optim.Adam(
+            model.parameters(), lr=config.lr or preset.lr, fused=config.fused_optimizer or None
+        )
+        # fp16 ends at 6e-8: gradients are scaled up, and a step that overflows is left out
+        scales = config.precision == "fp16"
+        self._scaler = torch.amp.GradScaler(device.torch_device.type) if scales else None
+        self._model: Callable[[Tensor], Tensor] = (
+            torch.compile(model, mode=config.compile_mode) if config.compile else model
+        )
         self._start_evaluation()
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self._device.torch_device.type, dtype=torch.bfloat16) if self._bf16 else nullcontext()
+        dtype = self._autocast_to
+        return nullcontext() if dtype is None else torch.autocast(self._device.torch_device.type, dtype=dtype)
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             logits = self._model(batch.images if to_input is None else to_input(batch.images))
         loss = F.cross_entropy(logits.float(), batch.labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        if self._scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+        else:
+            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
         return batch.ready, loss.detach()
 
     @torch.no_grad()

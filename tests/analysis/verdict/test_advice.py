@@ -20,7 +20,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 
 CAUSES = ("read", "decode", "transform", "collate", "rest", "hand_over", "transfer", "loading", "slow_drive")
-CAUSES += ("cpu_contention", "host")
+CAUSES += ("cpu_contention", "launches")
 GIB = 2**30
 MACHINE: dict[str, Any] = {"cpu_count": 8, "memory_bytes": 32 * GIB, "gpu_memory_bytes": 16 * GIB}
 SAME_JOB = ("dataset", "n_images", "model", "image_size", "lr", "seed", "device", "steps", "epochs", "precision")
@@ -28,7 +28,7 @@ SAME_JOB = ("dataset", "n_images", "model", "image_size", "lr", "seed", "device"
 
 def of(cause: str, facts: dict[str, Any] = MACHINE, **config: Any) -> Situation:
     resolved = resolve(RunConfig(**config))
-    kind = "not input-bound" if cause == "host" else "input-bound"
+    kind = "launch-bound" if cause == "launches" else "input-bound"
     return Situation(config=resolved, cause=cause, kind=kind, facts=facts, free_cores=6.0, samples_per_s=1000.0)
 
 
@@ -101,7 +101,7 @@ def test_every_advice_can_be_run_and_is_new() -> None:
         ("hand_over", {"strategy": "hdf5"}, {"loader": "ahead"}),
         ("transfer", {"strategy": "memory", "transfer": "blocking"}, {"transfer": "pinned"}),
         ("transfer", {"strategy": "memory"}, {"transfer": "stream"}),
-        ("host", {"strategy": "device"}, {"batch_size": 256}),
+        ("launches", {"strategy": "device"}, {"batch_size": 256}),
         ("read", {"strategy": "hdf5-chunked"}, {"strategy": "memory"}),
     ],
 )

@@ -297,10 +297,38 @@ def test_the_ceiling_says_what_other_programs_made_of_it() -> None:
 
 def test_a_device_that_waits_for_the_loop_itself() -> None:
     v = verdict(run(parts={"decode": 0.05}, host=6.0, compute=2.0), strategy="memory", dataset="digits")
-    assert (v.kind, v.cause) == ("not input-bound", "host")
+    assert (v.kind, v.cause) == ("launch-bound", "launches")
     assert v.cause_ms_per_batch == pytest.approx(4.0, abs=0.3)
-    assert "larger batch" in v.sentence
-    assert [dict(a.settings) for a in v.advice] == [{"batch_size": 256}, {"compile": True}]
+    assert math.isnan(v.launch_frac)  # what lies between steps is seen, what lies inside is not known
+    assert v.sentence.endswith("try a batch of 256.")
+    assert [dict(a.settings) for a in v.advice] == [
+        {"batch_size": 256},
+        {"compile": True, "compile_mode": "reduce-overhead"},
+        {"fused_optimizer": True},
+    ]
+
+
+def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
+    """A step of 4 ms of launches for 1 ms of kernels was "not input-bound: the time is in the model"."""
+    steps = run(parts={"decode": 0.05}, host=0.0, compute=4.0)
+    before = verdict(steps, strategy="memory", dataset="digits")
+    assert before.kind == "not input-bound"
+    steps["launch_idle_s"][:] = 3.0 * MS
+    v = verdict(steps, strategy="memory", dataset="digits")
+    assert (v.kind, v.cause) == ("launch-bound", "launches")
+    assert v.launch_frac == pytest.approx(0.75, abs=0.02)
+    assert v.cause_ms_per_batch == pytest.approx(3.0, abs=0.1)
+    assert "inside the steps, where it looks busy" in v.sentence
+    steps["launch_idle_s"][:] = 0.5 * MS
+    assert verdict(steps, strategy="memory", dataset="digits").kind == "not input-bound"
+
+
+def test_who_waits_more_for_data_than_for_launches_is_input_bound() -> None:
+    steps = run(parts={"decode": 12.0}, host=0.0, compute=4.0)
+    steps["launch_idle_s"][:] = 3.0 * MS
+    v = verdict(steps, SIMULATED)
+    assert v.kind == "input-bound"
+    assert v.launch_frac == pytest.approx(3 / 12, abs=0.05)
 
 
 def test_waits_are_split_exactly() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Series, mean
-from vitprof.analysis.bootstrap import Interval, ratio_intervals
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
@@ -46,6 +46,10 @@ class Exposure:
     """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
+    launches: Interval
+    """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
+    paced: Interval
+    """Both of these together: the host was slower than the device. Without `launches` where that is not known."""
     idle_ms: float
     """Exposed data wait and copies for each batch, in ms."""
     shares: tuple[Share, ...]
@@ -76,12 +80,19 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
     gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
     idle = waited + copied
     whole = gap + gaps.compute_ns / 1e9
-    of_idle, of_host = ratio_intervals(np.stack([idle, gap - idle]), whole)
+    bubbles = _column(steps, "launch_idle_s", np.searchsorted(steps["step"], gaps.step))
+    known = np.isfinite(bubbles)
+    inside = np.where(known, bubbles, mean(bubbles) if known.any() else 0.0)
+    of_idle, of_host, of_launches, of_both = ratio_intervals(
+        np.stack([idle, gap - idle, inside, gap - idle + inside]), whole
+    )
     n = len(whole)
     return Exposure(
         n=n,
         idle=of_idle,
         host=of_host,
+        launches=of_launches if known.any() else UNKNOWN,
+        paced=of_both,
         idle_ms=float(idle.mean()) * 1e3 if n else math.nan,
         shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
     )

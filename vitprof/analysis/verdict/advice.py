@@ -172,7 +172,17 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
     """Returns what makes two resolved configs the same job, whatever their strategy is called."""
-    names = (*PARTS, *KNOBS, "augment", "batch_size", "precision", "compile", "page_cache")
+    names = (
+        *PARTS,
+        *KNOBS,
+        "augment",
+        "batch_size",
+        "precision",
+        "compile",
+        "compile_mode",
+        "fused_optimizer",
+        "page_cache",
+    )
     return tuple(getattr(config, name) for name in names)
 
 

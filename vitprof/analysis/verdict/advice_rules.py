@@ -15,8 +15,9 @@ from vitprof.formats import percent, size
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:
-    if s.cause == "host":
-        yield from _host(s)
+    if s.cause == "launches":
+        yield from _launches(s)
+        return
     if s.kind == "not input-bound" and s.sure:
         return
     if s.config.replay:  # nothing is loaded: another loader changes nothing
@@ -43,18 +44,24 @@ def _keep_workers(s: Situation) -> Iterator[Advice]:
             )
 
 
-def _host(s: Situation) -> Iterator[Advice]:
+def _launches(s: Situation) -> Iterator[Advice]:
     yield Advice(
         {"batch_size": 2 * s.config.batch_size},
         f"a batch of {2 * s.config.batch_size:,}",
         "Python and launches cost the same for each step, however large it is.",
     )
-    if not s.simulated:
-        yield Advice(
-            {"compile": True},
-            "torch.compile",
-            "Fewer and larger launches; the first step takes long.",
-        )
+    if s.simulated or s.on_cpu:
+        return
+    yield Advice(
+        {"compile": True, "compile_mode": "reduce-overhead"},
+        "torch.compile with mode reduce-overhead",
+        "CUDA graphs: a step is launched as a whole. The first steps take long.",
+    )
+    yield Advice(
+        {"fused_optimizer": True},
+        "fused Adam",
+        "One kernel updates all parameters, where each had several of its own.",
+    )
 
 
 def _slow_drive(s: Situation) -> Iterator[Advice]:
@@ -225,7 +232,7 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "slow_drive": _slow_drive,
     "hand_over": _hand_over,
     "transfer": _transfer,
-    "host": _no_rules,
+    "launches": _no_rules,
     "": _no_rules,
 }
 """Rules by cause of the device's idling for data; `_preparing` for all others."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vitprof.analysis.arrays import mean
 from vitprof.analysis.signatures.machine import saturated
 from vitprof.analysis.signatures.signature import Trace
-from vitprof.analysis.thresholds import HOST_BOUND_FRAC, QUEUED_FRAC
+from vitprof.analysis.thresholds import QUEUED_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.config import RunConfig
 from vitprof.records import TIMED_STAGES
@@ -16,6 +16,7 @@ from vitprof.records import TIMED_STAGES
 CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
 """Stages of loading that are work for the CPU; a read mostly waits."""
 UNKNOWN_CAUSE = ""
+LAUNCH_BOUND = "launch-bound"
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def find_cause(
     Other programs are the cause where the idle time would fall without them: not where the CPU trains too, which they
     slow down alike.
     """
-    if kind == "not input-bound" and exposure.host.low >= HOST_BOUND_FRAC:
-        return "host", 1.0, exposure.host.value * trace.step_s * 1e3
+    if kind == LAUNCH_BOUND:
+        return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
     if not exposure.shares:
         return UNKNOWN_CAUSE, math.nan, math.nan
     largest = exposure.shares[0]

@@ -16,6 +16,7 @@ from vitprof.analysis.signatures.machine import free_cores
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
     INPUT_BOUND_FRAC,
+    LAUNCH_BOUND_FRAC,
     MIN_STEPS,
     MODERATE_FRAC,
     WORTH_ADVICE_FRAC,
@@ -30,7 +31,7 @@ from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.records import Phase, json_number
 
-Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "inconclusive"]
+Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"]
 
 
 class MeasuredHeadroom(Protocol):
@@ -59,11 +60,14 @@ class Verdict:
     """Upper end of its 95% interval."""
     host_frac: float
     """Share of the time that the device idled for the loop itself: Python, launches, recording."""
+    launch_frac: float
+    """Share of the time that the device waited for launches inside its steps, which counts as compute elsewhere; NaN
+    where that is not known."""
     cause: str
     """read, decode, transform, collate, rest, hand_over, transfer, loading (stages not known), slow_drive,
-    cpu_contention; host where that is why the device idles; empty where it does not."""
+    cpu_contention; launches where the host is slower than the device; empty where it does not idle."""
     cause_frac: float
-    """Share of the idle time for data (of `host_frac` for host) that the cause has; see `exposure.find_exposure`."""
+    """Share of the idle time for data that the cause has; see `exposure.find_exposure`. 1 for launches."""
     cause_ms_per_batch: float
     """Milliseconds for each batch by which the device's idle time would fall without the cause."""
     shares: tuple[Share, ...]
@@ -150,7 +154,7 @@ def judge(
             f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return _inconclusive(reason, device, n, signatures, exposure)
-    kind = _kind(low)
+    kind = _kind(exposure)
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
@@ -178,6 +182,7 @@ def judge(
         idle_frac_low=low,
         idle_frac_high=high,
         host_frac=exposure.host.value,
+        launch_frac=exposure.launches.value,
         cause=cause,
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,
@@ -193,7 +198,11 @@ def judge(
     )
 
 
-def _kind(low: float) -> Kind:
+def _kind(exposure: Exposure) -> Kind:
+    """Returns the class: what the device waits for most, where both data and launches hold it up."""
+    low = exposure.idle.low
+    if exposure.paced.low >= LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
+        return "launch-bound"
     if low < MODERATE_FRAC:
         return "not input-bound"
     return "moderately input-bound" if low < INPUT_BOUND_FRAC else "input-bound"
@@ -210,6 +219,7 @@ def _inconclusive(
         idle_frac_low=idle[1],
         idle_frac_high=idle[2],
         host_frac=exposure.host.value if exposure else math.nan,
+        launch_frac=exposure.launches.value if exposure else math.nan,
         cause=UNKNOWN_CAUSE,
         cause_frac=math.nan,
         cause_ms_per_batch=math.nan,

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
-from vitprof.analysis.verdict.cause import Contention
+from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
@@ -130,25 +130,32 @@ def verdict_sentence(
     waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}"
     if config.replay:
         return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
+    if kind == LAUNCH_BOUND:
+        return f"{_title(kind)}: {_paced(device, exposure)}{_try(advice)}."
     if kind == "not input-bound":
         gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
-        if not sure and cause != "host":
+        if not sure:
             return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {TRAIN_LONGER}."
-        if cause == "host":
-            rest = (
-                f"another {percent(exposure.host.value)} it waits for the training loop itself (Python and launches): "
-                "there is more to gain in a larger batch than in the loader"
-            )
-        else:
-            rest = "the time goes into the model, and loading keeps up"
-        bound = "gains at most" if sure else "may gain up to"
-        longer = "" if sure else f" ({TRAIN_LONGER})"
-        return f"{_title(kind)}: {waits}: a faster loader {bound} {percent(gain)}{longer}; {rest}."
+        rest = "the time goes into the model, and loading keeps up"
+        return f"{_title(kind)}: {waits}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
     free = _free_data(device, config, speed_up)
     if not speed_up.measured:
         free += _inflated(exposure, contention)
     return f"{_title(kind)}: {waits}; {of_it}; {free}{_try(advice)}."
+
+
+def _paced(device: Device, exposure: Exposure) -> str:
+    """Returns what a launch-bound run waits for, and what a faster loader could still gain."""
+    paced, idle = exposure.paced, exposure.idle
+    gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+    where = ""
+    if math.isfinite(exposure.launches.value):
+        where = f", {percent(exposure.launches.value)} inside the steps, where it looks busy"
+    return (
+        f"{device.words} {percent(paced.value)} of the time ({_interval(paced.low, paced.high)}, {exposure.n} steps), "
+        f"waiting for Python to launch its work{where}; a faster loader gains at most {percent(gain)}"
+    )
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:

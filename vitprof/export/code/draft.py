@@ -8,6 +8,9 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 
+AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+"""By `RunConfig.precision`: the type that products are computed in, as a script spells it."""
+
 
 @dataclass
 class Draft:

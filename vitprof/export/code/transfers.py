@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from vitprof.export.code.assemble import fragment
-from vitprof.export.code.draft import Draft
+from vitprof.export.code.draft import AUTOCAST, Draft
 from vitprof.export.code.loaders import COPIES
 
 
@@ -83,8 +83,8 @@ def _steps(draft: Draft) -> list[str]:
         steps.append("images = images.sub(self.mean).div_(self.std)")
     if config.image_size != draft.info.image_size:
         steps.append('images = F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")')
-    if config.transfer == "stream" and config.precision == "bf16" and steps:
-        steps.append("images = images.to(torch.bfloat16)")
+    if config.transfer == "stream" and config.precision in AUTOCAST and steps:
+        steps.append(f"images = images.to({AUTOCAST[config.precision]})")
     return steps
 
 

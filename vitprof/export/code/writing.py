@@ -13,7 +13,7 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.export.code.assemble import fragment, module
-from vitprof.export.code.draft import Draft
+from vitprof.export.code.draft import AUTOCAST, Draft
 from vitprof.export.code.loaders import BLOCK, add_loader
 from vitprof.export.code.storages import add_storage
 from vitprof.export.code.transfers import add_transfer
@@ -51,21 +51,42 @@ def _refuse(config: RunConfig) -> None:
         raise ConfigError("stage_overlap", True, "there is no script for training while files are copied; leave it out")
 
 
+SCALED_UPDATE = """scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()"""
+
+
+def _compile(config: RunConfig) -> str:
+    if not config.compile:
+        return ""
+    return f"model = torch.compile(model{f', mode={config.compile_mode!r}' if config.compile_mode else ''})"
+
+
 def _last_blanks(draft: Draft) -> dict[str, str]:
     config, info = draft.config, draft.info
-    if config.precision == "bf16":
+    if config.precision in AUTOCAST:
         forward = (
-            "with torch.autocast(device.type, torch.bfloat16):\n    logits = model(images)\n"
+            f"with torch.autocast(device.type, {AUTOCAST[config.precision]}):\n    logits = model(images)\n"
             "loss = F.cross_entropy(logits.float(), labels)"
         )
     else:
         forward = "loss = F.cross_entropy(model(images), labels)"
-    grey = info.channels == 1
+    grey, scaled = info.channels == 1, config.precision == "fp16"
     jpeg = info.kind == "jpeg"
     return {
         "OPENING": "\n".join(draft.opening),
-        "CUDNN": "torch.backends.cudnn.benchmark = True" if config.cudnn_benchmark else "",
-        "COMPILE": "model = torch.compile(model)" if config.compile else "",
+        "CUDNN": "\n".join(
+            line
+            for line, wanted in (
+                ("torch.backends.cudnn.benchmark = True", config.cudnn_benchmark),
+                ('torch.set_float32_matmul_precision("high")', config.precision == "tf32"),
+            )
+            if wanted
+        ),
+        "COMPILE": _compile(config),
+        "FUSED": ", fused=True" if config.fused_optimizer else "",
+        "SCALER": "scaler = torch.amp.GradScaler(device.type)" if scaled else "",
+        "UPDATE": SCALED_UPDATE if scaled else "loss.backward()\noptimizer.step()",
         "FORWARD": forward,
         "DATA_HELP": "image folder" if draft.folder else ".npz file",
         "DEMO_LOCAL": "if args.demo:\n    LOCAL = Path(folder)" if config.location == "staged" else "",
