@@ -69,3 +69,25 @@ def test_a_run_keeps_the_figures_that_it_was_made_with() -> None:
         resolve(RunConfig(device="simulated:h100", image_size=56)).device
         != resolve(RunConfig(device="simulated:h100")).device
     )
+
+
+def test_launches_take_the_host_time() -> None:
+    card = accelerator("simulated:1,20,launch=4")
+    assert (card.step_s, card.sample_s, card.launch_s) == (1e-3, 20e-6, 4e-3)
+    assert card.compute_s(10) == pytest.approx(1.2e-3)
+    assert card.span_s(10) == 4e-3
+    assert card.span_s(1000) == pytest.approx(21e-3)
+    assert card.times.endswith("launched in 4 ms")
+    assert is_given("simulated:1,20,launch=4")
+    assert given(1, 20, 4) == "simulated:1,20,launch=4"
+    assert given(1, 20) == "simulated:1,20"
+    named = accelerator("simulated:h100=3,7.02,launch=5")
+    assert (named.name, named.step_s, named.launch_s) == ("H100", 3e-3, 5e-3)
+
+
+@pytest.mark.parametrize(
+    "text", ["1,20,launch=", "1,20,launch=x", "1,20,launch=-1", "1,20,launch=1e9", ",launch=4", "1,20,launch=nan"]
+)
+def test_launches_that_cannot_be(text: str) -> None:
+    with pytest.raises(ConfigError, match="add ,launch=C for C milliseconds"):
+        accelerator(f"simulated:{text}")

@@ -19,6 +19,8 @@ FIGURES = "="
 COUNTER_WINDOW_S = 1 / 6
 """How far back a utilisation counter looks. NVML's reference says of `nvmlUtilization_t`: percent of time over the past
 sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
+LAUNCHING = ",launch="
+"""Before the milliseconds that the host needs to launch a step: `simulated:1,0,launch=4`."""
 LINK_SHARE = 0.76
 """Of a PCIe link's rate in copies out of page-locked memory: about 12 of 15.75 GB/s are seen in practice."""
 
@@ -48,11 +50,16 @@ class Accelerator:
     @property
     def times(self) -> str:
         """Returns what a step takes, in words."""
-        return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} µs a sample"
+        launching = f", launched in {self.launch_s * 1e3:g} ms" if self.launch_s else ""
+        return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} µs a sample{launching}"
 
     def compute_s(self, samples: int) -> float:
-        """Returns seconds for a step of training on `samples`."""
+        """Returns seconds of device work in a step of training on `samples`."""
         return self.step_s + self.sample_s * samples
+
+    def span_s(self, samples: int) -> float:
+        """Returns seconds from one step to the next where nothing but the device and its launches takes time."""
+        return max(self.compute_s(samples), self.launch_s)
 
     def copy_s(self, n_bytes: int, *, pinned: bool) -> float:
         """Returns seconds for a copy of `n_bytes` to the device."""
@@ -75,12 +82,12 @@ def is_simulated(device: str) -> bool:
 
 def is_given(device: str) -> bool:
     """Returns whether `device` is an imitated accelerator whose times are its name: `simulated:A_MS,B_US`."""
-    return is_simulated(device) and FIGURES not in device and "," in device
+    return is_simulated(device) and FIGURES not in device.partition(LAUNCHING)[0] and "," in device
 
 
-def given(step_ms: float, sample_us: float) -> str:
+def given(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
     """Returns the device that takes these times."""
-    return f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}"
+    return f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}{f'{LAUNCHING}{launch_ms:.6g}' if launch_ms else ''}"
 
 
 def device_for(device: str, model: str, image_size: int, precision: Precision) -> str:
@@ -116,31 +123,36 @@ def _figures(card: Card, model: str, image_size: int, precision: Precision) -> t
 def accelerator(device: str) -> Accelerator:
     """Returns what `device` means: `simulated:NAME`, `simulated:A_MS,B_US`, or both as `simulated:NAME=A_MS,B_US`.
 
-    A name alone is that card with the model `tiny` in fp32. Raises `ConfigError`.
+    A name alone is that card with the model `tiny` in fp32. Behind numbers may stand what the host needs to launch a
+    step: `simulated:A_MS,B_US,launch=C_MS`. Raises `ConfigError`.
     """
-    name, separator, figures = device.removeprefix(SIMULATED).partition(FIGURES)
+    rest, launched, launch = device.removeprefix(SIMULATED).partition(LAUNCHING)
+    name, separator, figures = rest.partition(FIGURES)
     card = CARDS.get(name)
-    if card is not None and not separator:
+    if card is not None and not separator and not launched:
         tiny = MODELS["tiny"]
         return accelerator(device_for(device, tiny.name, tiny.image_size, "fp32"))
     step_ms, sample_us = _numbers(figures if separator else name)
+    launch_ms = _numbers(f"{launch},0")[0] if launched else 0.0
     step, sample = DEVICE_BOUNDS["step_ms"], DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
-    if not fits or step_ms + sample_us == 0 or (separator and card is None):
+    if not (fits and step.least <= launch_ms <= step.most) or step_ms + sample_us == 0 or (separator and card is None):
         raise ConfigError(
             "device",
             device,
             f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to {step.most:,}) "
-            f"and microseconds for each sample (up to {sample.most:,}), such as {SIMULATED}66,70",
+            f"and microseconds for each sample (up to {sample.most:,}), such as {SIMULATED}66,70; "
+            f"add {LAUNCHING}C for C milliseconds that launching a step takes",
         )
     if card is None:
-        return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given")
+        return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given", launch_s=launch_ms / 1e3)
     return Accelerator(
         card.title,
         step_ms / 1e3,
         sample_us / 1e6,
         ARTICLE_FIGURES[2] if (step_ms / 1e3, sample_us / 1e6) == ARTICLE_FIGURES[:2] else DERIVED,
         pinned_bytes_per_s=LINK_SHARE * card.link_bytes_per_s,
+        launch_s=launch_ms / 1e3,
     )
 
 

@@ -65,7 +65,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
         return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, why)
     device_s = 0.0
     if is_simulated(config.device) and not config.loader_only:
-        device_s = samples / config.batch_size * accelerator(config.device).compute_s(config.batch_size)
+        device_s = samples / config.batch_size * accelerator(config.device).span_s(config.batch_size)
     training_s = max(loading_s, device_s)
     known = loading_s > device_s
     return Duration(first_s + training_s if training_s else math.nan, not known, first_s, why)

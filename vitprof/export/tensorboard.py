@@ -42,6 +42,8 @@ STEP_TAGS: dict[str, tuple[str, float]] = {
     "transform_s": ("loader/transform_ms", 1e3),
     "collate_s": ("loader/collate_ms", 1e3),
     "hand_over_s": ("loader/hand_over_ms", 1e3),
+    "kernel_s": ("step/kernels_ms", 1e3),
+    "launch_idle_s": ("step/launch_idle_ms", 1e3),
     "queue_depth": ("loader/queue_depth", 1.0),
 }
 """Column of steps -> tag and factor; their x axis is the number of the step."""

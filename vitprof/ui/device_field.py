@@ -29,7 +29,7 @@ from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
 
 OWN = f"{SIMULATED}own"
 """What stands in the list for times of one's own; never a device's name."""
-OWN_AT_FIRST = (50.0, 100.0)
+OWN_AT_FIRST = (50.0, 100.0, 0.0)
 """Milliseconds for each step and microseconds for each sample."""
 NOTHING_COMPUTED = "It takes the time of an accelerator and computes nothing: no loss, no accuracy."
 
@@ -57,9 +57,26 @@ def draw_device(key: str) -> None:
         st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
 
 
+MEASURE = (
+    "A step takes the one plus the batch size times the other. `python -m benchmarks.accelerator` measures both on a "
+    "GPU."
+)
+TIMES: tuple[tuple[str, str, str, str], ...] = (
+    ("ms", "step_ms", "Step (ms)", MEASURE),
+    ("us", "sample_us", "Sample (µs)", MEASURE),
+    (
+        "launch",
+        "step_ms",
+        "Launch (ms)",
+        "What Python needs to launch a step; where that is more, the device waits for it",
+    ),
+)
+"""Name of the widget, its bounds, and words: of the numbers that make a simulated device."""
+
+
 def _show(key: str, device: str) -> None:
     """Sets the widgets to `device` where it was set elsewhere: by the URL, by a run's settings, on the other page."""
-    numbers = f"{key}-ms", f"{key}-us"
+    numbers = [f"{key}-{name}" for name, *_ in TIMES]
     typed = st.session_state.get(key)
     if typed and is_given(typed):
         device = typed
@@ -74,15 +91,14 @@ def _show(key: str, device: str) -> None:
         except ConfigError:  # the form says what is wrong
             st.session_state[key] = device
         else:
-            times = (found.step_s * 1e3, found.sample_s * 1e6)
+            times = (found.step_s * 1e3, found.sample_s * 1e6, found.launch_s * 1e3)
     st.session_state.update(dict(zip(numbers, times, strict=True)))
 
 
 def _own(key: str) -> str:
-    """Draws the two numbers; returns the device that they make."""
-    asked = (("ms", "step_ms", "Step (ms)"), ("us", "sample_us", "Sample (µs)"))
+    """Draws the three numbers; returns the device that they make."""
     made = []
-    for column, (name, field, words) in zip(st.columns(2), asked, strict=True):
+    for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
         bounds = DEVICE_BOUNDS[field]
         made.append(
             column.number_input(
@@ -92,8 +108,7 @@ def _own(key: str) -> str:
                 step=10.0,
                 format="%g",
                 key=f"{key}-{name}",
-                help="A step takes the one plus the batch size times the other. `python -m benchmarks.accelerator` "
-                "measures both on a GPU.",
+                help=help_text,
             )
         )
     return given(*made)

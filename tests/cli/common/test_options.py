@@ -46,7 +46,8 @@ NAMES = ", ".join(STRATEGIES)
         (
             ["--device", "tpu"],
             "--device tpu: choose auto, cpu, cuda:N such as cuda:0 (up to 999), simulated:NAME "
-            "(rtx4060-laptop, rtx2060-article, a100, h100), or simulated:A_MS,B_US such as simulated:66,70",
+            "(rtx4060-laptop, rtx2060-article, a100, h100), or simulated:A_MS,B_US such as simulated:66,70; add ,launch=C for C milliseconds that "
+            "launching a step takes",
         ),
         (
             ["--device", "simulated:x"],
@@ -59,7 +60,7 @@ NAMES = ", ".join(STRATEGIES)
             "--inject sleep:5: give STAGE:MILLISECONDS, such as read:20; stages are read, decode, transform, collate, "
             "transfer, from 0.001 to 60000 ms",
         ),
-        (["--precision", "fp8"], "--precision fp8: choose one of fp32, bf16"),
+        (["--precision", "fp8"], "--precision fp8: choose one of fp32, tf32, bf16, fp16"),
         (["--isolation", "vm"], "--isolation vm: choose one of process, thread"),
         (
             ["--strategy", "memory", "--workers", "2"],

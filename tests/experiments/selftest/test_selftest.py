@@ -46,6 +46,7 @@ QUIET = Observed(
     kind="not input-bound",
     cause="",
     cause_ms=math.nan,
+    launch_ms=0.0,
     signatures=(),
     exposed_ms={},
     idle_frac=0.0,

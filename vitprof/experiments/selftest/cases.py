@@ -29,6 +29,8 @@ class Case:
     """The reference."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """What is different in the slowed job."""
+    launch_ms: float = 0.0
+    """What launching a step takes in the slowed job."""
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
     part: str
@@ -56,6 +58,8 @@ class Case:
     @property
     def injected_ms(self) -> float | None:
         """Returns the wait that is put into each batch; None where it is not injected."""
+        if self.launch_ms:
+            return 0.0
         inject = self.slowed.inject
         return injection(inject)[1] * 1e3 if inject else None
 
@@ -96,6 +100,11 @@ CPU_BOUND = RunConfig(
     device="simulated:1,0",
     telemetry_hz=10,
     **PHOTOS | {"warmup_steps": 200, "steps": 320},
+)
+
+# 1 ms of kernels; long enough for the steps behind a gate.
+LAUNCHES = RunConfig(
+    strategy="memory", batch_size=64, device="simulated:1,0", **COMMON | {"warmup_steps": 6, "steps": 100}
 )
 
 LOOP_WHY = "It is the only part of that length, and it is exposed but for what the device still computes."
@@ -150,6 +159,16 @@ CASES: tuple[Case, ...] = (
         right=("slow_drive",),
         why="A batch takes the latency of its files and their bytes / bandwidth longer. Reading is the part; that the "
         "drive is slow is known from the settings.",
+    ),
+    Case(
+        name="launch-bound",
+        what="launches of 4 ms for 1 ms of kernels, whole batches from memory",
+        base=LAUNCHES,
+        changes={"device": "simulated:1,0,launch=4"},
+        launch_ms=4.0,
+        part="",
+        right=("launches",),
+        why="The device waits for launches for 3 ms inside each step. Marks around a step alone call that compute.",
     ),
     Case(
         name="CPU hogs",
@@ -209,5 +228,5 @@ CASES: tuple[Case, ...] = (
         why="As with two workers: while one thread waits, the other one makes the next batch.",
     ),
 )
-QUICK: tuple[Case, ...] = CASES[:9]
+QUICK: tuple[Case, ...] = CASES[:10]
 """Those that share jobs, or that no other stands for."""

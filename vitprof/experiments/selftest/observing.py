@@ -12,6 +12,7 @@ from vitprof.analysis.arrays import mean
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.accelerators import accelerator
 from vitprof.errors import JobError
 from vitprof.experiments.selftest.arithmetic import idle_frac
 from vitprof.experiments.selftest.cases import Case
@@ -29,6 +30,8 @@ class Observed:
     """The cause that the verdict names."""
     cause_ms: float
     """What the verdict says that it costs, for each batch."""
+    launch_ms: float
+    """For how long the verdict says that the device waited for launches inside each step; 0 where it does not know."""
     signatures: tuple[str, ...]
     """Names of the patterns that were found."""
     exposed_ms: Mapping[str, float]
@@ -73,14 +76,16 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
     read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
+    launch_ms = accelerator(run.config.device).launch_s * 1e3
     return Observed(
         kind=verdict.kind,
         cause=verdict.cause,
         cause_ms=verdict.cause_ms_per_batch,
+        launch_ms=float(np.nan_to_num(verdict.launch_frac)) * step_ms,
         signatures=tuple(signature.name for signature in verdict.signatures),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
         idle_frac=run.summary.device_idle_frac,
-        true_idle_frac=idle_frac(case.compute_ms, step_ms),
+        true_idle_frac=idle_frac(max(case.compute_ms, launch_ms), step_ms),
         step_ms=step_ms,
         cpu_ms=mean(read) / 100 * step_ms,
         fetch_ms=float(fetch[steady].mean()) * 1e3,

@@ -21,6 +21,7 @@ COLOURS = {
     "input-bound": "idle",
     "moderately input-bound": "wait",
     "not input-bound": "compute",
+    "launch-bound": "wait",
     "inconclusive": "other",
 }
 """Kind of a verdict -> the class that colours the card's edge."""

@@ -16,6 +16,7 @@ CHIPS: dict[str, str] = {
     "input-bound": IDLE,
     "moderately input-bound": "#A06900",
     "not input-bound": "#00815E",
+    "launch-bound": "#A06900",
     "inconclusive": NEUTRAL,
     "queued": GPU_UTIL,
     "running": GPU_UTIL,

@@ -214,6 +214,9 @@ def _model(info: DatasetInfo) -> None:
     choice("precision", CHOICES["precision"])
     number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
     toggle("compile")
+    if settings()["compile"]:
+        choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
+    toggle("fused_optimizer")
     toggle("cudnn_benchmark")
     st.caption(info.note)
 

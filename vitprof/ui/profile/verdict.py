@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.verdict.wording import CLASSES
-from vitprof.charts import COMPUTE, DATA_WAIT, IDLE, NEUTRAL
+from vitprof.charts import COMPUTE, DATA_WAIT, HOST, IDLE, NEUTRAL
 from vitprof.store import StoredRun
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.texts import escaped, guarded
@@ -17,6 +17,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "input-bound": (":material/hourglass_top:", IDLE),
     "moderately input-bound": (":material/hourglass_bottom:", DATA_WAIT),
     "not input-bound": (":material/check_circle:", COMPUTE),
+    "launch-bound": (":material/rocket_launch:", HOST),
     "inconclusive": (":material/help:", NEUTRAL),
 }
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""

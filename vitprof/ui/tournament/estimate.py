@@ -149,5 +149,5 @@ def _training_s(config: RunConfig, samples_per_s: float) -> float:
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s
     if is_simulated(config.device):
-        return steps * accelerator(config.device).compute_s(config.batch_size)
+        return steps * accelerator(config.device).span_s(config.batch_size)
     return 0.0
