@@ -104,3 +104,28 @@ class TestARun:
         run = trained(device="simulated:1,0", strategy="memory", steps=2)
         assert run.environments[0]["simulated"] is True
         assert run.environments[0]["device"] == "simulated:1,0"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"precision": "tf32"}, {"precision": "bf16"}, {"precision": "fp16"}, {"fused_optimizer": True}],
+    ids=lambda values: "-".join(map(str, values.values())),
+)
+def test_each_precision_and_optimizer_learns_the_same(values: dict[str, Any]) -> None:
+    def losses(config: RunConfig) -> list[float]:
+        torch.manual_seed(0)
+        trainer = TorchTrainer(config, CpuDevice(Clock()))
+        return [float(loss) for _, loss in (trainer.step(batch(32), None) for _ in range(6)) if loss is not None]
+
+    plain, other = losses(RunConfig(lr=0.003)), losses(RunConfig(lr=0.003, **values))
+    assert other == pytest.approx(plain, abs=0.1)
+    assert other[-1] < other[0]
+
+
+def test_the_mode_of_compile_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(torch, "compile", lambda model, mode=None: asked.append(mode) or model)
+    TorchTrainer(RunConfig(compile=True, compile_mode="reduce-overhead"), CpuDevice(Clock()))
+    TorchTrainer(RunConfig(compile=True), CpuDevice(Clock()))
+    TorchTrainer(RunConfig(), CpuDevice(Clock()))
+    assert asked == ["reduce-overhead", None]

@@ -46,14 +46,13 @@ NAMES = ", ".join(STRATEGIES)
         (
             ["--device", "tpu"],
             "--device tpu: choose auto, cpu, cuda:N such as cuda:0 (up to 999), simulated:NAME "
-            "(rtx4060-laptop, rtx2060-article, a100, h100), or simulated:A_MS,B_US such as simulated:66,70; add ,launch=C for C milliseconds that "
-            "launching a step takes",
+            "(rtx4060-laptop, rtx2060-article, a100, h100), or simulated:A_MS,B_US such as simulated:66,70",
         ),
         (
             ["--device", "simulated:x"],
             "--device simulated:x: choose simulated:NAME (rtx4060-laptop, rtx2060-article, a100, h100), or give "
             "milliseconds for each step (up to 60,000) and microseconds for each sample (up to 1,000,000), such as "
-            "simulated:66,70",
+            "simulated:66,70; add ,launch=C for C milliseconds that launching a step takes",
         ),
         (
             ["--inject", "sleep:5"],

@@ -288,10 +288,28 @@ def test_every_legal_combination_is_clean_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ({"precision": "tf32"}, ['torch.set_float32_matmul_precision("high")']),
+        ({"precision": "fp16"}, ["torch.autocast(device.type, torch.float16)", "scaler.scale(loss).backward()"]),
+        (
+            {"fused_optimizer": True, "compile": True, "compile_mode": "reduce-overhead"},
+            ["lr=LEARNING_RATE, fused=True)", "torch.compile(model, mode='reduce-overhead')"],
+        ),
+    ],
+    ids=["tf32", "fp16", "launches"],
+)
+def test_how_it_trains_is_in_the_script(settings: dict[str, Any], lines: list[str]) -> None:
+    text = script(job("memory-ahead", "digits", **settings))
+    compile(text, "script.py", "exec")
+    assert all(line in text for line in lines)
+
+
 def test_a_script_runs_on_its_own(tmp_path: Path) -> None:
     """In a process that has no vitprof to import, from another directory."""
     path = tmp_path / "script.py"
-    path.write_text(script(job("memory-ahead", "digits")), encoding="utf-8")
+    path.write_text(script(job("memory-ahead", "digits", precision="fp16", fused_optimizer=True)), encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VITPROF"))}
     env["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, str(path), "--demo"]
