@@ -77,6 +77,22 @@ def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
     assert page.locator(".st-key-compare-steps").count() == 0
 
+    page.get_by_role("link", name="Strategies").click()
+    page.locator(".st-key-strategy-workers summary").click()
+    page.wait_for_url(re.compile("strategy-workers=true"))
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    page.go_back()
+    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
+    page.wait_for_url(lambda url: url.endswith("/strategies?strategy-workers=true"))
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    page.get_by_role("link", name="Self-test").click()
+    page.locator(".st-key-selftest-button").wait_for()
+    page.go_back()
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    assert re.search(r"compare\?.*runs=2(,|%2C)3(,|%2C)1", page.url)
+
 
 def test_a_click_on_a_header_sorts_by_number(dashboard: str, page: Any) -> None:
     open_compare(page, dashboard, "runs=1,2,3")

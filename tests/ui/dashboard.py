@@ -77,6 +77,7 @@ def app(_page: str = "", /, **query: str | list[str]) -> AppTest:
         at.query_params[name] = value
     at.run()
     if _page:
+        at.session_state["query of pages/profile.py"] = {}  # as if the page's own address had been opened
         at.switch_page(f"pages/{_page}.py").run()
     assert not at.exception
     return at

@@ -21,15 +21,17 @@ def through_app(page: str) -> Iterator[None]:
 
     A page that is entered by a URL without a query gets the one back with which this session left it. Streamlit
     restores bound widgets after a click on a page's link, but with the browser's Back it believes the URL, and leaving
-    a page with bound widgets puts an entry without a query into the browser's history.
+    a page with bound widgets puts an entry without a query into the browser's history. What the URL then says is still
+    the query of the page that was left, or a part of it.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
         st.switch_page("app.py")
     key = f"query of {page}"
-    kept, before = st.session_state.get(key), st.session_state.get(SHOWN)
+    kept, before = st.session_state.get(key, {}), st.session_state.get(SHOWN)
     st.session_state[SHOWN] = page
-    if kept and before != page and not _query():
+    left = st.session_state.get(f"query of {before}", {})
+    if before != page and _query() != kept and all(left.get(name) == value for name, value in _query().items()):
         with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
             st.query_params.from_dict(kept)
             st.rerun()

@@ -14,5 +14,13 @@ WITH_ZOOM = {"displaylogo": False}
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", config: dict[str, Any] = STILL) -> None:
     """Draws `figure`, `height` pixels high; `alt`, else what the figure says of itself, is for a screen reader."""
-    words = alt or (figure.layout.meta or {}).get("alt", "")
+    words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     st.plotly_chart(figure, height=height, key=key, config=config, alt=words)
+
+
+def described(figure: go.Figure) -> str:
+    """Returns what a figure shows, from its axes and the names of its traces."""
+    axes = [text for text in (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) if text]
+    names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name))
+    words = f"Chart of {' against '.join(axes)}" if axes else "Chart"
+    return words + (f": {', '.join(names)}" if names else "")

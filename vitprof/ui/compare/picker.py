@@ -23,7 +23,7 @@ OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL; 2,000 characters of it hold about as many."""
-KEY = "compare-runs"
+KEY, CHOSEN = "compare-runs", "compare runs chosen"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
 GONE_NAMED = 5
 """Runs that are not there any more whose numbers are told."""
@@ -56,7 +56,12 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     )
     query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
-    known, missing = _named(ids(st.query_params[RUNS]) if RUNS in st.query_params else sorted(r.id for r in rows[:2]))
+    if RUNS in st.query_params:
+        known, missing = _named(ids(st.query_params[RUNS]))
+    else:  # those of before: the browser's Back passes through an address without a query
+        known, missing = _named(st.session_state.get(CHOSEN, []))[0], []
+        known = known or _named(sorted(row.id for row in rows[:2]))[0]
+    st.session_state[CHOSEN] = list(known)
     if not missing:  # else the URL stays, and so does what is said about it, until other runs are chosen
         write_numbers(RUNS, known)
     st.session_state[KEY] = list(known)
