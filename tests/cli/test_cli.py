@@ -26,7 +26,7 @@ from vitprof.store import RunStore
         (["run", "spare"], "extra argument"),
         (["frobnicate"], "No such command 'frobnicate'"),
         (["export", "1", "--format", "xml"], "--format xml: choose one of csv, steps-csv, parquet"),
-        (["export", "1", "--format", "parquet"], "--format parquet: it is no text for a terminal; give --output"),
+        (["export", "1", "--format", "parquet"], "--format parquet: a terminal cannot show it; give --output"),
         (["export", "1", "--csv", "x.csv", "--output", "y"], "--csv x.csv: it names file and format"),
         (["export", "1", "--output", "/no/such/x"], "--output /no/such/x: there is no directory /no/such"),
         (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),

@@ -51,7 +51,7 @@ class TestHeadroom:
         call(*RUN)
         status, out, _ = call("headroom", "1", "--repeats", "0")
         assert status == 0
-        assert "no headroom was measured for run 1" in out
+        assert "the headroom of run 1 is not measured" in out
         assert json.loads(call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
 
     def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
     at.text_input(key="compare-find").set_value("").run()
     assert at.multiselect[0].value == [newer[1], old]
     at.text_input(key="compare-find").set_value("no-such").run()
-    assert "No run that has ended has “no-such”" in said(at)
+    assert "No finished run has “no-such”" in said(at)
     assert at.multiselect[0].value == [newer[1], old]
 
 
@@ -249,10 +249,10 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     at = compare(trained, loaded)
     assert drawn(at, "compare-idle")
     assert drawn(at, "compare-shares")
-    assert f"Loader only, so without any time of a device: run {loaded}." in said(at)
+    assert f"Loader only, so no device time: run {loaded}." in said(at)
     assert not drawn(compare(loaded), "compare-idle")
     short = add_run(store, n=1)
-    assert f"tell when the device computed: run {short}." in said(compare(trained, short))
+    assert f"with too few device timings: run {short}." in said(compare(trained, short))
     at.segmented_control(key="unit").set_value("share").run()
     assert kept_in_url(at)["unit"] == "share"
 
@@ -269,7 +269,7 @@ def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
     real, simulated = add_run(store), add_run(store, device="simulated:5,0")
     at = compare(real, simulated, show="Every step", metric="Loss")
     assert drawn(at, "compare-loss")
-    assert f"Without a loss: run {simulated}." in said(at)
+    assert f"No loss for run {simulated}." in said(at)
     at = compare(simulated, show="Every step", metric="Loss")
     assert not drawn(at, "compare-loss")
     assert "A simulated device computes no loss" in said(at)
@@ -280,7 +280,7 @@ def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
     frame = at.dataframe[1].value
     assert frame["Median (ms)"].tolist() == [5, 0.2]
     assert frame["Steps"].tolist() == [35, 35]
-    assert "None of these runs has a steady step" in said(compare(add_run(store, n=3), show="Data waits"))
+    assert "None of these runs got past its warm-up" in said(compare(add_run(store, n=3), show="Data waits"))
 
 
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
@@ -305,7 +305,7 @@ def test_settings_that_differ(store: RunStore) -> None:
     assert "Order" not in rows, "per-sample has no such setting"
     assert "Seed" not in rows
     assert list(frame)[2].endswith("(baseline)")
-    assert "all the same" in said(compare(a, add_run(store, batch_size=64), show="Settings that differ"))
+    assert "have the same settings" in said(compare(a, add_run(store, batch_size=64), show="Settings that differ"))
     assert "Choose a second run" in said(compare(a, show="Settings that differ"))
 
 

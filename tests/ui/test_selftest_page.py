@@ -80,7 +80,7 @@ def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
     at.run()
     assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
     assert "Selftest failed: 1 of 2" in said(at)
-    assert "cause named: collate, right: decode" in said(at)
+    assert "the verdict named collate, right is decode" in said(at)
 
 
 @pytest.mark.usefixtures("store")
@@ -89,7 +89,7 @@ def test_stop_shows_what_was_run_until_then(ended_by_hand: threading.Event) -> N
     at.button(key="selftest-stop").click().run()
     work().wait()
     at.run()
-    assert "Selftest stopped: 1 of the 1 cases run until then passed, of 2" in said(at)
+    assert "Selftest stopped after 1 of 2 cases: 1 passed" in said(at)
 
 
 @pytest.mark.usefixtures("ended_by_hand")
@@ -97,7 +97,7 @@ def test_it_does_not_start_beside_other_runs(store: RunStore) -> None:
     add_run(store, n=0, status="running")
     at = app("selftest")
     assert at.button(key="selftest-button").disabled
-    assert "they would disturb it" in said(at)
+    assert "would disturb the self-test" in said(at)
 
 
 @pytest.mark.usefixtures("store")

@@ -17,7 +17,7 @@ def bundle(
     run_ids: Annotated[list[int], run_id("ids, as `runs` lists them")],
     output: Annotated[Path, typer.Option("--output", "-o", help="file to write, such as runs.vitprof")],
 ) -> None:
-    """Write runs, with all that is known of them, to one file that another machine can import."""
+    """Write runs, with everything recorded about them, to one file that another machine can import."""
     from vitprof.export.bundle import write_bundle
 
     check_output(output)

@@ -66,7 +66,7 @@ def export(
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
     if output is None and kind in BINARY_FORMATS:
-        raise ConfigError("format", kind, "it is no text for a terminal; give --output and a name")
+        raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
         check_output(output, "csv" if csv is not None else "output")
     with contextlib.closing(RunStore()) as store:

@@ -24,13 +24,13 @@ def headroom(
     repeats: Annotated[
         int,
         typer.Option(
-            help="times each anchor is run; 0 shows what was measured before",
+            help="how often each anchor is run; 0 shows what was measured before",
             metavar="INTEGER",
             parser=reader("repeats", int, ANCHOR_REPEATS.allowed),
         ),
     ] = 2,
 ) -> None:
-    """Measure what free data would gain a run's job: four anchors, in turns. Exit status 1 where it is not known."""
+    """Measure what a run's job would gain if its data were free: four anchors, in turns. Exit status 1 if unknown."""
     ANCHOR_REPEATS.check("repeats", repeats)
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
@@ -80,7 +80,7 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
 
 def _show(found: Headroom | None, run: StoredRun) -> None:
     if found is None:
-        terminal.out.print(f"no headroom was measured for run {run.id}: python -m vitprof headroom {run.id} does")
+        terminal.out.print(f"the headroom of run {run.id} is not measured; run: python -m vitprof headroom {run.id}")
         return
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if found.simulated else "")

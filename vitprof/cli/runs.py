@@ -25,11 +25,11 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
-    text: Annotated[str, typer.Option(help="words that name, note, tags, strategy, data set or device have")] = "",
+    text: Annotated[str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")] = "",
     tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
     strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
     dataset: Annotated[list[str] | None, _many("runs on this data set")] = None,
-    device: Annotated[list[str] | None, _many("runs on this device, as it was asked for")] = None,
+    device: Annotated[list[str] | None, _many("runs on this device, as requested")] = None,
     verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
     status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
     helpers: Annotated[
@@ -96,7 +96,7 @@ def runs(
     elif total:
         out.print(f"there is no page {page}: {total:,} runs, {most} a page")
     elif anything:
-        out.print("no run matches; --helpers looks at those that were made for another run, too")
+        out.print("no run matches; --helpers also searches runs made for another one")
     else:
         out.print("no runs yet: python -m vitprof run --strategy memory --steps 50 makes one")
 

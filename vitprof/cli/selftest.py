@@ -97,7 +97,7 @@ def _show(report: SelftestReport) -> None:
         )
     terminal.out.print(table)
     terminal.out.print(
-        "Injected: what the device must notice of it, worked out from its known times. Right within 10% or 0.3 ms a "
+        "Injected: how much longer the device has to wait, by arithmetic. Right within 10% or 0.3 ms a "
         f"batch, idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
         soft_wrap=True,
     )

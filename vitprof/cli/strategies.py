@@ -21,7 +21,7 @@ DEFAULTS = RunConfig()
 
 
 def strategies(
-    dataset: Annotated[str, typer.Option("--dataset", help="data set to answer for")] = DEFAULTS.dataset,
+    dataset: Annotated[str, typer.Option("--dataset", help="data set to check them for")] = DEFAULTS.dataset,
     n_images: Annotated[
         int | None,
         typer.Option(

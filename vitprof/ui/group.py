@@ -12,7 +12,7 @@ from vitprof.ui import resources
 
 POLL_S = 1.0
 """How often a page looks at a group that is running."""
-STOP_HELP = "Ends it after the step it is at. What was measured until then is kept."
+STOP_HELP = "Stops after the current step and keeps what was measured so far."
 
 
 @st.cache_resource(show_spinner=False)
@@ -48,7 +48,7 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     done = total - len(runs)
     within = (current.progress or 0.0) if current.stage == "training" else 0.0
     waiting = current.status == "queued"
-    stage = "waiting for the device, which another run has" if waiting else current.stage or "starting"
+    stage = "waiting for the device, which another run is using" if waiting else current.stage or "starting"
     text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min((done + within) / total, 1.0), text=text, width="stretch")

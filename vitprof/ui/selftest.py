@@ -25,14 +25,14 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 """What can be run: the cases, and how often each."""
 COLUMNS: dict[str, str] = {
     "": "Whether cause, size and idle share were all right.",
-    "put in the way": "What slows the job down, on purpose.",
-    "cause named": "What the verdict blamed.",
-    "put in": "How much longer the device must wait for each batch because of it, by arithmetic.",
+    "slowed by": "What slows the job down, on purpose.",
+    "verdict blames": "The cause that the verdict names.",
+    "added": "How much longer the device has to wait for each batch because of it, by arithmetic.",
     "reported": "How much of that the verdict found.",
     "allowed error": "10% or 0.3 ms a batch, whichever is more.",
     "idle, true": "The device's idle share by arithmetic.",
-    "idle, reported": "The device's idle share as vitprof states it.",
-    "rounds": "Medians over these decide; a case that is not right at once is run again.",
+    "idle, reported": "The device's idle share as vitprof reports it.",
+    "rounds": "Their median decides; a case that is wrong the first time is run again.",
 }
 
 
@@ -52,8 +52,8 @@ def page() -> None:
     st.title("Self-test", anchor=False)
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
-        "of waiting in every read, and looks whether the verdict names that cause, with the right size. The device is "
-        "simulated, so what it must report is known by arithmetic; loading is real."
+        "of waiting in every read, and checks whether the verdict names that cause and its size. The device is "
+        "simulated, so the right answer is known by arithmetic; the loading is real."
     )
     running = work().running
     st.fragment(_draw, run_every=POLL_S if running else None)(running)
@@ -71,7 +71,11 @@ def _draw(was_running: bool) -> None:
     busy = bool(resources.store().runs(LIVE_STATUSES))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox(
-            "How much", list(CHOICES), key="selftest-choice", help="More cases and rounds say more.", width=300
+            "How much",
+            list(CHOICES),
+            key="selftest-choice",
+            help="More cases and rounds give a surer answer.",
+            width=300,
         )
         cases, rounds = CHOICES[chosen or next(iter(CHOICES))]
         if st.button(
@@ -80,16 +84,16 @@ def _draw(was_running: bool) -> None:
             icon=":material/fact_check:",
             key="selftest-button",
             disabled=busy,
-            help="Runs the cases one after another, and says for each whether the verdict was right.",
+            help="Runs the cases one after another and checks the verdict on each.",
         ):
             start(cases, rounds)
             st.rerun(scope="app")
     jobs = (len(cases) + len({case.base for case in cases})) * rounds
     st.caption(
-        "Runs are running or waiting; they would disturb it. Start it when they have ended."
+        "Other runs are running or waiting and would disturb the self-test. Start it when they have ended."
         if busy
-        else f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no runs meanwhile. "
-        "Nothing of it is stored."
+        else f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no other runs meanwhile. "
+        "Nothing is stored."
     )
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
@@ -116,7 +120,7 @@ def _draw_progress(tests: BackgroundTask[SelftestProgress, SelftestReport]) -> N
             key="selftest-stop",
             icon=":material/stop:",
             on_click=tests.stop,
-            help="Ends it after the job it is at. What was found until then is shown.",
+            help="Stops after the current job and shows what was found so far.",
         )
 
 

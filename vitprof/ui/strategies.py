@@ -65,7 +65,7 @@ def filters() -> tuple[DatasetInfo, bool]:
         names,
         index=names.index(values["dataset"]) if values["dataset"] in names else 0,
         format_func=lambda name: DATASETS[name].title,
-        help="What disk, memory and preparation are worked out for.",
+        help="The data set that disk, memory and preparation are estimated for.",
         key="data",
         bind=IN_URL,
     )
@@ -84,7 +84,7 @@ def filters() -> tuple[DatasetInfo, bool]:
         )
         info = dataset_info(info.name, n_images)
     only = right.toggle(
-        "Only what can run here", help="Hides what this machine lacks something for.", key="here", bind=IN_URL
+        "Only what can run here", help="Hides the strategies that this machine cannot run.", key="here", bind=IN_URL
     )
     return info, only
 
@@ -112,12 +112,12 @@ def draw_overview(shown: list[StrategyRow]) -> None:
             "Disk": st.column_config.NumberColumn(
                 "Disk, MiB",
                 format="localized",
-                help="For the prepared storage and copies; the data set's own files apart.",
+                help="For the prepared storage and copies, without the data set's own files.",
             ),
             "RAM": st.column_config.NumberColumn(
                 "RAM, MiB",
                 format="localized",
-                help="For what is kept in memory as a whole; workers and batches apart.",
+                help="For what is kept in memory as a whole, without workers and batches.",
             ),
             "Prepared": st.column_config.TextColumn(help="Whether the storage is on disk already."),
         },
@@ -179,7 +179,7 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
             )
         st.markdown(f"**Where it comes from.** {plan.origin}.")
     with right:
-        st.markdown("**Its settings**" if row.knobs else "**Its settings.** None: it is what it is.")
+        st.markdown("**Its settings**" if row.knobs else "**Its settings.** It has none.")
         st.markdown(
             "\n".join(
                 f"- {label(name)}: **{_value(name, default)}**. {help_of(name)}" for name, default in row.knobs.items()

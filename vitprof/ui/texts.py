@@ -62,7 +62,7 @@ def simulated_badge() -> None:
         "simulated",
         icon=":material/science:",
         color="violet",
-        help="The device is imitated: it takes the time that a real one would take and computes nothing. "
+        help="The device is simulated: each step takes as long as on a real one, but nothing is computed. "
         "Loading is real.",
     )
 

@@ -138,11 +138,11 @@ def test_a_right_verdict_is_right() -> None:
 @pytest.mark.parametrize(
     ("slowed", "wrong"),
     [
-        (waiting("read", 23.0), "23.00 ms reported, 20.00 ms put in"),
-        (waiting("decode", 20.0), "cause named: decode, right: read; 0.00 ms reported"),
-        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "idle share 90.0% reported, 95.0% by arithmetic"),
-        (waiting("", 20.0, kind="inconclusive"), "cause named: inconclusive"),
-        (waiting("read", math.nan), "reported"),
+        (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
+        (waiting("decode", 20.0), "the verdict named decode, right is read; it reported 0.00 ms"),
+        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% where 95.0% is right"),
+        (waiting("", 20.0, kind="inconclusive"), "the verdict named inconclusive"),
+        (waiting("read", math.nan), "it reported"),
     ],
 )
 def test_a_wrong_one_is_told(slowed: Observed, wrong: str) -> None:
@@ -361,7 +361,7 @@ def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
     report = SelftestReport((_result("read, in the loop"),), 1.0, 2, stopped=True)
     status, out, _ = call(report=report)
     assert status == 130
-    assert out.splitlines()[-1] == "selftest stopped: 1 of the 1 cases run until then passed, of 2"
+    assert out.splitlines()[-1] == "selftest stopped after 1 of 2 cases: 1 passed"
     assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
 
 

@@ -74,9 +74,9 @@ class Result:
         """Returns what is not right, in words; empty if nothing."""
         if self.failure:
             return self.failure
-        named = f"cause named: {self.cause or 'none'}, right: {' or '.join(self.right) or 'none'}"
-        size = f"{self.reported_ms:.2f} ms reported, {self.expected_ms:.2f} ms put in"
-        idle = f"idle share {self.idle_frac:.1%} reported, {self.true_idle_frac:.1%} by arithmetic"
+        named = f"the verdict named {self.cause or 'no cause'}, right is {' or '.join(self.right) or 'none'}"
+        size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
+        idle = f"it reported an idle share of {self.idle_frac:.1%} where {self.true_idle_frac:.1%} is right"
         told = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
         return "; ".join(words for fine, words in told if not fine)
 
@@ -101,7 +101,9 @@ class SelftestReport:
         """Returns all of it in one line."""
         right = sum(result.ok for result in self.results)
         if self.stopped or len(self.results) < self.asked:
-            return f"selftest stopped: {right} of the {len(self.results)} cases run until then passed, of {self.asked}"
+            if not self.results:
+                return f"selftest stopped before the first of {self.asked} cases had ended"
+            return f"selftest stopped after {len(self.results)} of {self.asked} cases: {right} passed"
         if self.ok:
             return f"selftest passed: {right} of {self.asked}"
         wrong = "; ".join(f"{result.case} ({result.wrong})" for result in self.results if not result.ok)

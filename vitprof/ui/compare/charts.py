@@ -86,15 +86,15 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     trained = [run for run in runs if not run.config.loader_only]
     loaded = [str(run.id) for run in runs if run.config.loader_only]
     if loaded:
-        st.caption(f"Loader only, so without any time of a device: {_these(loaded)}.")
+        st.caption(f"Loader only, so no device time: {_these(loaded)}.")
     found = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
     told = [(name, time) for name, time in found if time.mean is not None]
     untold = [str(run.id) for run, (_, time) in zip(trained, found, strict=True) if time.mean is None]
     if not told:
-        st.info("None of these runs tells when its device computed. Choose a run that trained for at least 2 steps.")
+        st.info("None of these runs recorded when its device computed. Choose one that trained for at least 2 steps.")
         return
     if untold:
-        st.caption(f"Not drawn, as too few steps tell when the device computed: {_these(untold)}.")
+        st.caption(f"Left out, with too few device timings: {_these(untold)}.")
     same_batch = len({run.config.batch_size for run in trained}) == 1
     unit = choose(
         "unit",
@@ -156,10 +156,10 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
             help="The number of the step, or the time since the first request for a batch.",
         )
         warmup = st.toggle(
-            "Warm-up steps too",
+            "Include warm-up steps",
             key="warmup",
             bind=IN_URL,
-            help="The first steps carry the start of workers and caches. Drawn, they often leave no room for the rest.",
+            help="The first steps include the start of workers and caches; often so long that the rest looks flat.",
         )
     metric = METRICS[chosen]
     shown = [run for run in runs if chosen != LOSS or not (is_simulated_run(run) or run.config.loader_only)]
@@ -167,7 +167,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         st.info("A simulated device computes no loss, and neither does a run that only loads. Choose another figure.")
         return
     if len(shown) < len(runs):
-        st.caption(f"Without a loss: {_these([str(run.id) for run in runs if run not in shown])}.")
+        st.caption(f"No loss for {_these([str(run.id) for run in runs if run not in shown])}.")
     groups = groups_each(len(shown))
     found = [line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
     lines = [
@@ -177,7 +177,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     ]
     absent = [str(run.id) for run, line in zip(shown, found, strict=True) if not np.isfinite(line.value).any()]
     if not lines:
-        st.info(f"None of these runs has a figure for {metric.words.lower()}. Choose another one.")
+        st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
     plot(
         charts.overlay(
@@ -191,9 +191,9 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         config=WITH_ZOOM,
     )
     coarse = max(line.group for line in found)
-    notes = [f"Not drawn, without such a figure: {_these(absent)}."] if absent else []
+    notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
     if coarse > 1:
-        notes.append(f"Of each {coarse:,} steps at most the lowest and the highest are drawn: no peak is lost.")
+        notes.append(f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost.")
     if left_out := max(line.warmup for line in found):
         notes.append(f"Left out: {left_out:,} warm-up steps.")
     if notes:
@@ -211,7 +211,7 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
     )
     found = [(name, waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
     if not any(waits.n for _, waits in found):
-        st.info("None of these runs has a steady step. Train for more steps than the warm-up takes.")
+        st.info("None of these runs got past its warm-up. Train for more steps.")
         return
     plot(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", config=WITH_ZOOM)
     tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, found), key="compare-wait-figures")

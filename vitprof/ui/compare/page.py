@@ -36,7 +36,7 @@ def draw_comparison() -> None:
     if not runs:
         return
     if len({run.config.loader_only for run in runs}) > 1:
-        st.warning("Some of these runs trained and some only loaded: their speeds do not compare.")
+        st.warning("Some of these runs trained and some only loaded, so their speeds cannot be compared.")
     draw_caveats(runs)
     draw_table(runs, baseline)
     draw_downloads_many(runs)
@@ -45,7 +45,7 @@ def draw_comparison() -> None:
         "Show",
         SECTIONS,
         default="device",
-        help="Only the section shown is worked out.",
+        help="Only the section shown is computed.",
         show_label=False,
     )
     drawn: dict[str, Callable[[], None]] = {
@@ -68,7 +68,7 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
         for caveat in warnings:
             st.warning(escaped(caveat.sentence), icon=":material/balance:")
     if rest:
-        count = f":material/balance: {len(warnings)} warnings: these runs do not compare fairly"
+        count = f":material/balance: {len(warnings)} warnings: this comparison is not fair"
         with st.expander(count if many else "What else differs"):
             for caveat in rest:
                 st.markdown(f"- {escaped(caveat.sentence)}")

@@ -79,9 +79,9 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         _say_what_is_missing(missing)
     total = store.count_runs(query)
     if total > OFFERED:
-        st.caption(f"The list holds the newest {OFFERED} of {total:,} runs; type in “Find runs” to get at the others.")
+        st.caption(f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others.")
     elif text and not rows:
-        st.caption(f"No run that has ended has “{escaped(text)}” in its name, note, strategy, data set or tags.")
+        st.caption(f"No finished run has “{escaped(text)}” in its name, note, strategy, data set or tags.")
     if not labels and not text:
         _no_runs_yet()
     elif not chosen:

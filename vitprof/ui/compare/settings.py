@@ -25,7 +25,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     at = baseline or 0
     found = config_differences([run.config for run in runs], at)
     if not found:
-        st.info("The settings of these runs are all the same: what differs is chance, or the machine.")
+        st.info("These runs have the same settings: any difference comes from chance or the machine.")
         return
     st.header(
         f"{len(found)} {'setting differs' if len(found) == 1 else 'settings differ'}",
@@ -48,8 +48,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
         },
     )
     st.caption(
-        "(default): the value that the strategy, the model or vitprof takes by itself. "
-        "not set: left out, or nothing that this strategy uses."
+        "(default): chosen by the strategy, the model or vitprof. not set: left out, or not used by this strategy."
     )
 
 

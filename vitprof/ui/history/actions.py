@@ -65,9 +65,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         if _button(
             "Delete",
             "delete",
-            _first_live(live, "deleted")
-            if live
-            else "Asks first. Steps, telemetry and what was measured for them go too.",
+            _first_live(live, "deleted") if live else "Asks first. Deletes their steps, telemetry and headroom too.",
             some and not live,
         ):
             st.session_state[DIALOG_OPEN] = True
@@ -111,7 +109,7 @@ def _draw_export(ticked: Sequence[RunRow], live: Sequence[RunRow]) -> None:
         icon=":material/download:",
         help=_first_live(live, "exported")
         if live
-        else "One file with all that is known of them, headroom too, to import on another machine's History page.",
+        else "One file with everything recorded about them, to import on another machine's History page.",
         disabled=not ids or bool(live),
         key="history-export",
     )
@@ -126,8 +124,8 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     told = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
     with st.popover("Not running any more?", icon=":material/help:", help="For runs of a machine that is gone."):
         st.markdown(
-            f"Begun on another machine: {told}. From here it cannot be told whether it still runs; a container has "
-            "another name each time it is started."
+            f"Started on another machine: {told}. This machine cannot tell whether it still runs; a container gets a "
+            "new name each time it starts."
         )
         if st.button(
             "That machine is gone",
@@ -204,7 +202,7 @@ def ask_to_delete(ticked: list[RunRow]) -> None:
     rest = len(ticked) - NAMED
     lines = [f"- {row.id}: {escaped(row.name)}" for row in ticked[:NAMED]]
     st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))
-    st.markdown("Their steps, telemetry, notes and what was measured for them go too. **This cannot be undone.**")
+    st.markdown("Their steps, telemetry, notes and headroom are deleted too. **This cannot be undone.**")
     with st.container(horizontal=True):
         yes = st.button(
             f"Delete {count(len(ticked))}",

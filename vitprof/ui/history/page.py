@@ -61,8 +61,8 @@ def _draw_nothing_yet() -> None:
 def _draw_no_match(text: str) -> None:
     searched = escaped(text.strip())
     st.info(
-        "No run matches " + (f"the search for **{searched}**" if searched else "these filters") + ". Runs that were "
-        "made for another one, such as trials of a tournament, are only found with *Also helper runs*.",
+        "No run matches " + (f"the search for **{searched}**" if searched else "these filters") + ". Trials of "
+        "tournaments and other runs made for another one are only found with *Also helper runs*.",
         icon=":material/search_off:",
     )
     st.button(

@@ -31,8 +31,8 @@ FILTERS: dict[str, tuple[str, str, str]] = {
     "verdicts": ("Verdict", "verdict_kind", "Whether loading held the device up."),
     "strategies": ("Strategy", "strategy", "How the samples were stored, loaded and brought to the device."),
     "datasets": ("Data set", "dataset", "What the run was trained on."),
-    "devices": ("Device", "device", "As it was asked for: auto, cpu, cuda:N or an imitated one."),
-    "statuses": ("Status", "status", "How the run ended, or that it still goes on."),
+    "devices": ("Device", "device", "As requested: auto, cpu, cuda:N or a simulated one."),
+    "statuses": ("Status", "status", "How the run ended, or that it is still running."),
     "tags": ("Tag", "tag", "Runs with any of these tags."),
 }
 """Field of `RunQuery` -> label, what `RunStore.choices` calls it, help."""

@@ -30,8 +30,8 @@ verdict. The words are white: a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3).""
 HELP: dict[str, str] = {
     "run": "Number of the run.",
     "name": "Its name; Edit changes it.",
-    "verdict": "Whether loading held the device up. A run that did not simply end says so; simulated: its device was "
-    "imitated.",
+    "verdict": "Whether loading held the device up. A run that failed or was stopped says so; simulated: no real "
+    "device was used.",
     "spark": "Share of the time that the device computed nothing, from the run's first step to its last. Full height: "
     "idle all the time.",
     "idle": "Share of the steady time between steps in which the device computed nothing.",
@@ -39,7 +39,7 @@ HELP: dict[str, str] = {
     "strategy": "How the samples were stored, loaded and brought to the device.",
     "dataset": "What it was trained on.",
     "batch": "Samples for each step.",
-    "device": "As it was asked for.",
+    "device": "As requested.",
     "tags": "Words of your own; Edit changes them.",
     "note": "What you wrote about it; Edit changes it.",
 }
