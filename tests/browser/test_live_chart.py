@@ -96,7 +96,7 @@ def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
         np.testing.assert_allclose(np.array(held[1], float), sent["y"], rtol=2**-12)
     assert page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line").count() == 2, "NaN is a gap"
     assert page.locator(f"{PLOT} .legendtext").all_text_contents() == ["a <b>& b", "second"]
-    assert demo.read("[gd.getAttribute('role'), gd.getAttribute('aria-label')]") == ["img", "demo of a live chart"]
+    assert demo.read("[gd.getAttribute('role'), gd.getAttribute('aria-label')]") == ["figure", "demo of a live chart"]
     assert demo.read("gd.offsetHeight") == app.HEIGHT
 
 

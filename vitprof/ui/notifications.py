@@ -33,9 +33,12 @@ MAX_TOASTS = 3
 
 
 def watch(run: StoredRun) -> None:
-    """Says a word when `run` ends, if it has not."""
+    """Says a word when `run`, which this page shows, ends on another page. Here it is seen; a toast would hide it."""
+    watched = st.session_state.setdefault(RUNS, set())
     if run.live:
-        st.session_state.setdefault(RUNS, set()).add(run.id)
+        watched.add(run.id)
+    else:
+        watched.discard(run.id)
 
 
 def watch_group(group: str, words: str) -> None:
