@@ -103,6 +103,7 @@ class LiveChart {
 
   receive(update, component) {
     this.component = component; // always the newest: its setStateValue knows the fragment as it is now
+    this.gd.setAttribute("role", "figure"); // not an image: there is something to press in it
     if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
     this.picks = update.picks;
     this.height = update.height;
@@ -208,7 +209,6 @@ class LiveChart {
       this.gd.on("plotly_relayout", (change) => this.relayout(change));
       this.gd.on("plotly_click", ({ points }) => this.pick(points[0]));
     }
-    this.gd.setAttribute("role", "figure"); // not before: until then it may hold a line of text
     this.schedule();
   }
 
