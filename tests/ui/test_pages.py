@@ -76,7 +76,7 @@ def test_a_run_that_is_gone(store: RunStore) -> None:
         ({"image_size": "30"}, "7 px patches"),
         ({"batch_size": "0"}, "Batch size 0: give a whole number from 1 to 1,000,000"),
         ({"seconds": "-1"}, "Seconds -1"),
-        ({"precision": "fp8"}, "Precision fp8: choose one of fp32, bf16"),
+        ({"precision": "fp8"}, "Precision fp8: choose one of fp32, tf32, bf16, fp16"),
         ({"evaluate": "perhaps"}, "Evaluate on the test set perhaps"),
     ],
 )
