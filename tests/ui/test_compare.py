@@ -85,7 +85,7 @@ def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
 def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(store: RunStore) -> None:
     fast, middle, slow = (speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0)))
     at = compare(fast, middle, slow)
-    assert table(at)["vs baseline"].tolist() == ["faster", "tie", "baseline"]
+    assert table(at)["vs baseline"].tolist() == ["faster", "undecided", "baseline"]
     assert table(at)["95% range"].tolist() == ["1.92 to 2.08", "0.951 to 1.072", ""]
     at.selectbox(key="compare-baseline").set_value(fast).run()
     assert table(at)["vs baseline"].tolist() == ["baseline", "slower", "slower"]

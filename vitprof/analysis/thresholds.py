@@ -44,6 +44,8 @@ BUSY_PCT = 90.0
 """Use of all cores from which programs have to wait for each other: schedulers' queues grow without bound towards 100%
 (M/M/1: 10 times the service time at 90%)."""
 
+EQUAL_FRAC = 0.05
+"""Two settings are equal where it is sure that they differ by less: nobody would change a setting for it."""
 CLOCK_FRAC = 0.05
 """Difference of two runs' GPU clocks that makes comparing them unfair. A clock that is 5% lower makes compute-bound
 steps about 5% slower: as much as the first class of the verdict."""

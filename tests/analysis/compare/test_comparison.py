@@ -27,11 +27,16 @@ def test_ratios_are_to_the_baseline_in_the_order_given() -> None:
 
 
 @pytest.mark.parametrize("speed", [104.0, 96.0, 100.0])
-def test_overlapping_intervals_are_a_tie_on_either_side_of_the_baseline(speed: float) -> None:
-    base, other = against([summary(100, 5), summary(speed, 5)], 0)
-    assert other.relation == "tie"
-    assert other.tie
-    assert not base.tie
+def test_overlapping_intervals_are_undecided_on_either_side_of_the_baseline(speed: float) -> None:
+    _, other = against([summary(100, 5), summary(speed, 5)], 0)
+    assert other.relation == "undecided"
+
+
+@pytest.mark.parametrize("speed", [102.0, 98.5, 100.0])
+def test_equal_is_surely_within_5_percent(speed: float) -> None:
+    """Also where the intervals lie apart: nobody would change a setting for it."""
+    _, other = against([summary(100, 0.5), summary(speed, 0.5)], 0)
+    assert other.relation == "equal"
 
 
 def test_unknown_speeds_and_intervals() -> None:

@@ -10,10 +10,11 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
+from vitprof.analysis.thresholds import EQUAL_FRAC
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.records import RunSummary
 
-Relation = Literal["baseline", "faster", "slower", "tie", "unknown"]
+Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,8 @@ class Compared:
     high: float
     """Largest ratio that the two runs' 95% intervals allow."""
     relation: Relation
-    """faster or slower: the intervals lie apart. tie: they overlap, so the difference may be noise. unknown: a speed
-    or an interval is missing."""
-
-    @property
-    def tie(self) -> bool:
-        return self.relation == "tie"
+    """equal: surely within 5%. faster or slower: the intervals lie apart. undecided: they overlap: the difference may
+    be noise. unknown: a speed or an interval is missing."""
 
 
 UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
@@ -64,7 +61,10 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
     high = s.samples_per_s_high / base.samples_per_s_low
     relation: Relation = "unknown"
     if math.isfinite(low) and math.isfinite(high):
-        relation = "faster" if low > 1 else "slower" if high < 1 else "tie"
+        if low >= 1 - EQUAL_FRAC and high <= 1 / (1 - EQUAL_FRAC):
+            relation = "equal"
+        else:
+            relation = "faster" if low > 1 else "slower" if high < 1 else "undecided"
     return Compared(s.samples_per_s / base.samples_per_s, low, high, relation)
 
 

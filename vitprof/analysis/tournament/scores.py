@@ -25,15 +25,13 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints
 from vitprof.analysis.bootstrap import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
-from vitprof.analysis.thresholds import OTHERS_CORES
+from vitprof.analysis.thresholds import EQUAL_FRAC, OTHERS_CORES
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
 SCORE_QUANTILE = 0.8
 """Share of the blocks that are slower than the score. In simulation 0.75, 0.8 and 0.9 were never wrong; the higher, the
 less a spoiled run counts, and the more a loader gains that is uneven by itself."""
-EQUAL_FRAC = 0.05
-"""Two settings are equal where it is sure that they differ by less: nobody would change a setting for it."""
 SPOILED_FRAC = 0.9
 """Of the best run's throughput: what is less for another reason than chance, where runs differ by some percent."""
 LEAST_ROUNDS = 3

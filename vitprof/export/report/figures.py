@@ -61,7 +61,7 @@ def comparison(found: Sequence[Contents]) -> Table:
         half = (s.samples_per_s_high - s.samples_per_s_low) / 2
         spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""
         kind = one.verdict.kind if one.verdict else one.run.status
-        speed_up = f"{gain.speed_up:.2f}x{', tie' if gain.relation == 'tie' else ''}"
+        speed_up = f"{gain.speed_up:.2f}x{f', {gain.relation}' if gain.relation in ('equal', 'undecided') else ''}"
         rows.append(
             (
                 f"{one.run.id}: {one.run.name}",
@@ -77,7 +77,10 @@ def comparison(found: Sequence[Contents]) -> Table:
         )
     header = ("run", "verdict", "samples/s", "speed-up", "epoch", "data wait", "idle", "GPU memory", "memory")
     told = [at for at, name in enumerate(header) if name != "GPU memory" or _known(rows, at)]
-    note = "Speed-up: over the slowest run; a tie where the 95% intervals overlap. ~: worked out from the throughput."
+    note = (
+        "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
+        "~: worked out from the throughput."
+    )
     return Table("Runs", tuple(header[at] for at in told), [tuple(row[at] for at in told) for row in rows], note)
 
 

@@ -85,8 +85,8 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
     ),
     Column(
         "vs baseline",
-        "faster or slower where the two 95% intervals lie apart; a tie where they overlap, so the difference may be "
-        "noise; unknown where an interval is missing.",
+        "faster or slower where the two 95% intervals lie apart; equal where they differ by less than 5% for sure; "
+        "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
         lambda r: r.gain.relation,
         always=True,
     ),
