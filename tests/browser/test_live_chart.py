@@ -85,7 +85,7 @@ def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
 
     points, fulls = demo.read("[facts.points, facts.fulls]")
     assert points >= app.START + 6 * app.STEP
-    assert fulls <= 2, "one more where a browser busy with loading skipped an update"
+    assert fulls <= 4, "once, and again where a busy browser skipped an update; not with each of the six refreshes"
     sizes = sorted(frames, reverse=True)
     assert sizes[0] > 4_000
     assert max(sizes[fulls + 1 :]) < 2_000  # + 1: the theme and configuration of a new session
