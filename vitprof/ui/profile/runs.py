@@ -33,8 +33,7 @@ def chosen_run() -> StoredRun | None:
 
     In the URL, so that a reload or a link shows the same run.
     """
-    named = st.query_params.get(RUN)
-    if named is not None:
+    if named := st.query_params.get(RUN):
         try:
             return resources.store().run(int(named))
         except UnreadableRun as error:

@@ -197,16 +197,17 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
                 args=(name, keys),
                 width=width,
             )
-    st.dataframe(
-        shown.style.apply(_tinted, recommended=bool(recommended), axis=1),
-        hide_index=True,
-        width="stretch",
-        height=tables.height_of(len(shown)),
-        row_height=TWO_LINES_PX if wrapped else None,
-        key="tournament-table",
-        placeholder="–",
-        column_config=config,
-    )
+    with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
+        st.dataframe(
+            shown.style.apply(_tinted, recommended=bool(recommended), axis=1),
+            hide_index=True,
+            width="stretch",
+            height=tables.height_of(len(shown)),
+            row_height=TWO_LINES_PX if wrapped else None,
+            key="tournament-table",
+            placeholder="–",
+            column_config=config,
+        )
 
 
 def _tinted(line: pd.Series[str], recommended: bool) -> list[str]:
