@@ -64,7 +64,7 @@ def start(at: AppTest) -> AppTest:
 
 @pytest.mark.usefixtures("store")
 def test_how_long_it_takes_is_said() -> None:
-    assert "10 cases, 15 short jobs: about 1 to 2 minutes" in said(app("selftest"))
+    assert "10 cases, 15 short jobs: about 0.5 to 1 minutes" in said(app("selftest"))
 
 
 @pytest.mark.usefixtures("store")

@@ -16,7 +16,7 @@ from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
 POLL_S = 1.0
-JOB_S = (4.6, 7.0)
+JOB_S = (1.3, 4.0)
 """What a job of the self-test takes, about, its start included: on an idle machine, and on a busy or small one."""
 CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
