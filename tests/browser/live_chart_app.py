@@ -38,6 +38,7 @@ def live() -> None:
     session.count = session.get("count", START) + (0 if session.paused else STEP)
     session.refreshes = session.get("refreshes", 0) + 1
     state = chart_state("demo")
+    session.asked = session.get("asked", set()) | {state.resync}
     feed = session.setdefault("feed", ChartFeed())
     points = figure(session.count, state.view, 3 if session.thick else 1)
     run = "two" if session.other else "one"
@@ -48,6 +49,7 @@ def live() -> None:
         "points": len(points["data"][0]["x"]),
         "refreshes": session.refreshes,
         "fulls": session.fulls,  # how many updates were no appends
+        "asked": len(session.asked) - 1,  # how often the browser asked for a whole one: it skipped an update
         "view": state.view,
         "views": session.get("views", 0),  # how often the browser reported one
     }

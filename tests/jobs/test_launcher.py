@@ -101,18 +101,18 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+        """With the variables of now: its data lie in the home of this test, which the server does not know."""
         forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
         assert len(forked) == 6
         np.testing.assert_array_equal(forked, anew)
 
-    def test_it_has_the_directory_and_the_variables_of_now_and_chances_of_its_own(
+    def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
         self,
         launcher: KeptLauncher,  # noqa: F811
         log: Any,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setenv("VITPROF_NEW", "of now")
         monkeypatch.chdir(tmp_path)
         first, second = launcher.start(log), launcher.start(log)
         for process in (first, second):
@@ -161,7 +161,8 @@ class TestServer:
         self, own: Launcher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert own.warm() is own  # VITPROF_WARM=0 in tests
-        assert not psutil.Process().children() or launching.wanted() is False
+        assert not launching.wanted()
+        assert own._server is None
         monkeypatch.setenv("VITPROF_WARM", "1")
         assert launching.wanted()
         monkeypatch.setattr(launching, "FREE_BYTES", 1 << 60)

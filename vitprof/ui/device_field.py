@@ -28,7 +28,7 @@ from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
 
 OWN = f"{SIMULATED}own"
-"""What stands in the list for times of one's own; never a device's name."""
+"""The entry of the list for times of one's own; never a device's name."""
 OWN_AT_FIRST = (50.0, 100.0, 0.0)
 """Milliseconds for each step and microseconds for each sample."""
 NOTHING_COMPUTED = "It takes the time of an accelerator and computes nothing: no loss, no accuracy."

@@ -2,7 +2,7 @@
 
 Other programs only ever slow a run down. So a setting is judged by its score, the throughput that a fifth of its blocks
 reach: blocks that others slowed down do not count against it. A loader that is uneven by itself must not gain by that:
-a block holds a twentieth of a run, stalls and epoch turns included.
+a block holds a whole period of its stalls (`blocks`).
 
 A score has two sources of noise: within a run, from block to block, and between runs, because another moment of the
 machine is another speed. Both are found by a bootstrap: of blocks within their runs, and of rounds (Davison and
