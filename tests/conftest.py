@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import gc
 import os
 import shutil
@@ -17,6 +19,7 @@ from typing import Protocol
 import numpy as np
 import psutil
 import pytest
+import typer
 from hypothesis import settings
 
 from tests.command_line import Call
@@ -27,6 +30,7 @@ from vitprof.store import RunStore
 LEFT_GRACE_S = 5.0
 """How long a thread or process that is about to end may take; nobody waits where there is none."""
 NOBODY = 65534
+_get_command = typer.main.get_command
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so; programs that tests start would ignore Ctrl-C with it.
@@ -96,17 +100,20 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 def _children() -> list[psutil.Process]:
     """Without Python's resource tracker, which stays to the end: stopping it races with semaphores yet to be freed."""
-    if not _has_children():
-        return []
-    return [p for p in psutil.Process().children(recursive=True) if "resource_tracker" not in _command(p)]
+    found: list[psutil.Process] = []
+    for pid in _pids_below(os.getpid()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return [process for process in found if "resource_tracker" not in _command(process)]
 
 
-def _has_children() -> bool:
-    """Asked twice for each test, and psutil reads every process of the machine for an answer."""
-    try:
-        return any((task / "children").read_text() for task in Path("/proc/self/task").iterdir())
-    except OSError:  # a thread that ended just now, or a system that does not tell
-        return True
+def _pids_below(pid: int) -> list[int]:
+    """Asked twice for each test, for which psutil would read every process of the machine."""
+    pids: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that ended just now
+            pids += map(int, children.read_text().split())
+    return pids + [below for child in pids for below in _pids_below(child)]
 
 
 def _command(process: psutil.Process) -> str:
@@ -153,6 +160,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """Run the command line here: (exit status, standard output, standard error)."""
     from vitprof import cli  # not for tests without it
 
+    monkeypatch.setattr(typer.main, "get_command", _built_once)
+
     def run(*args: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["vitprof", *args])
         try:
@@ -164,6 +173,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return status, out, err
 
     return run
+
+
+@functools.cache
+def _built_once(app: typer.Typer) -> object:
+    """Typer takes 25 ms to build the commands from their functions, and would do so at each call."""
+    return _get_command(app)
 
 
 class MakeSteps(Protocol):

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 
 from vitprof.store import RunStore
 from vitprof.ui import resources
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _installed_packages_are_read_once() -> Iterator[None]:
+    """Streamlit looks through all installed packages for components, once for each server: for AppTest, at each run of
+    a page, which took a quarter of the time of these tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        once = functools.cache(manifest_scanner.scan_component_manifests)
+        patch.setattr(manifest_scanner, "scan_component_manifests", once)
+        yield
 
 
 @pytest.fixture
