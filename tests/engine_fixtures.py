@@ -22,6 +22,7 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
@@ -114,11 +115,24 @@ class KeptLauncher(Launcher):
 
 
 @pytest.fixture(scope="session")
-def launcher() -> Iterator[KeptLauncher]:
-    """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner."""
+def cuda_driver(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """A directory with the stand-in for CUDA's driver, None where it can't be built; its `log` has who asked it."""
+    made = tmp_path_factory.mktemp("cuda")
+    return build("cuda_stub.c", "libcuda.so.1", made) if CAN_BUILD else None
+
+
+@pytest.fixture(scope="session")
+def launcher(cuda_driver: Path | None) -> Iterator[KeptLauncher]:
+    """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner.
+
+    Its jobs find the stand-in for CUDA's driver: the loader has read its path when the process began.
+    """
     kept = KeptLauncher()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_WARM", "1")
+        if cuda_driver is not None:
+            patch.setenv("LD_LIBRARY_PATH", str(cuda_driver), prepend=os.pathsep)
+            patch.setenv("CUDA_STUB_LOG", str(cuda_driver / "log"))
         kept.warm()
     kept.wait(threading.Event())
     KEPT.update(p.pid for p in psutil.Process().children() if "vitprof.jobs.fork_server" in p.cmdline())

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from tests import ROOT
-from tests.engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # noqa: F401
+from tests.engine_fixtures import CHEAP, cuda_driver, digits_home, full_home, gone, wait_until  # noqa: F401
+from tests.telemetry.drivers import FIRST
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.errors import DataError, JobStopped
@@ -198,6 +199,29 @@ def test_a_config_of_another_vitprof(start: Any) -> None:
     child.stdin.flush()
     assert child.process.wait(20) == 1
     assert "frobnicate" in child.log.read_text().splitlines()[-1]
+
+
+def test_a_job_sees_its_own_gpu_under_the_number_that_it_was_given(
+    start: Any,
+    cuda_driver: Path | None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if cuda_driver is None:
+        pytest.skip("no C compiler for the stand-in")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda_driver))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    body = """
+    from vitprof.telemetry import number_here, shown_here
+    seen = [gpu.uuid for gpu in shown_here()]
+    events.environment({"device": config.device, "number": number_here(config.device), "seen": seen})
+    return True
+    """
+    child = start(with_train(body), {"device": "cuda:1"})
+    told = child.read_until("environment").values
+    assert told == {"device": "cuda:1", "number": 0, "seen": [FIRST]}  # CUDA's second one is NVML's first
+    child = start(with_train(body), {"device": "cuda:7"})
+    error = child.read_until("end").values["error"]
+    assert error.startswith("device cuda:7: there is no such GPU; choose cuda:0 (Stub GPU 1) or cuda:1 (Stub GPU 0)")
 
 
 def raising(error: BaseException) -> Any:

@@ -21,12 +21,14 @@ from tests import ROOT
 from tests.engine_fixtures import (  # noqa: F401
     CHEAP,
     KeptLauncher,
+    cuda_driver,
     digits_home,
     full_home,
     gone,
     launcher,
     wait_until,
 )
+from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
 from vitprof.jobs import launcher as launching
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
@@ -141,6 +143,37 @@ class TestForked:
         watcher.join()
         assert len(losses(messages)) == 6
         assert len(seen) >= 3  # two workers and what forked them
+
+    @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
+    def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
+        self,
+        launcher: KeptLauncher,  # noqa: F811
+        cuda_driver: Path | None,  # noqa: F811
+        log: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        mask: str | None,
+        mine: str,
+    ) -> None:
+        """PyTorch's CUDA runtime asks the stand-in for its driver, which writes down who asked, and under which mask.
+
+        In the process that all jobs are forked from CUDA must not have started: it could not in them.
+        """
+        if cuda_driver is None:
+            pytest.skip("no C compiler for the stand-in")
+        calls = cuda_driver / "log"
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda_driver))
+        monkeypatch.setenv("CUDA_STUB_LOG", str(calls))
+        if mask is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+        process = launcher.start(log)
+        server = waiting(process).ppid()
+        (end,) = [m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"]
+        assert end.values["error"].startswith("device cuda:1: this PyTorch")  # a stand-in goes no further
+        asked = [line.split() for line in calls.read_text().splitlines()]
+        assert {mask for _, pid, mask in asked if int(pid) == process.pid} == {mine}
+        assert str(server) not in {pid for _, pid, _ in asked}
 
     def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
         process = launcher.start(log)

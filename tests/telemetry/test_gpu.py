@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from tests.telemetry.test_nvml import FIRST, SECOND, Run, libraries, run  # noqa: F401
+from tests.telemetry.drivers import FIRST, SECOND
+from tests.telemetry.test_nvml import Run, libraries, run  # noqa: F401
 
 # ruff: noqa: F811 (a fixture's name as an argument)
 

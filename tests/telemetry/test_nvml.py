@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.telemetry.drivers import FIRST, SECOND, build
 from vitprof.telemetry import NO_GPU_MESSAGE, Nvml, list_gpus
 
-FIRST, SECOND = "GPU-11111111-2222-3333-4444-555555555555", "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 FIGURES = """\
 util.0 11
 util.1 55
@@ -68,16 +67,9 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs Linux and a C compiler (cc or gcc) to build the stand-in for NVML")
-    source = Path(__file__).with_name("nvml_stub.c")
     built = {}
     for name, flags in {"driver": [], "old driver": ["-DOLD_DRIVER"]}.items():
-        built[name] = tmp_path_factory.mktemp("nvml")
-        library = built[name] / "libnvidia-ml.so.1"
-        soname = "-Wl,-soname,libnvidia-ml.so.1"
-        subprocess.run([compiler, "-shared", "-fPIC", soname, *flags, "-o", library, source], check=True, timeout=60)
+        built[name] = build("nvml_stub.c", "libnvidia-ml.so.1", tmp_path_factory.mktemp("nvml"), *flags)
     built["damaged"] = tmp_path_factory.mktemp("nvml")
     (built["damaged"] / "libnvidia-ml.so.1").write_bytes(b"not a library")
     return built

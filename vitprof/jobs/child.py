@@ -18,6 +18,7 @@ from typing import BinaryIO
 from vitprof.config import RunConfig
 from vitprof.errors import JobStopped, VitprofError, one_line
 from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, write_message
+from vitprof.telemetry import show_only
 
 ORPHAN_GRACE_S = 5.0
 """How long a child that has been told to stop may take before it ends itself. A living parent kills it sooner."""
@@ -63,11 +64,16 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
         os._exit(1)
 
 
-def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> None:
-    """Trains and puts the job's last message into `buffer`, whatever happens."""
+def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False) -> None:
+    """Trains and puts the job's last message into `buffer`, whatever happens.
+
+    `alone`: this process is the job's own, so it may hide the GPUs that the job does not use.
+    """
     from vitprof.engine.train import train
 
     try:
+        if alone:
+            show_only(config.device)
         completed = train(config, buffer, stop.is_set)
         buffer.end("done" if completed else "stopped")
     except JobStopped:
@@ -90,7 +96,7 @@ def main() -> None:
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
     buffer = EventBuffer()
     sender = Sender(buffer, channel)
-    run_job(RunConfig.from_dict(json.loads(line)), buffer, stop)
+    run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
     finished.set()
     sender.close()
     leave()

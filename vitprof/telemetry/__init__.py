@@ -2,8 +2,10 @@
 
 from vitprof.telemetry.machine import GpuNow, MachineNow, MachineWatch
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml, list_gpus
+from vitprof.telemetry.own_gpu import number_here, show_only
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate
 from vitprof.telemetry.sampler import Telemetry, choose_gpu
+from vitprof.telemetry.visible import VisibleGpu, shown_here, visible_gpus
 
 __all__ = [
     "NO_GPU_MESSAGE",
@@ -16,6 +18,11 @@ __all__ = [
     "ProcessTree",
     "Rate",
     "Telemetry",
+    "VisibleGpu",
     "choose_gpu",
     "list_gpus",
+    "number_here",
+    "show_only",
+    "shown_here",
+    "visible_gpus",
 ]

@@ -79,7 +79,7 @@ class TestCuda:
     @pytest.mark.parametrize("re_anchor_s", [cuda_module.RE_ANCHOR_S, 0.0])
     def test_marks_map_to_the_hosts_clock(self, re_anchor_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", re_anchor_s)
-        device = CudaDevice(0, time.perf_counter)
+        device = CudaDevice("cuda:0", time.perf_counter)
         previous = -math.inf
         for _ in range(20):
             device.synchronize()
@@ -97,7 +97,7 @@ class TestCuda:
     def test_marks_that_become_the_anchor_are_not_handed_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Three marks of one step, each more than RE_ANCHOR_S after the one before, all released at its end."""
         monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", 0.0)
-        device = CudaDevice(0, time.perf_counter)
+        device = CudaDevice("cuda:0", time.perf_counter)
         for _ in range(5):
             marks = [device.mark() for _ in range(3)]
             device.synchronize()
@@ -108,7 +108,7 @@ class TestCuda:
             assert all(event is not device._anchor for event in device._free)
 
     def test_a_mark_does_not_wait(self) -> None:
-        device = CudaDevice(0, time.perf_counter)
+        device = CudaDevice("cuda:0", time.perf_counter)
         busy(device, 1)  # the first launch loads the kernel
         device.synchronize()
         start = device.mark()
@@ -120,7 +120,7 @@ class TestCuda:
         assert device.seconds(end) - device.seconds(start) > 0.02
 
     def test_kept_values_arrive_with_a_later_mark(self) -> None:
-        device = CudaDevice(0, time.perf_counter)
+        device = CudaDevice("cuda:0", time.perf_counter)
         value = torch.zeros((), device=device.torch_device)
         kept = []
         for i in range(100):
@@ -131,7 +131,7 @@ class TestCuda:
         assert [k() for k in kept] == list(range(1, 101))
 
     def test_events_are_used_again(self) -> None:
-        device = CudaDevice(0, time.perf_counter)
+        device = CudaDevice("cuda:0", time.perf_counter)
         marks = [device.mark() for _ in range(10)]
         device.synchronize()
         device.release(*marks)

@@ -134,4 +134,4 @@ def test_bytes_go_through_a_buffer_in_the_order_they_lie_in_memory(device: Async
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
 def test_buffers_for_a_gpu_are_pinned() -> None:
-    assert Ring(CudaDevice(0, time.perf_counter)).take(SHAPE).is_pinned()
+    assert Ring(CudaDevice("cuda:0", time.perf_counter)).take(SHAPE).is_pinned()

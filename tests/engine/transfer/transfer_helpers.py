@@ -28,7 +28,7 @@ def cpu() -> CpuDevice:
 
 
 def cuda() -> CudaDevice:
-    return CudaDevice(0, time.perf_counter)
+    return CudaDevice("cuda:0", time.perf_counter)
 
 
 def pixels(n: int = 20) -> torch.Tensor:

@@ -103,4 +103,4 @@ def open_device(name: str, clock: Clock) -> Device:
         return SimulatedDevice(name, accelerator(name), clock)
     if name == "auto":
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
-    return CpuDevice(clock) if name == "cpu" else CudaDevice(int(name.removeprefix("cuda:")), clock)
+    return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock)

@@ -12,6 +12,7 @@ from torch import Tensor
 from vitprof.engine.devices import Clock
 from vitprof.engine.devices.hostclock import HostClock
 from vitprof.errors import DeviceError
+from vitprof.telemetry import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
 """Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
@@ -45,15 +46,14 @@ class CudaDevice:
     immediate = False
     simulated = False
 
-    def __init__(self, index: int, clock: Clock) -> None:
+    def __init__(self, name: str, clock: Clock) -> None:
+        index = number_here(name)
         if not torch.cuda.is_available():
-            raise DeviceError(
-                f"device cuda:{index}: this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
-            )
+            raise DeviceError(f"device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu")
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
-            raise DeviceError(f"device cuda:{index}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
-        self.name = f"cuda:{index}"
+            raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
+        self.name = name
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(index)
         torch.cuda.reset_peak_memory_stats(index)
@@ -129,11 +129,19 @@ class CudaDevice:
     def gauges(self) -> Callable[[], dict[str, float]] | None:
         return None
 
+    def _uuid(self) -> str | None:
+        """Returns the UUID as NVML knows it, of a slice of a GPU the slice's own; None where nobody tells."""
+        for gpu in shown_here():
+            if gpu.index == self.torch_device.index and gpu.uuid:
+                return gpu.uuid
+        told = str(getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", ""))
+        return f"GPU-{told}" if told else None
+
     def environment(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(self.torch_device)
         return {
             "device_name": facts.name,
-            "gpu_uuid": str(getattr(facts, "uuid", "")) or None,
+            "gpu_uuid": self._uuid(),
             "cuda_version": torch.version.cuda,
             "gpu_memory_bytes": facts.total_memory,
         }

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, DataError
+from vitprof.telemetry import number_here
 
 INPUTS = ("encoded", "start", "shape", "flip")
 """Names of what the pipeline is fed with, in the order of `Sample`."""
@@ -33,7 +34,7 @@ def decoding_device(name: str) -> torch.device:
     """Returns where to decode: on the GPU that trains, if one does."""
     if name == "cpu" or is_simulated(name) or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda:0" if name == "auto" else name)
+    return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
