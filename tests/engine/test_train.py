@@ -285,6 +285,23 @@ class TestFailure:
         with pytest.raises(DeviceError, match="choose cpu"):
             trained(strategy="memory", device="cuda:0")
 
+    def test_of_a_gpu_of_another_kind(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyTorch for AMD's GPUs calls them cuda; the marks and the figures would be another library's."""
+        monkeypatch.setattr(torch.version, "hip", "6.2")
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
+        amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof does not support yet"
+        said = rf"^device cuda:0: .* sees no CUDA device but {amd}; choose cpu$"
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "is_available", lambda: True)
+            with pytest.raises(DeviceError, match=said):
+                trained(strategy="memory", device="cuda:0")
+        monkeypatch.setattr(train, "other_accelerator", lambda: "an AMD GPU")
+        run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
+        assert run.environments[0]["device"] == "cpu"
+        assert run.notices == [
+            "device auto: PyTorch has an AMD GPU, which vitprof does not support yet; the job runs on the CPU"
+        ]
+
 
 @pytest.mark.slow
 def test_bf16_stays_near_fp32(runs: Callable[[str], Recorded]) -> None:

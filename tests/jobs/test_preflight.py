@@ -57,6 +57,22 @@ def test_no_gpu_is_a_note_and_jobs_run_on_the_cpu(monkeypatch: pytest.MonkeyPatc
     assert check.found == f"{torch.__version__}, no CUDA device"
 
 
+@pytest.mark.usefixtures("amd")
+def test_a_gpu_of_another_kind_is_named_and_not_taken_for_one_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = found("PyTorch")
+    assert (check.verdict, check.meaning) == ("note", "not supported yet: jobs run on the CPU")
+    assert check.found == f"{torch.__version__}, an AMD GPU (Radeon, ROCm 6.2)"
+
+
+@pytest.fixture
+def amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch for AMD's GPUs, which calls them cuda."""
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
+
+
 class FakeNvml:
     """As many GPUs as there are in `cards`."""
 

@@ -38,6 +38,10 @@ LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
 SHM = Path("/dev/shm")
+NO_FIGURES = (
+    "GPU-util, GPU memory, power and temperature are not available; jobs use a GPU that PyTorch has all the same "
+    "(a container wants NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+)
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,13 @@ def _torch() -> Check:
         import torch
     except (ImportError, OSError) as error:
         return Check("PyTorch", one_line(error), "bad", "no job can run; install PyTorch")
-    if torch.cuda.is_available():
+    from vitprof.engine.devices.others import cuda_here, other_accelerator
+
+    if cuda_here():
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
         return Check("PyTorch", f"{torch.__version__}, {names}", "ok", "jobs can use the GPU")
+    if other := other_accelerator():
+        return Check("PyTorch", f"{torch.__version__}, {other}", "note", "not supported yet: jobs run on the CPU")
     return Check("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
 
 
@@ -104,7 +112,7 @@ def _nvml() -> Check:
     nvml = Nvml()
     try:
         if not nvml.available:
-            return Check("NVML", nvml.reason, "note", "GPU-util and GPU memory are shown as not available")
+            return Check("NVML", nvml.reason, "note", NO_FIGURES)
         gpus = nvml.gpus()
         return Check("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
     finally:

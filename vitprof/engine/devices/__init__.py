@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.engine.devices.others import cuda_here
 
 Clock = Callable[[], float]
 Mark = Any
@@ -102,5 +103,5 @@ def open_device(name: str, clock: Clock) -> Device:
     if is_simulated(name):
         return SimulatedDevice(name, accelerator(name), clock)
     if name == "auto":
-        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+        name = "cuda:0" if cuda_here() else "cpu"
     return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitprof.engine.devices import Clock
 from vitprof.engine.devices.hostclock import HostClock
+from vitprof.engine.devices.others import cuda_here, other_accelerator
 from vitprof.errors import DeviceError
 from vitprof.telemetry import number_here, shown_here
 
@@ -48,8 +49,10 @@ class CudaDevice:
 
     def __init__(self, name: str, clock: Clock) -> None:
         index = number_here(name)
-        if not torch.cuda.is_available():
-            raise DeviceError(f"device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu")
+        if not cuda_here():
+            other = other_accelerator()
+            but = f" but {other}, which vitprof does not support yet" if other else ""
+            raise DeviceError(f"device {name}: this PyTorch ({torch.__version__}) sees no CUDA device{but}; choose cpu")
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
             raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")

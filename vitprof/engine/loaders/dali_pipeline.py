@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from vitprof.config.accelerators import is_simulated
+from vitprof.engine.devices.others import cuda_here
 from vitprof.errors import ConfigError, DataError
 from vitprof.telemetry import number_here
 
@@ -32,7 +33,7 @@ class Sample(NamedTuple):
 
 def decoding_device(name: str) -> torch.device:
     """Returns where to decode: on the GPU that trains, if one does."""
-    if name == "cpu" or is_simulated(name) or not torch.cuda.is_available():
+    if name == "cpu" or is_simulated(name) or not cuda_here():
         return torch.device("cpu")
     return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))
 

@@ -1,0 +1,21 @@
+"""Accelerators that PyTorch may find and vitprof does not support: they are named, not taken for something else."""
+
+from __future__ import annotations
+
+import torch
+
+
+def cuda_here() -> bool:
+    """Returns whether this PyTorch has an NVIDIA GPU. One built for AMD's calls its own GPUs `cuda`, too."""
+    return torch.version.hip is None and torch.cuda.is_available()
+
+
+def other_accelerator() -> str:
+    """Returns what this PyTorch could compute on besides CPU and NVIDIA GPUs, in words; "" if nothing."""
+    if torch.version.hip is not None and torch.cuda.is_available():
+        return f"an AMD GPU ({torch.cuda.get_device_name(0)}, ROCm {torch.version.hip})"
+    if hasattr(torch, "xpu") and torch.xpu.is_available():
+        return "an Intel GPU (XPU)"
+    if torch.backends.mps.is_available():
+        return "an Apple GPU (MPS)"
+    return ""
