@@ -23,6 +23,7 @@ import typer
 from hypothesis import settings
 
 from tests.command_line import Call
+from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.analysis.arrays import Series
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
@@ -121,6 +122,13 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return str(process)
+
+
+@pytest.fixture(scope="session")
+def cuda_driver(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """A directory with the stand-in for CUDA's driver, None where it can't be built; its `log` has who asked it."""
+    made = tmp_path_factory.mktemp("cuda")
+    return build("cuda_stub.c", "libcuda.so.1", made) if CAN_BUILD else None
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
@@ -112,13 +111,6 @@ class KeptLauncher(Launcher):
 
     def end(self) -> None:
         super().close()
-
-
-@pytest.fixture(scope="session")
-def cuda_driver(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
-    """A directory with the stand-in for CUDA's driver, None where it can't be built; its `log` has who asked it."""
-    made = tmp_path_factory.mktemp("cuda")
-    return build("cuda_stub.c", "libcuda.so.1", made) if CAN_BUILD else None
 
 
 @pytest.fixture(scope="session")

@@ -131,6 +131,14 @@ class TelemetrySample:
     job_cpu_wait_pct: float = measured(
         "time the job's threads were ready to run and had no core, 100 = one thread all the time; Linux's schedstat"
     )
+    gpu_sm_active_pct: float = measured(
+        "SM activity: share of the multiprocessors that were busy since the sample before, NVML's GPM counters (Hopper "
+        "and later)"
+    )
+    gpu_sm_occupancy_pct: float = measured(
+        "SM occupancy: warps in flight since the sample before, of those that all multiprocessors can hold, NVML's GPM "
+        "counters (Hopper and later)"
+    )
 
 
 @dataclass(frozen=True)

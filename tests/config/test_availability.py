@@ -12,10 +12,10 @@ from vitprof.config.availability import Machine, availability, look_around, why_
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.footprint import pixel_bytes
 from vitprof.config.strategies import STRATEGIES
-from vitprof.telemetry import GpuInfo
+from vitprof.telemetry import VisibleGpu
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
-GPU = GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580")
+GPU = VisibleGpu(0, "H200", "GPU-1", 141 * 2.0**30)
 PLENTY = Machine(gpus=(GPU,), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 BARE = dataclasses.replace(PLENTY, gpus=())
 

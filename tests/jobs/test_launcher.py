@@ -21,7 +21,6 @@ from tests import ROOT
 from tests.engine_fixtures import (  # noqa: F401
     CHEAP,
     KeptLauncher,
-    cuda_driver,
     digits_home,
     full_home,
     gone,
@@ -148,7 +147,7 @@ class TestForked:
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
         self,
         launcher: KeptLauncher,  # noqa: F811
-        cuda_driver: Path | None,  # noqa: F811
+        cuda_driver: Path | None,
         log: Any,
         monkeypatch: pytest.MonkeyPatch,
         mask: str | None,

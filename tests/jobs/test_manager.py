@@ -157,10 +157,10 @@ class TestQueue:
         with pytest.raises(JobError, match="stop it where it was started"):
             jobs.stop(run_id)
 
-    def test_auto_waits_for_the_gpu_that_nvml_sees(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(manager_module, "list_gpus", lambda: ["a GPU"])
+    def test_auto_waits_for_the_gpu_that_cuda_shows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(manager_module, "visible_gpus", lambda: ["a GPU"])
         assert (queue_of("auto"), queue_of("cpu"), queue_of("cuda:3")) == ("cuda:0", "cpu", "cuda:3")
-        monkeypatch.setattr(manager_module, "list_gpus", lambda: [])
+        monkeypatch.setattr(manager_module, "visible_gpus", lambda: [])
         assert queue_of("auto") == "cpu"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
-from vitprof.records import STEP_COLUMNS
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import STORE_VERSION, RunQuery, RunStore
 
 
@@ -54,6 +54,25 @@ def test_an_older_store_is_brought_up_to_date(version: int, tmp_path: Path) -> N
     with closing(RunStore(url)) as again:
         assert [(r.group_key, r.role) for r in again.runs()] == [("headroom:1", "A"), ("", "")]
         assert again.tags(run.id) == ("old",)
+
+
+def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
+    """Version 3, of which there were stores with and without the kernel times of steps."""
+    late = {"steps": ("kernel_s", "launch_idle_s"), "telemetry": ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")}
+    url = f"sqlite:///{tmp_path}/3.sqlite"
+    with closing(RunStore(url)) as store:
+        run_id = store.create_run(RunConfig())
+    with closing(sqlite3.connect(tmp_path / "3.sqlite")) as db:
+        for table, names in late.items():
+            for name in names:
+                db.execute(f"alter table {table} drop column {name}")
+        db.execute("update vitprof_store set version = 3")
+        db.commit()
+    with closing(RunStore(url)) as store:
+        store.append_steps(run_id, [[1.0] * len(STEP_COLUMNS)])
+        store.append_telemetry(run_id, 0, [[1.0] * len(TELEMETRY_COLUMNS)])
+        assert store.steps(run_id)["kernel_s"].tolist() == [1.0]
+        assert store.telemetry(run_id)["gpu_sm_active_pct"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])

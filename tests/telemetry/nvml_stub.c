@@ -6,13 +6,16 @@
  *   count 1            number of GPUs (2 if not given)        device 15               code that all device calls return
  *   lost_after 7       device calls until the GPU is lost     pid.0 1234 / mem.0 4096 process on each GPU; mem -1: unknown
  *   util.1 55          a figure of GPU 1: util, total, reserved, used, power, limit, clock, temp, pcie (in NVML's units)
+ *   gpm.1 1            GPU 1 has GPM counters; counter.1 30 is what both count: SM activity is its change from one sample
+ *                      to the next, SM occupancy a tenth of that; metric 4 is the code that each metric has
+ *   mig 1              GPU 1 is in MIG mode and has one slice, whose figures are .2; what is the card's it does not answer
  * Built with -DOLD_DRIVER it lacks functions, as an old driver does. nvml_stub_calls tells how often one was called.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID = 2, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15, WRONG_VERSION = 25, NAMES = 64 };
+enum { OK = 0, INVALID = 2, NOT_FOUND = 6, NOT_SUPPORTED = 3, TOO_SMALL = 7, LOST = 15, WRONG_VERSION = 25, NAMES = 64 };
 
 typedef struct { int index; const char *uuid; } gpu_t;
 typedef struct { unsigned gpu, memory; } rates_t;
@@ -20,7 +23,15 @@ typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process_t;
 
-static gpu_t gpus[2] = {{0, "GPU-11111111-2222-3333-4444-555555555555"}, {1, "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"}};
+typedef struct { long long counter; } sample_t;
+typedef struct { unsigned version, supported; } support_t;
+typedef struct { unsigned id; int code; double value; const char *names[3]; } metric_t;
+typedef struct { unsigned version, count; sample_t *before, *after; metric_t metrics[]; } metrics_t;
+
+static gpu_t gpus[3] = {
+    {0, "GPU-11111111-2222-3333-4444-555555555555"}, {1, "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"},
+    {2, "MIG-5115ce00-0000-0000-0000-000000000001"},
+};
 static struct { char name[64]; int calls; } counted[NAMES];
 static long device_calls;
 
@@ -71,6 +82,7 @@ static int begin_device(const char *name) {
 }
 
 #define DEVICE_CALL do { int code = begin_device(__func__); if (code) return code; } while (0)
+#define NOT_OF_A_SLICE do { if (gpu->index == 2) return NOT_SUPPORTED; } while (0)
 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; begin(__func__); return (int)get("init", OK); }
 int nvmlShutdown(void) { return begin(__func__); }
@@ -95,14 +107,14 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, gpu_t **gpu) {
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **gpu) {
     DEVICE_CALL;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 + (get("mig", 0) != 0); i++)
         if (!strcmp(uuid, gpus[i].uuid)) { *gpu = &gpus[i]; return OK; }
     return NOT_FOUND;
 }
 
 int nvmlDeviceGetName(gpu_t *gpu, char *text, unsigned size) {
     DEVICE_CALL;
-    snprintf(text, size, get("bad_name", 0) ? "\xff\xfe" : "Stub GPU %d", gpu->index);
+    snprintf(text, size, get("bad_name", 0) ? "\xff\xfe" : gpu->index == 2 ? "Stub GPU 1 MIG 1g.5gb" : "Stub GPU %d", gpu->index);
     return OK;
 }
 
@@ -114,6 +126,7 @@ int nvmlDeviceGetUUID(gpu_t *gpu, char *text, unsigned size) {
 
 int nvmlDeviceGetUtilizationRates(gpu_t *gpu, rates_t *rates) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     rates->gpu = (unsigned)figure(gpu, "util", 0);
     rates->memory = 99; /* not the figure asked for */
     return OK;
@@ -129,12 +142,14 @@ int nvmlDeviceGetMemoryInfo(gpu_t *gpu, memory_t *memory) {
 
 int nvmlDeviceGetClockInfo(gpu_t *gpu, unsigned type, unsigned *mhz) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     *mhz = type == 1 ? (unsigned)figure(gpu, "clock", 0) : 1; /* 1: NVML_CLOCK_SM */
     return OK;
 }
 
 int nvmlDeviceGetTemperature(gpu_t *gpu, unsigned sensor, unsigned *celsius) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     if (sensor) return INVALID;
     *celsius = (unsigned)figure(gpu, "temp", 0);
     return OK;
@@ -152,6 +167,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t *gpu, unsigned *count, process
 }
 
 #ifndef OLD_DRIVER
+static int has_mig(const gpu_t *gpu) { return gpu->index == 1 && get("mig", 0); }
+
 int nvmlDeviceGetMemoryInfo_v2(gpu_t *gpu, memory_v2_t *memory) {
     DEVICE_CALL;
     if (memory->version != (sizeof(memory_v2_t) | 2u << 24)) return WRONG_VERSION;
@@ -164,19 +181,93 @@ int nvmlDeviceGetMemoryInfo_v2(gpu_t *gpu, memory_v2_t *memory) {
 
 int nvmlDeviceGetPowerUsage(gpu_t *gpu, unsigned *milliwatts) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     *milliwatts = (unsigned)figure(gpu, "power", 0);
     return OK;
 }
 
 int nvmlDeviceGetEnforcedPowerLimit(gpu_t *gpu, unsigned *milliwatts) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     *milliwatts = (unsigned)figure(gpu, "limit", 300000);
     return OK;
 }
 
 int nvmlDeviceGetPcieThroughput(gpu_t *gpu, unsigned counter, unsigned *kilobytes_per_s) {
     DEVICE_CALL;
+    NOT_OF_A_SLICE;
     *kilobytes_per_s = counter == 1 ? (unsigned)figure(gpu, "pcie", 0) : 7; /* 1: NVML_PCIE_UTIL_RX_BYTES */
     return OK;
+}
+
+int nvmlDeviceGetMigMode(gpu_t *gpu, unsigned *now, unsigned *pending) {
+    DEVICE_CALL;
+    if (!has_mig(gpu)) return NOT_SUPPORTED;
+    *now = *pending = 1;
+    return OK;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(gpu_t *gpu, unsigned *count) {
+    DEVICE_CALL;
+    *count = has_mig(gpu) ? 7 : 0;
+    return OK;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu_t *gpu, unsigned index, gpu_t **slice) {
+    DEVICE_CALL;
+    if (!has_mig(gpu) || index != 3) return NOT_FOUND; /* places need not be used from the first on */
+    *slice = &gpus[2];
+    return OK;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(gpu_t *gpu, gpu_t **card) {
+    DEVICE_CALL;
+    *card = &gpus[1];
+    return gpu->index == 2 ? OK : INVALID;
+}
+
+int nvmlDeviceGetGpuInstanceId(gpu_t *gpu, unsigned *instance) {
+    DEVICE_CALL;
+    *instance = 9;
+    return gpu->index == 2 ? OK : INVALID;
+}
+
+int nvmlGpmQueryDeviceSupport(gpu_t *gpu, support_t *support) {
+    DEVICE_CALL;
+    support->supported = figure(gpu, "gpm", 0) != 0;
+    return OK;
+}
+
+int nvmlGpmSampleAlloc(sample_t **sample) {
+    *sample = calloc(1, sizeof **sample);
+    return begin(__func__);
+}
+
+int nvmlGpmSampleFree(sample_t *sample) {
+    free(sample);
+    return begin(__func__);
+}
+
+int nvmlGpmSampleGet(gpu_t *gpu, sample_t *sample) {
+    DEVICE_CALL;
+    sample->counter = figure(gpu, "counter", 0);
+    return OK;
+}
+
+int nvmlGpmMigSampleGet(gpu_t *gpu, unsigned instance, sample_t *sample) {
+    DEVICE_CALL;
+    if (gpu->index != 1 || instance != 9) return INVALID;
+    sample->counter = figure(&gpus[2], "counter", 0);
+    return OK;
+}
+
+int nvmlGpmMetricsGet(metrics_t *asked) {
+    if (asked->version != 1) return WRONG_VERSION;
+    for (unsigned i = 0; i < asked->count; i++) {
+        double change = (double)(asked->after->counter - asked->before->counter);
+        asked->metrics[i].code = (int)get("metric", OK);
+        asked->metrics[i].value = asked->metrics[i].id == 2 ? change : asked->metrics[i].id == 3 ? change / 10 : -1;
+    }
+    return begin(__func__);
 }
 #endif

@@ -6,29 +6,27 @@ import math
 
 import pytest
 
-from tests.telemetry.drivers import FIRST, SECOND
-from tests.telemetry.test_nvml import Run, libraries, run  # noqa: F401
+from tests.telemetry.drivers import SECOND, SLICE
+from tests.telemetry.test_nvml import FIGURES, Run, libraries, run  # noqa: F401
+from vitprof.telemetry.gpm import NEEDS_HOPPER
+from vitprof.telemetry.nvml import NO_PROCESS
+from vitprof.telemetry.sampler import NO_FIGURES
 
 # ruff: noqa: F811 (a fixture's name as an argument)
 
 
 @pytest.mark.parametrize(
-    ("device", "uuid", "visible", "utilisation"),
+    ("device", "uuid", "utilisation"),
     [
-        ("cuda:0", None, None, 11),
-        ("cuda:1", None, None, 55),
-        ("auto", None, None, 11),
-        ("auto", None, "1", 55),
-        ("cuda:0", None, f"{SECOND},{FIRST}", 55),
-        ("cuda:0", SECOND, "0,1", 55),  # the UUID knows better
-        ("cuda:0", SECOND.removeprefix("GPU-"), None, 55),  # as torch reports it
-        ("cuda:2", None, None, math.nan),
-        ("auto", None, "", math.nan),
-        ("cpu", None, None, math.nan),
+        ("cuda:0", SECOND, 55),  # CUDA's first is NVML's second
+        ("cuda:1", SECOND.removeprefix("GPU-").upper(), 55),
+        ("cuda:1", None, math.nan),  # of several the number alone says nothing
+        ("cuda:0", SLICE, math.nan),  # not in MIG mode here
+        ("cpu", None, math.nan),
     ],
 )
 def test_the_gpu_of_the_job_is_the_one_that_is_read(
-    run: Run, device: str, uuid: str | None, visible: str | None, utilisation: float
+    run: Run, device: str, uuid: str | None, utilisation: float
 ) -> None:
     result = run(
         f"""
@@ -38,19 +36,48 @@ result |= {{"facts": telemetry.facts}}
 telemetry.stop()
 result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
 """,
-        visible=visible,
+        visible="1,0",  # it says how CUDA counts; nobody guesses with it
     )
     assert result["row"]["gpu_util_pct"] == pytest.approx(utilisation, nan_ok=True)
-    known = {} if math.isnan(utilisation) else {"driver_version": "999.01", "gpu_power_limit_w": 300.0}
-    assert result["facts"] == known
-    assert len(result["notices"]) == (1 if math.isnan(utilisation) and device != "cpu" else 0)
+    known = {
+        "driver_version": "999.01",
+        "gpu_power_limit_w": 300.0,
+        "gpu_not_available": f"GPU memory of the job ({NO_PROCESS}); SM activity, SM occupancy ({NEEDS_HOPPER})",
+    }
+    assert result["facts"] == ({} if math.isnan(utilisation) else known)
+    expected = []
+    if math.isnan(utilisation) and device != "cpu":
+        which = f"{device}, {uuid or 'its UUID is not known'}"
+        expected = [NO_FIGURES.format(why=f"NVML does not list the GPU of this run ({which})")]
+    assert result["notices"] == expected
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
+
+
+def test_what_was_had_once_is_not_called_not_available(run: Run) -> None:
+    result = run(
+        """
+telemetry = Telemetry(pid=os.getpid(), device="cuda:0", gpu_uuid=SECOND, sink=lambda rows: None, clock=clock)
+reported(telemetry)
+result["at first"] = telemetry.facts["gpu_not_available"]
+for now, counter in ((100.2, 7), (100.4, 9)):
+    control(FIGURES + f"gpm.1 1\\npid.1 {os.getpid()}\\nmem.1 7\\ncounter.1 {counter}")
+    last = reported(telemetry)
+control(FIGURES + "gpm.1 1")  # the job's process is about to end, and not listed any more
+now = 100.6
+reported(telemetry)
+result |= {"in the end": telemetry.facts["gpu_not_available"], "active": last["gpu_sm_active_pct"]}
+telemetry.stop()
+""",
+        figures=FIGURES + "gpm.1 1\n",
+    )
+    assert result == {"at first": f"GPU memory of the job ({NO_PROCESS})", "in the end": None, "active": 2}
 
 
 @pytest.mark.parametrize(("code", "cause"), [(15, "GPU is lost"), (16, "GPU requires restart"), (999, "Unknown Error")])
 def test_a_gpu_lost_in_the_middle_of_a_run(run: Run, code: int, cause: str) -> None:
     result = run(f"""
-telemetry = Telemetry(pid=os.getpid(), device="cuda:1", sink=lambda rows: None, clock=clock, nvml=Nvml(clock=clock))
+more = dict(gpu_uuid=SECOND, clock=clock, nvml=Nvml(clock=clock))
+telemetry = Telemetry(pid=os.getpid(), device="cuda:1", sink=lambda rows: None, **more)
 result["before"] = reported(telemetry)
 asked = []
 for step in range(45):  # 9 s
@@ -80,7 +107,7 @@ def sink(new):
     rows.extend(new)
     if len(rows) >= 3:
         enough.set()
-with Telemetry(pid=os.getpid(), device="cuda:1", hz=50, sink=sink):
+with Telemetry(pid=os.getpid(), device="cuda:1", gpu_uuid=SECOND, hz=50, sink=sink):
     enough.wait(30)
 util = [TelemetrySample(*row).gpu_util_pct for row in rows]
 result |= {"util": util, "threads": threading.active_count(), "calls": calls("nvmlInitWithFlags", "nvmlShutdown")}

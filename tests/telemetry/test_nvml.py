@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.telemetry.drivers import FIRST, SECOND, build
-from vitprof.telemetry import NO_GPU_MESSAGE, Nvml, list_gpus
+from tests.telemetry.drivers import FIRST, SECOND, SLICE, build
+from vitprof.telemetry import NO_GPU_MESSAGE, Nvml
+from vitprof.telemetry.gpm import NEEDS_HOPPER
+from vitprof.telemetry.sampler import NO_FIGURES
 
 FIGURES = """\
 util.0 11
@@ -39,9 +41,9 @@ GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "g
 PRELUDE = f"""
 import ctypes, dataclasses, json, math, os, threading
 from vitprof.records import TelemetrySample
-from vitprof.telemetry import Nvml, Telemetry, list_gpus
+from vitprof.telemetry import Nvml, Telemetry
 
-FIRST, SECOND = "{FIRST}", "{SECOND}"
+FIRST, SECOND, SLICE = "{FIRST}", "{SECOND}", "{SLICE}"
 now = 100.0  # what the clock says; a script sets it
 
 def clock():
@@ -116,6 +118,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
         "memory_bytes": 16e9,
         "driver": "999.01",
         "power_limit_w": 300.0,
+        "slice_of": "",
     }
     assert (result["reason"], result["lost"]) == ("", {})
     assert all(math.isnan(v) for v in result["closed"].values())
@@ -186,26 +189,26 @@ result = {"seen": seen, "calls": calls("nvmlDeviceGetPcieThroughput")}
 
 def test_a_gpu_lost_between_two_calls_of_a_sample_has_no_figures_at_all(run: Run) -> None:
     result = run("""
-for asked in range(9):  # a sample is 8 calls, the one for the handle included
+for asked in range(10):  # a sample is 9 calls, those for the handle and for the GPM counters included
     before = calls("device")[0]
     control(FIGURES + f"lost_after {before + asked}")
     with Nvml() as nvml:
         result[asked] = nvml.read(SECOND, ()) | {"lost": nvml.lost.get(SECOND)}
     result[asked]["calls"] = calls("device")[0] - before
 """)
-    for asked in range(8):
+    for asked in range(9):
         assert result[str(asked)].pop("calls") == asked + 1  # none after the one that told: it could block
         assert result[str(asked)].pop("lost") == "GPU is lost"
         assert all(math.isnan(v) for v in result[str(asked)].values())
-    assert result["8"]["lost"] is None
-    assert result["8"]["pcie_rx_bytes_per_s"] == GIVEN["pcie_rx_bytes_per_s"]
+    assert result["9"]["lost"] is None
+    assert result["9"]["pcie_rx_bytes_per_s"] == GIVEN["pcie_rx_bytes_per_s"]
 
 
 @pytest.mark.parametrize(
     ("figures", "library", "reason", "detail"),
     [
         ("init 9", "driver", NO_GPU_MESSAGE, "Driver Not Loaded"),
-        ("init 18", "driver", "NVML does not start: device figures are not available", "version mismatch"),
+        ("init 18", "driver", "NVML does not start", "version mismatch"),
         ("count 0", "driver", NO_GPU_MESSAGE, "the driver lists no GPU"),
         ("e.nvmlDeviceGetCount_v2 999", "driver", NO_GPU_MESSAGE, "Unknown Error"),
         ("", "damaged", NO_GPU_MESSAGE, "NVML Shared Library Not Found"),
@@ -215,7 +218,7 @@ def test_why_there_are_no_figures(run: Run, figures: str, library: str, reason: 
     result = run(
         """
 nvml = Nvml()
-result |= {"available": nvml.available, "reason": nvml.reason, "detail": nvml.detail, "gpus": list_gpus()}
+result |= {"available": nvml.available, "reason": nvml.reason, "detail": nvml.detail, "gpus": nvml.gpus()}
 result |= {"read": nvml.read(0, ())}
 with Telemetry(pid=os.getpid(), device="cuda:0", sink=lambda rows: None) as telemetry:
     result |= {"row": reported(telemetry)}
@@ -229,20 +232,98 @@ result |= {"notices": telemetry.notices}
     assert all(math.isnan(v) for v in result["read"].values())
     assert math.isnan(result["row"]["gpu_util_pct"])
     assert result["row"]["job_rss_bytes"] > 0
-    assert result["notices"] == [f"{reason} ({result['detail']})"]
+    assert result["notices"] == [NO_FIGURES.format(why=f"{reason} ({result['detail']})")]
+    assert "The run uses its GPU all the same" in result["notices"][0]
 
 
-def test_list_gpus_leaves_out_what_does_not_answer(run: Run) -> None:
-    script = "result['gpus'] = [(gpu.name, gpu.uuid) for gpu in list_gpus()]; result['calls'] = calls('nvmlShutdown')"
-    assert run(script) == {"gpus": [["Stub GPU 0", FIRST], ["Stub GPU 1", SECOND]], "calls": [1]}
-    assert run(script, figures="device 15") == {"gpus": [], "calls": [1]}
+def test_gpus_that_do_not_answer_are_left_out(run: Run) -> None:
+    script = "result['gpus'] = [(gpu.name, gpu.uuid) for gpu in Nvml().gpus()]"
+    assert run(script) == {"gpus": [["Stub GPU 0", FIRST], ["Stub GPU 1", SECOND]]}
+    assert run(script, figures="device 15") == {"gpus": []}
     assert run(script, figures="bad_name 1")["gpus"] == [["NVIDIA GPU", FIRST], ["NVIDIA GPU", SECOND]]
 
 
-def test_list_gpus_here() -> None:
-    gpus = list_gpus()
-    nvml = Nvml()
-    assert bool(gpus) == nvml.available == (nvml.reason == "")
-    assert [gpu.index for gpu in gpus] == list(range(len(gpus)))
+def test_gpus_here() -> None:
+    with Nvml() as nvml:
+        gpus = nvml.gpus()
+        assert bool(gpus) == nvml.available == (nvml.reason == "")
+        whole = [gpu.index for gpu in gpus if not gpu.slice_of]
+    assert whole == list(range(len(whole)))
     nvml.close()
-    nvml.close()
+
+
+def test_a_slice_has_its_own_memory_and_its_cards_power(run: Run) -> None:
+    """MIG: what NVML refuses of a slice is the card's, or it is said that there is none; it is never another's."""
+    result = run(
+        """
+with Nvml(clock=clock) as nvml:
+    result |= {"figures": nvml.read(SLICE, {4242}), "why": nvml.why_not[SLICE], "processes": nvml.processes(SLICE)}
+    result |= {"gpus": [(gpu.index, gpu.name, gpu.uuid, gpu.slice_of, gpu.power_limit_w) for gpu in nvml.gpus()]}
+""",
+        figures=f"{FIGURES}mig 1\nused.2 300\ntotal.2 5000\nutil.2 99\npid.2 4242\nmem.2 200\n",
+    )
+    assert result["gpus"][2] == [1, "Stub GPU 1 MIG 1g.5gb", SLICE, SECOND, 300.0]
+    known = {name: value for name, value in result["figures"].items() if not math.isnan(value)}
+    assert known == {
+        "gpu_mem_used_bytes": 300,
+        "gpu_mem_job_bytes": 200,
+        "gpu_power_w": 71.5,
+        "gpu_sm_clock_mhz": 1410,
+        "gpu_temp_c": 63,
+    }
+    assert result["why"] == {
+        "gpu_util_pct": "NVML: Not Supported",
+        "pcie_rx_bytes_per_s": "NVML: Not Supported",
+        "gpu_sm_active_pct": NEEDS_HOPPER,
+        "gpu_sm_occupancy_pct": NEEDS_HOPPER,
+    }
+
+
+SM = """
+seen = []
+with Nvml(clock=clock) as nvml:
+    for now, counter in ((100.0, 1000), (100.2, 1030), (100.25, 1999), (100.5, 1042), (50.0, 1042), (50.2, 1043)):
+        control(FIGURES + f"gpm.1 1\\n{KEY} {counter}")
+        values = nvml.read(GPU, ())
+        seen.append((values["gpu_sm_active_pct"], values["gpu_sm_occupancy_pct"]))
+    result |= {"seen": seen, "why": nvml.why_not[GPU]}
+result |= {"calls": calls("nvmlGpmSampleAlloc", "nvmlGpmSampleFree")}
+"""
+
+
+@pytest.mark.parametrize(("gpu", "key", "more"), [(SECOND, "counter.1", ""), (SLICE, "counter.2", "mig 1\n")])
+def test_sm_activity_and_occupancy_are_of_the_time_between_two_readings(
+    run: Run, gpu: str, key: str, more: str
+) -> None:
+    result = run(f"GPU, KEY = {gpu!r}, {key!r}\n{SM}", figures=FIGURES + more)
+    first, *others = result["seen"]
+    assert all(math.isnan(value) for value in first)  # nothing before it
+    # 50 ms after the last one the counters are not asked; and a clock that went back is nothing to measure against
+    assert others == [[30, 3], [30, 3], [12, 1.2], [0, 0], [1, 0.1]]
+    assert not {"gpu_sm_active_pct", "gpu_sm_occupancy_pct"} & set(result["why"])
+    assert result["calls"] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "library", "why"),
+    [
+        ("gpm.1 0", "driver", NEEDS_HOPPER),
+        ("", "old driver", "NVML: Function Not Found"),
+        ("gpm.1 1\ne.nvmlGpmSampleGet 4", "driver", "NVML: Insufficient Permissions"),
+        ("gpm.1 1\nmetric 3", "driver", "NVML: Not Supported"),
+    ],
+)
+def test_why_there_is_no_sm_activity(run: Run, more: str, library: str, why: str) -> None:
+    result = run(
+        """
+with Nvml(clock=clock) as nvml:
+    for now in (100.0, 100.2):
+        values = nvml.read(SECOND, ())
+    result |= {"values": values, "why": nvml.why_not[SECOND]}
+""",
+        figures=FIGURES + more,
+        library=library,
+    )
+    assert {result["why"][name] for name in ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")} == {why}
+    assert math.isnan(result["values"]["gpu_sm_active_pct"])
+    assert result["values"]["gpu_util_pct"] == 55

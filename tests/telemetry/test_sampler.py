@@ -16,7 +16,7 @@ from tests import ROOT
 from vitprof.records import TELEMETRY_COLUMNS, TelemetrySample
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, Telemetry, choose_gpu
 from vitprof.telemetry.nvml import GPU_FIELDS
-from vitprof.telemetry.sampler import TelemetryRow, next_due
+from vitprof.telemetry.sampler import NO_FIGURES, TelemetryRow, next_due
 
 DEADLINE_S = 30.0
 
@@ -76,14 +76,14 @@ def test_without_a_gpu_one_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(pynvml, "nvmlInit", no_library)
     notices = {}
-    for device in ("auto", "cuda:0", "cpu"):
+    for device in ("cuda:0", "cpu"):
         telemetry = Telemetry(pid=os.getpid(), device=device, sink=Collector(1))
         rows = [TelemetrySample(*telemetry.sample()) for _ in range(3)]
         telemetry.stop()
         assert all(math.isnan(row.gpu_util_pct) and row.job_rss_bytes > 0 for row in rows)
         notices[device] = telemetry.notices
     detailed = f"{NO_GPU_MESSAGE} (NVML Shared Library Not Found)"
-    assert notices == {"auto": [NO_GPU_MESSAGE], "cuda:0": [detailed], "cpu": []}
+    assert notices == {"cuda:0": [NO_FIGURES.format(why=detailed)], "cpu": []}
 
 
 def test_a_clock_that_goes_backwards_makes_rates_unknown() -> None:
@@ -112,7 +112,7 @@ def test_an_exception_of_the_sink_ends_the_sampling_and_is_kept() -> None:
 
 
 def test_stop_without_a_start_and_twice() -> None:
-    telemetry = Telemetry(pid=os.getpid(), device="auto", sink=Collector(1))
+    telemetry = Telemetry(pid=os.getpid(), device="cuda:0", sink=Collector(1))
     telemetry.stop()
     telemetry.stop()
 
@@ -164,30 +164,25 @@ GPUS = [
     GpuInfo(0, "a", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
     GpuInfo(1, "b", "GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
     GpuInfo(2, "c", "GPU-12345678-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
+    GpuInfo(2, "c 1g", "MIG-4a5b0000-d72c-4106-c12f-20bd9faed9f6", 1e9, "1", slice_of="GPU-12345678"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("device", "uuid", "visible", "expected"),
+    ("uuid", "expected"),
     [
-        ("auto", None, None, 0),
-        ("cuda:2", None, None, 2),
-        ("cuda:3", None, None, None),
-        ("cuda:1", None, "2, 0", 0),
-        ("cuda:0", None, "GPU-8932f", 0),  # the start of a UUID is enough
-        ("cuda:0", None, "GPU-8932", None),  # unless it means two
-        ("cuda:0", None, "12345678", 2),
-        ("cuda:0", None, "", None),
-        ("cuda:0", None, "-1", None),
-        ("cuda:1", None, "1,9,0", None),  # CUDA takes none after the first that is not there
-        ("cuda:0", "8932AAAA-d72c-4106-c12f-20bd9faed9f6", "0", 1),
-        ("cuda:0", "ffffffff-d72c-4106-c12f-20bd9faed9f6", None, None),  # better none than another one's figures
+        ("GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6", 1),
+        ("8932AAAA-d72c-4106-c12f-20bd9faed9f6", 1),  # as PyTorch spells it
+        ("MIG-4a5b0000-d72c-4106-c12f-20bd9faed9f6", 3),
+        ("GPU-8932", None),
+        ("ffffffff-d72c-4106-c12f-20bd9faed9f6", None),  # better none than another one's figures
+        (None, None),
     ],
 )
-def test_choose_gpu(device: str, uuid: str | None, visible: str | None, expected: int | None) -> None:
-    chosen = choose_gpu(GPUS, device, uuid, visible)
-    assert chosen == (None if expected is None else GPUS[expected].uuid)
+def test_choose_gpu(uuid: str | None, expected: int | None) -> None:
+    assert choose_gpu(GPUS, uuid) == (None if expected is None else GPUS[expected])
 
 
-def test_choose_part_of_a_gpu() -> None:
-    assert choose_gpu(GPUS, "cuda:0", None, "MIG-4a5b") == "MIG-4a5b"
+def test_a_gpu_that_is_the_only_one_needs_no_name() -> None:
+    assert choose_gpu(GPUS[:1], None) == GPUS[0]
+    assert choose_gpu([], None) is None

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine_fixtures import cuda_driver  # noqa: F401
 from tests.telemetry.drivers import FIRST, SECOND, SLICE
 from vitprof.errors import DeviceError
 from vitprof.telemetry import VisibleGpu, number_here, own_gpu, show_only, visible_gpus
 from vitprof.telemetry.own_gpu import MASK, SHOWN_AS
-
-# ruff: noqa: F811 (a fixture's name as an argument)
+from vitprof.telemetry.visible import asked
 
 
 @pytest.fixture(autouse=True)
-def _no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_mask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (MASK, SHOWN_AS, "CUDA_DEVICE_ORDER"):
         monkeypatch.setenv(name, "")  # so that what a test sets is taken back
         monkeypatch.delenv(name)
+    asked.cache_clear()
+    yield
+    asked.cache_clear()
 
 
 @pytest.fixture

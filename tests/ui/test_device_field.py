@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from vitprof.telemetry import GpuInfo
+from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.device_field import OWN
 
-H100 = GpuInfo(0, "NVIDIA H100 80GB HBM3", "GPU-1", 80e9, "580.1")
+H100 = VisibleGpu(0, "NVIDIA H100 80GB HBM3", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", 80e9)
 
 
 def script() -> None:
@@ -27,10 +28,10 @@ def script() -> None:
 
 
 @pytest.fixture(autouse=True)
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuInfo]]:
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VisibleGpu]]:
     st.cache_resource.clear()
-    found: list[GpuInfo] = []
-    monkeypatch.setattr(resources, "list_gpus", lambda: found)
+    found: list[VisibleGpu] = []
+    monkeypatch.setattr(resources, "visible_gpus", lambda: found)
     yield found
     st.cache_resource.clear()
 
@@ -48,7 +49,7 @@ def captions(at: AppTest) -> str:
     return " ".join(c.value for c in at.caption).replace("\\", "")
 
 
-def test_what_is_offered(gpus: list[GpuInfo]) -> None:
+def test_what_is_offered(gpus: list[VisibleGpu]) -> None:
     options = field().selectbox(key="here").options
     assert options[0] == "automatic: the CPU, no GPU here"
     assert {"H100, simulated", "A100, simulated", "laptop RTX 4060, simulated"} < set(options)
@@ -56,6 +57,12 @@ def test_what_is_offered(gpus: list[GpuInfo]) -> None:
     st.cache_resource.clear()
     gpus.append(H100)
     assert field().selectbox(key="here").options[:2] == [f"automatic: {H100.name}", f"cuda:0 ({H100.name})"]
+    st.cache_resource.clear()
+    gpus.append(dataclasses.replace(H100, index=1, uuid="GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6"))
+    assert field().selectbox(key="here").options[1:3] == [  # two of a name: the UUID tells them apart
+        f"cuda:0 ({H100.name}, GPU-8932f937)",
+        f"cuda:1 ({H100.name}, GPU-8932aaaa)",
+    ]
 
 
 def test_a_gpu_by_name_says_what_it_takes_for_the_model_and_from_what() -> None:

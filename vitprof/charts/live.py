@@ -153,20 +153,26 @@ GPU = LiveChart(
     key="gpu",
     title="GPU-util and memory",
     help="NVML's utilisation is the share of the past 1/6 to 1 s in which any kernel ran, so each value describes the "
-    "time before it, and 100% does not mean that the GPU was full. For idle time trust the gap chart. Memory in use is "
+    "time before it, and 100% does not mean that the GPU was full. How full it was: SM activity, the share of its "
+    "multiprocessors that were busy, and SM occupancy, the share of the warps they can hold that were in flight (by "
+    "NVML's GPM counters; Hopper and later have them). For idle time trust the gap chart. Memory in use is "
     "everybody's; the job's own is not available everywhere.",
-    alt="GPU utilisation in percent and memory in GiB over time",
+    alt="GPU utilisation, SM activity and SM occupancy in percent and memory in GiB over time",
     source="telemetry",
     x="t_s",
     traces=(
         _line("GPU-util (trailing)", GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("SM activity", GPU_UTIL, "%", line={"shape": "vh", "dash": "dash"}),
+        _line("SM occupancy", GPU_UTIL, "%", line={"shape": "vh", "dash": "dot"}),
         _line("GPU memory of the job", MEMORY, "GiB", yaxis="y2"),
         _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
         _line("memory of the job", NEUTRAL, "GiB", yaxis="y2", visible="legendonly"),
     ),
-    layout=_beside_memory(axis("GPU-util (%)", range=[0, 105])),
+    layout=_beside_memory(axis("GPU-util, SM (%)", range=[0, 105])),
     build=telemetry_points(
         ("gpu_util_pct", 1.0),
+        ("gpu_sm_active_pct", 1.0),
+        ("gpu_sm_occupancy_pct", 1.0),
         ("gpu_mem_job_bytes", 2.0**-30),
         ("gpu_mem_used_bytes", 2.0**-30),
         ("job_rss_bytes", 2.0**-30),

@@ -21,7 +21,7 @@ from vitprof.config.parts import Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
-from vitprof.telemetry import GpuInfo, list_gpus
+from vitprof.telemetry import VisibleGpu, visible_gpus
 from vitprof.telemetry.tmpfs import find_tmpfs
 
 Verdict = Literal["ok", "note", "bad"]
@@ -44,7 +44,8 @@ DALI_PLATFORM = "linux"
 class Machine:
     """What matters here of the machine that jobs run on."""
 
-    gpus: tuple[GpuInfo, ...]
+    gpus: tuple[VisibleGpu, ...]
+    """What CUDA shows, in its order; empty without a GPU."""
     ram_bytes: int
     """RAM that programs can still have."""
     disk_bytes: int
@@ -72,7 +73,7 @@ def look_around() -> Machine:
     there = next(path for path in (where, *where.parents) if path.exists())
     found = find_tmpfs()
     return Machine(
-        gpus=tuple(list_gpus()),
+        gpus=tuple(visible_gpus()),
         ram_bytes=psutil.virtual_memory().available,
         disk_bytes=shutil.disk_usage(there).free,
         tmpfs=(found.path, found.free_bytes) if found is not None else None,

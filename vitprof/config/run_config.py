@@ -74,8 +74,8 @@ class RunConfig:
     steps: int | None = knob_doc("budget: training steps", None)
     seconds: float | None = knob_doc("budget: seconds of training", None)
     device: str = knob_doc(
-        "auto (the first GPU, else the CPU), cpu, cuda:N, or an imitated GPU: simulated:NAME, or simulated:A_MS,B_US "
-        "for A ms a step and B us a sample",
+        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or an imitated "
+        "GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample",
         "auto",
     )
     precision: Precision = knob_doc(

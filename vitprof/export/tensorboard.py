@@ -60,6 +60,8 @@ TELEMETRY_TAGS: dict[str, str] = {
     "job_rss_bytes": "machine/job_rss_bytes",
     "disk_read_bytes_per_s": "machine/disk_read_bytes_per_s",
     "job_cpu_wait_pct": "machine/job_cpu_wait_pct",
+    "gpu_sm_active_pct": "machine/gpu_sm_active_pct",
+    "gpu_sm_occupancy_pct": "machine/gpu_sm_occupancy_pct",
 }
 """Column of telemetry -> tag; their x axis is the number of the sample."""
 

@@ -51,6 +51,8 @@ COUNTERS: dict[str, str] = {
     "job_rss_bytes": "memory of the job (bytes)",
     "disk_read_bytes_per_s": "disk reads (bytes/s)",
     "job_cpu_wait_pct": "job waiting for a core (% of one thread)",
+    "gpu_sm_active_pct": "SM activity (%)",
+    "gpu_sm_occupancy_pct": "SM occupancy (%)",
 }
 """Column of telemetry -> the counter's name in the trace."""
 QUEUE = "batches ready"

@@ -20,7 +20,7 @@ from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.settling import settle_interrupted
 from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder
 from vitprof.store import RunStore
-from vitprof.telemetry import list_gpus
+from vitprof.telemetry import visible_gpus
 
 STOP = None
 """What ends a worker thread's queue."""
@@ -29,17 +29,17 @@ RETRY_S = 5.0
 
 
 def queue_of(name: str) -> str:
-    """Returns the queue for a device: "auto" waits for the first GPU that NVML reports, else for the CPU.
+    """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows, else for the CPU.
 
     A simulated device has that of the CPU: two jobs at once would take each other's time to load data.
 
-    Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that NVML knows.
+    Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that the driver shows.
     """
     if is_simulated(name):
         return "cpu"
     if name != "auto":
         return name
-    return "cuda:0" if list_gpus() else "cpu"
+    return "cuda:0" if visible_gpus() else "cpu"
 
 
 class JobManager:

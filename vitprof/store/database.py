@@ -79,7 +79,7 @@ class Database:
             if found is None:
                 metadata.create_all(db)
                 db.execute(sa.insert(versions).values(version=STORE_VERSION))
-            elif found in (1, 2):
+            elif 1 <= found < STORE_VERSION:
                 bring_up_to_date(db)
                 db.execute(sa.update(versions).values(version=STORE_VERSION))
             elif found != STORE_VERSION:

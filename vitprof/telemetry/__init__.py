@@ -1,7 +1,8 @@
 """What the machine does while a job runs: the GPU through NVML, everything else through psutil. No torch."""
 
+from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.machine import GpuNow, MachineNow, MachineWatch
-from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml, list_gpus
+from vitprof.telemetry.nvml import NO_GPU_MESSAGE, Nvml
 from vitprof.telemetry.own_gpu import number_here, show_only
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate
 from vitprof.telemetry.sampler import Telemetry, choose_gpu
@@ -20,7 +21,6 @@ __all__ = [
     "Telemetry",
     "VisibleGpu",
     "choose_gpu",
-    "list_gpus",
     "number_here",
     "show_only",
     "shown_here",

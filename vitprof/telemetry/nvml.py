@@ -6,6 +6,7 @@ that a GPU does not have, and GPUs that fall off the bus in the middle of a run.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Collection
@@ -14,11 +15,16 @@ from typing import Any
 
 import pynvml
 
-NO_GPU_MESSAGE = "no NVIDIA GPU here: device figures are not available"
-NO_NVML_MESSAGE = "NVML does not start: device figures are not available"
+from vitprof.telemetry.cards import GpuInfo, cards, memory_of
+from vitprof.telemetry.gpm import METRICS, Gpm
+
+NO_GPU_MESSAGE = "NVML finds no NVIDIA GPU here"
+NO_NVML_MESSAGE = "NVML does not start"
 
 RETRY_S = 5.0
 """A lost GPU is asked again this often: every call to one can take long, and it seldom comes back."""
+
+NO_PROCESS = "NVML lists none of the job's processes; in a container it may not see them"
 
 PCIE_S = 1.0
 """Age up to which a PCIe figure is used again. NVML counts for 20 ms to answer and blocks the caller meanwhile."""
@@ -31,15 +37,17 @@ GPU_FIELDS: tuple[str, ...] = (
     "gpu_sm_clock_mhz",
     "gpu_temp_c",
     "pcie_rx_bytes_per_s",
+    *METRICS,
 )
 """The fields of a telemetry sample that come from NVML, in the order of the record."""
 
-# Fields that are one call: function, its argument after the handle, and how its answer becomes the field's unit.
-_PLAIN: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], float]]] = {
-    "gpu_util_pct": ("nvmlDeviceGetUtilizationRates", (), lambda rates: float(rates.gpu)),
-    "gpu_power_w": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3),
-    "gpu_sm_clock_mhz": ("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,), float),
-    "gpu_temp_c": ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), float),
+# Fields that are one call: function, its argument after the handle, how its answer becomes the field's unit, and
+# whether it is about the whole card where the job has a slice of one (MIG).
+_PLAIN: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], float], bool]] = {
+    "gpu_util_pct": ("nvmlDeviceGetUtilizationRates", (), lambda rates: float(rates.gpu), False),
+    "gpu_power_w": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3, True),
+    "gpu_sm_clock_mhz": ("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,), float, True),
+    "gpu_temp_c": ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), float, True),
 }
 
 _NO_GPU = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -47,21 +55,8 @@ _ABSENT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 
 
-@dataclass(frozen=True)
-class GpuInfo:
-    """What does not change about a GPU."""
-
-    index: int
-    """NVML's number of the GPU: order on the PCI bus. CUDA's own order may differ."""
-    name: str
-    uuid: str
-    """`GPU-...`; the one name that means the same to NVML, CUDA and torch."""
-    memory_bytes: float
-    """Device memory in all; NaN where it cannot be read."""
-    driver: str
-    """Version of the driver; empty where it cannot be read."""
-    power_limit_w: float = math.nan
-    """What the GPU may draw at most, as set now; NaN where it cannot be read."""
+class _LostError(Exception):
+    """The GPU does not answer any more: a further call could block."""
 
 
 @dataclass
@@ -69,6 +64,9 @@ class _Device:
     """What is remembered of a GPU between reads."""
 
     handle: Any = None
+    card: Any = None
+    """The handle again, of a slice that of its GPU."""
+    gpm: Gpm | None = None
     asked_s: float = math.nan
     """When a lost GPU was last asked."""
     pcie: float = math.nan
@@ -88,6 +86,8 @@ class Nvml:
     """Function -> why its last call had no answer; functions that answered are not in it."""
     lost: dict[str | int, str]
     """GPU as named to `read` -> why it has no figures at present. It is asked again every `RETRY_S`."""
+    why_not: dict[str | int, dict[str, str]]
+    """GPU as named to `read` -> field -> why its last reading lacks that, in words for people."""
 
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -97,6 +97,7 @@ class Nvml:
         self._answers = self._troubles = 0
         self.causes = {}
         self.lost = {}
+        self.why_not = {}
         self.reason = self.detail = ""
         self.call("nvmlInit")
         self._open = self._failure == pynvml.NVML_SUCCESS
@@ -117,6 +118,10 @@ class Nvml:
 
     def close(self) -> None:
         """Ends the session. May be called again; figures read afterwards are NaN."""
+        for device in self._devices.values():
+            if device.gpm is not None:
+                with contextlib.suppress(_LostError):
+                    device.gpm.close()
         self._devices.clear()
         if self._open:
             self._open = False
@@ -140,28 +145,13 @@ class Nvml:
         return answer
 
     def gpus(self) -> list[GpuInfo]:
-        """Returns the GPUs that NVML knows, in its order; one that does not answer is left out."""
-        if not self.available:
-            return []
-        driver = self.call("nvmlSystemGetDriverVersion") or ""
-        found = []
-        for index in range(self.call("nvmlDeviceGetCount") or 0):
-            handle = self.call("nvmlDeviceGetHandleByIndex", index)
-            uuid = None if handle is None else self.call("nvmlDeviceGetUUID", handle)
-            if uuid is None:
-                continue
-            memory = self._memory(handle)
-            total = math.nan if memory is None else float(memory.total)
-            name = self.call("nvmlDeviceGetName", handle) or "NVIDIA GPU"
-            milliwatts = self.call("nvmlDeviceGetEnforcedPowerLimit", handle)
-            limit = math.nan if milliwatts is None else milliwatts / 1e3
-            found.append(GpuInfo(index, name, uuid, total, driver, limit))
-        return found
+        """Returns the GPUs that NVML knows, in its order, each with its slices behind it; those that answer."""
+        return list(cards(self.call)) if self.available else []
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
         """Returns the present figures of a GPU, named by UUID or by NVML's index; `pids` are the job's processes.
 
-        NaN for a figure that cannot be read. All are NaN while the GPU is lost; `lost` then says why.
+        NaN for a figure that cannot be read; `why_not` then says why. All are NaN while the GPU is lost, see `lost`.
         """
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
@@ -171,12 +161,17 @@ class Nvml:
         if gpu in self.lost and 0 <= now - device.asked_s < RETRY_S:
             return nothing
         answers, troubles = self._answers, self._troubles
-        values = self._read(gpu, device, pids, now)
+        try:
+            values = self._read(gpu, device, pids, now)
+        except _LostError:
+            values = None
         # "Unknown error" from one function is that function's; from all of them it is how a GPU in trouble looks.
         silent = self._answers == answers and self._troubles > troubles
         if values is None or silent:
             self.lost[gpu] = self._cause
             device.asked_s, device.pcie_s = now, -math.inf
+            if device.gpm is not None:
+                device.gpm.start_anew()
             return nothing
         self.lost.pop(gpu, None)
         return nothing | values
@@ -190,54 +185,63 @@ class Nvml:
         sizes = {process.pid: process.usedGpuMemory for process in listed}
         return {pid: math.nan if size is None else float(size) for pid, size in sizes.items()}
 
-    def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float] | None:
-        """Returns the figures, or None as soon as the GPU says that it is lost: a further call could block."""
-        if device.handle is None:
-            by = "nvmlDeviceGetHandleByIndex" if isinstance(gpu, int) else "nvmlDeviceGetHandleByUUID"
-            device.handle = self.call(by, gpu)
-            if device.handle is None:
-                return None
-        values = {}
-        for name, (function, args, convert) in _PLAIN.items():
-            answer = self.call(function, device.handle, *args)
-            if self._failure in _LOST:
-                return None
-            if answer is not None:
-                values[name] = convert(answer)
-        memory = self._memory(device.handle)
+    def _ask(self, function: str, *args: Any) -> Any:
+        """`call` for a GPU that is being read. Raises `_LostError` as soon as it says that it is lost."""
+        answer = self.call(function, *args)
         if self._failure in _LOST:
-            return None
-        if memory is not None:
+            raise _LostError
+        return answer
+
+    def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
+        """Returns the figures that can be had. Raises `_LostError`."""
+        if device.handle is None:
+            self._find(gpu, device)
+        values, why = {}, {}
+        for name, (function, args, convert, whole) in _PLAIN.items():
+            answer = self._ask(function, device.card if whole else device.handle, *args)
+            if answer is None:
+                why[name] = f"NVML: {self._cause}"
+            else:
+                values[name] = convert(answer)
+        memory = memory_of(self._ask, device.handle)
+        if memory is None:
+            why["gpu_mem_used_bytes"] = f"NVML: {self._cause}"
+        else:
             values["gpu_mem_used_bytes"] = float(memory.used)
         values["gpu_mem_job_bytes"] = self._job_memory(device.handle, pids)
-        if self._failure in _LOST:
-            return None
+        if math.isnan(values["gpu_mem_job_bytes"]):
+            why["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
-            rate = self.call("nvmlDeviceGetPcieThroughput", device.handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+            rate = self._ask("nvmlDeviceGetPcieThroughput", device.handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
             device.pcie = math.nan if rate is None else rate * 1e3  # NVML's manual: "throughput in KB/s"
             device.pcie_s = now
         values["pcie_rx_bytes_per_s"] = device.pcie
-        return None if self._failure in _LOST else values
+        if math.isnan(device.pcie):
+            why["pcie_rx_bytes_per_s"] = f"NVML: {self.causes.get('nvmlDeviceGetPcieThroughput', 'no answer')}"
+        if device.gpm is not None:
+            values |= device.gpm.read(now)
+            why |= {name: device.gpm.why_not for name in METRICS if name not in values and device.gpm.why_not}
+        self.why_not[gpu] = why
+        return values
 
-    def _memory(self, handle: Any) -> Any:
-        # Version 2 tells memory in use from what the driver keeps for itself, as nvidia-smi does; drivers before 510
-        # know version 1 only.
-        memory = self.call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
-        if memory is None and self._failure in _ABSENT:
-            memory = self.call("nvmlDeviceGetMemoryInfo", handle)
-        return memory
+    def _find(self, gpu: str | int, device: _Device) -> None:
+        """Sets the handles of a GPU that is read for the first time. Raises `_LostError` where there is none."""
+        by = "nvmlDeviceGetHandleByIndex" if isinstance(gpu, int) else "nvmlDeviceGetHandleByUUID"
+        handle = self._ask(by, gpu)
+        if handle is None:
+            raise _LostError
+        card, instance = handle, None
+        if isinstance(gpu, str) and gpu.startswith("MIG-"):
+            card = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
+            instance = self._ask("nvmlDeviceGetGpuInstanceId", handle)
+        device.gpm = Gpm(self._ask, self.causes, card, instance)
+        device.handle, device.card = handle, card
 
     def _job_memory(self, handle: Any, pids: Collection[int]) -> float:
         # None of our processes in the list: no CUDA context yet, or a container, where NVML may list nothing or pids
         # of the host. The two look alike, so the figure is unknown, not 0. No size for a process: Windows' WDDM.
-        listed = self.call("nvmlDeviceGetComputeRunningProcesses", handle) or []
+        listed = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
         sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
         if not sizes or None in sizes:
             return math.nan
         return float(sum(sizes))
-
-
-def list_gpus() -> list[GpuInfo]:
-    """Returns the NVIDIA GPUs of this machine; none where NVML cannot say. Never raises."""
-    with Nvml() as nvml:
-        return nvml.gpus()

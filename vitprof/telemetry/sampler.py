@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vitprof.records import TELEMETRY_COLUMNS
-from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo, Nvml
+from vitprof.telemetry.cards import GpuInfo
+from vitprof.telemetry.nvml import GPU_FIELDS, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, disk_read_bytes
 from vitprof.telemetry.runqueue import RunQueue
 
 JOIN_S = 10.0
 """How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
+
+NO_FIGURES = (
+    "{why}: GPU-util, GPU memory, power and temperature are not available. The run uses its GPU all the same; a "
+    "container has them with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+)
+WORDS: dict[str, str] = {
+    "gpu_util_pct": "GPU-util",
+    "gpu_mem_used_bytes": "GPU memory in use",
+    "gpu_mem_job_bytes": "GPU memory of the job",
+    "gpu_power_w": "power",
+    "gpu_sm_clock_mhz": "clock",
+    "gpu_temp_c": "temperature",
+    "pcie_rx_bytes_per_s": "PCIe",
+    "gpu_sm_active_pct": "SM activity",
+    "gpu_sm_occupancy_pct": "SM occupancy",
+}
+"""Field that comes from NVML -> what people call it."""
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
@@ -30,7 +47,8 @@ class Telemetry:
     notices: list[str]
     """What a person should know about these figures, one line each, each said once."""
     facts: dict[str, Any]
-    """What NVML says of the job's GPU that does not change while it runs; empty until the GPU was found."""
+    """What NVML says of the job's GPU for the run's record, and `gpu_not_available`: which figures it never had, and
+    why. Empty until the GPU was found."""
     gauges: dict[str, float]
     """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
     error: Exception | None
@@ -47,9 +65,9 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
         nvml: Nvml | None = None,
     ) -> None:
-        """`pid` is the job's process, or this one. `device` is `auto`, `cpu`, `cuda:N` or `simulated:...`, and
-        `gpu_uuid` is which GPU that is, if known. `clock` stamps the rows. An `nvml` given here stays open; otherwise
-        one is opened for GPUs.
+        """`pid` is the job's process, or this one. `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` is which
+        GPU that is: a number alone may mean another one to NVML. `clock` stamps the rows. An `nvml` given here stays
+        open; otherwise one is opened for GPUs.
         """
         self.notices = []
         self.gauges = {}
@@ -63,6 +81,7 @@ class Telemetry:
         self._nvml = nvml
         self._owns_nvml = nvml is None
         self._gpu: str | None = None
+        self._had: set[str] = set()
         self._sought = False
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
@@ -122,30 +141,30 @@ class Telemetry:
                 f"GPU lost at {now - self._began_s:.1f} s: {self._gpu} does not answer ({cause}); "
                 "its figures are not available while that lasts"
             )
+        self._had |= {name for name, value in figures.items() if not math.isnan(value)}
+        why = self._nvml.why_not.get(self._gpu, {})
+        missing = {name: reason for name, reason in why.items() if name not in self._had}
+        self.facts = self.facts | {"gpu_not_available": reasons_in_words(missing)}
         return figures
 
     def _find_gpu(self) -> str | None:
         """Returns the UUID of the job's GPU; None, with a notice, where there is none to read."""
-        if self._device != "auto" and not self._device.startswith("cuda"):
+        if not self._device.startswith("cuda"):
             return None
         if self._nvml is None:
             self._nvml = Nvml(clock=self._clock)
         if not self._nvml.available:
-            ordinary = self._device == "auto" and self._nvml.reason == NO_GPU_MESSAGE
-            self._notice(self._nvml.reason + ("" if ordinary else f" ({self._nvml.detail})"))
+            self._notice(NO_FIGURES.format(why=f"{self._nvml.reason} ({self._nvml.detail})"))
             return None
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = self._nvml.gpus()
-        gpu = choose_gpu(gpus, self._device, self._gpu_uuid, visible)
-        for info in gpus:
-            if info.uuid == gpu:
-                limit = info.power_limit_w
-                self.facts = {"driver_version": info.driver, "gpu_power_limit_w": limit if limit > 0 else None}
-        if gpu is None:
-            named = f"{self._device} ({self._gpu_uuid})" if self._gpu_uuid else self._device
-            hint = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
-            self._notice(f"device {named} is none of the GPUs that NVML lists{hint}: its figures are not available")
-        return gpu
+        found = choose_gpu(gpus, self._gpu_uuid)
+        if found is None:
+            known = self._gpu_uuid or "its UUID is not known"
+            self._notice(NO_FIGURES.format(why=f"NVML does not list the GPU of this run ({self._device}, {known})"))
+            return None
+        limit = found.power_limit_w
+        self.facts = {"driver_version": found.driver, "gpu_power_limit_w": limit if limit > 0 else None}
+        return found.uuid
 
     def _notice(self, line: str) -> None:
         if line not in self.notices:
@@ -173,32 +192,20 @@ def next_due(due: float, now: float, period: float) -> float:
     return due + period * max(1, math.floor((now - due) / period) + 1)
 
 
-def choose_gpu(gpus: Sequence[GpuInfo], device: str, gpu_uuid: str | None, visible: str | None) -> str | None:
-    """Returns the UUID of the GPU that a job on `device` runs on, or None if it is not among `gpus`.
+def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
+    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix; None if it is not among `gpus`.
 
-    `gpu_uuid`, as torch reports it with or without `GPU-`, decides if given. Else `visible` (the value of
-    CUDA_VISIBLE_DEVICES) renumbers the GPUs as CUDA does: indices or starts of UUIDs, up to the first that names none.
-    Unlike NVML, CUDA counts the fastest GPU first unless CUDA_DEVICE_ORDER=PCI_BUS_ID: give the UUID where they differ.
+    Without a UUID only a GPU that is the only one is known: of several, CUDA's and NVML's numbers can differ.
     """
-    if gpu_uuid:
-        return _match(gpus, gpu_uuid)
-    seen: list[str] = [] if visible is not None else [gpu.uuid for gpu in gpus]
-    for entry in (visible or "").split(","):
-        uuid = _match(gpus, entry.strip())
-        if uuid is None:
-            break
-        seen.append(uuid)
-    number = device.removeprefix("cuda:")
-    index = int(number) if number.isdecimal() else 0
-    return seen[index] if index < len(seen) else None
+    if not uuid:
+        return gpus[0] if len(gpus) == 1 else None
+    return next((gpu for gpu in gpus if uuid.lower() in (gpu.uuid.lower(), gpu.uuid.partition("-")[2].lower())), None)
 
 
-def _match(gpus: Sequence[GpuInfo], name: str) -> str | None:
-    """Returns the UUID of the one GPU that an index or the start of a UUID means."""
-    if name.startswith("MIG-"):
-        return name  # a part of a GPU: not in the list, but NVML knows it by this name
-    if name.isdecimal() and len(name) < 8:  # 8 digits or more: the start of a UUID
-        return next((gpu.uuid for gpu in gpus if gpu.index == int(name)), None)
-    start = name.removeprefix("GPU-").lower()
-    found = [gpu.uuid for gpu in gpus if start and gpu.uuid.removeprefix("GPU-").lower().startswith(start)]
-    return found[0] if len(found) == 1 else None
+def reasons_in_words(missing: Mapping[str, str]) -> str | None:
+    """Returns fields that have no figures with the reasons, as "PCIe, power (NVML: Not Supported)"; None: all have."""
+    of: dict[str, list[str]] = {}
+    for name in GPU_FIELDS:
+        if name in missing:
+            of.setdefault(missing[name], []).append(WORDS[name])
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of.items()) or None

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -24,6 +26,8 @@ LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 ANSWER_S = 60.0
 """How long the driver may take: some 0.1 s, several seconds where it must first wake many GPUs."""
 NAME_BYTES = 256
+DECIDE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""Variables that decide which GPUs CUDA shows, and in which order."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,16 @@ class VisibleGpu:
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA shows a process started now; none where there is no driver. Never raises."""
+    """Returns the GPUs that CUDA shows a process started now; none where there is no driver. Never raises.
+
+    The driver is asked once for each value of the variables that decide.
+    """
+    return list(asked(*(os.environ.get(name) for name in DECIDE)))
+
+
+@functools.lru_cache
+def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
+    """Asks the driver in a process of its own."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", __file__],
@@ -49,9 +62,9 @@ def visible_gpus() -> list[VisibleGpu]:
             timeout=ANSWER_S,
             check=True,
         )
-        return [VisibleGpu(**gpu) for gpu in json.loads(done.stdout)]
+        return tuple(VisibleGpu(**gpu) for gpu in json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
-        return []
+        return ()
 
 
 def shown_here() -> list[VisibleGpu]:

@@ -45,7 +45,7 @@ def _draw() -> None:
 
 
 def _draw_gpu(gpu: GpuNow) -> None:
-    name = f"GPU {gpu.info.index}: {gpu.info.name}"
+    name = f"{'slice of ' if gpu.info.slice_of else ''}GPU {gpu.info.index}: {gpu.info.name}"
     if gpu.lost:
         st.warning(escaped(f"{name} does not answer: {gpu.lost}."))
         return

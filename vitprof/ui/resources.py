@@ -11,7 +11,7 @@ from vitprof.config.cards import CARDS
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.telemetry import GpuInfo, list_gpus
+from vitprof.telemetry import VisibleGpu, visible_gpus
 from vitprof.ui.series import RunSeries
 
 SERIES_KEPT = 12
@@ -32,14 +32,26 @@ def store() -> RunStore:
 
 
 @st.cache_resource(show_spinner=False)
-def gpus() -> list[GpuInfo]:
-    """Returns the GPUs that NVML reports; empty without one."""
-    return list_gpus()
+def gpus() -> list[VisibleGpu]:
+    """Returns the GPUs that CUDA shows a job, in the order that `cuda:N` counts; empty without one."""
+    return visible_gpus()
+
+
+def card(gpu: VisibleGpu, *, among: list[VisibleGpu]) -> str:
+    """Returns the GPU's name, with the start of its UUID where another one has that name too."""
+    twins = sum(other.name == gpu.name for other in among) > 1
+    return f"{gpu.name}, {short_uuid(gpu.uuid)}" if twins and gpu.uuid else gpu.name
+
+
+def short_uuid(uuid: str) -> str:
+    """Returns the start of a UUID, enough to tell the GPUs of a machine apart: "GPU-8932f937"."""
+    return "-".join(uuid.split("-")[:2])
 
 
 def device_names() -> dict[str, str]:
     """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
-    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus()}
+    found = gpus()
+    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=found)})" for gpu in found}
     return real | {f"{SIMULATED}{card.name}": f"{card.title}, simulated" for card in CARDS.values()}
 
 

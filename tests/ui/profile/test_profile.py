@@ -60,6 +60,16 @@ def test_the_verdict_is_one_sentence(store: RunStore, wait_s: float, kind: str) 
     assert f"**{kind}:**" in verdict(at)
 
 
+def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: RunStore) -> None:
+    run_id = add_run(store)
+    card = {"device": "cuda:1", "device_name": "NVIDIA A100", "gpu_uuid": "MIG-5115ce00-d72c-4106-c12f-20bd9faed9f6"}
+    store.update_run(run_id, environment=card | {"gpu_not_available": "GPU-util, PCIe (NVML: Not Supported)"})
+    at = app(run=str(run_id), show="Timeline")
+    said_plainly = said(at).replace("\\", "")
+    assert "on NVIDIA A100 (cuda:1, MIG-5115ce00)" in said_plainly
+    assert "Not available of this GPU: GPU-util, PCIe (NVML: Not Supported)." in said_plainly
+
+
 def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
     at = app(run=str(add_run(store, n=15)))
     assert "**Inconclusive:**" in said(at)

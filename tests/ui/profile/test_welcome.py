@@ -13,7 +13,7 @@ from vitprof.config.accelerators import accelerator
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError
 from vitprof.store import RunStore
-from vitprof.telemetry import GpuInfo
+from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.profile.welcome import STARVED
 
@@ -69,9 +69,9 @@ def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: 
 
 
 def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "list_gpus", list)
+    monkeypatch.setattr(resources, "visible_gpus", list)
     assert "No GPU here: the CPU plays the device. Or pick a simulated GPU under **Device**." in said(app())
     st.cache_resource.clear()
-    found = GpuInfo(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30, "580.1")
-    monkeypatch.setattr(resources, "list_gpus", lambda: [found])
+    found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30)
+    monkeypatch.setattr(resources, "visible_gpus", lambda: [found])
     assert "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled." in said(app())

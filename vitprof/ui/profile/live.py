@@ -19,14 +19,13 @@ from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
-from vitprof.telemetry import NO_GPU_MESSAGE
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.points import PointCache
 from vitprof.ui.profile.verdict import card
 from vitprof.ui.profile.waiting import begun, draw_queued, draw_start
 from vitprof.ui.series import RunSeries, Totals
-from vitprof.ui.texts import escaped, guarded, sentence
+from vitprof.ui.texts import escaped, guarded
 
 T = TypeVar("T")
 OnPick = Callable[[Pick], None] | None
@@ -86,7 +85,8 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
     over_steps = [charts.BATCHES]
     if not run.config.loader_only and np.isfinite(steps["loss"]).any():
         over_steps.append(charts.LOSSES)
-    gpu_known = np.isfinite(telemetry["gpu_util_pct"]).any()
+    # of a slice of a GPU in MIG mode NVML knows the memory, and no utilisation
+    gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
     drawn = [
         *(partial(draw_chart, chart, run, steps, on_pick=on_pick) for chart in over_steps),
         *(partial(draw_chart, chart, run, telemetry) for chart in ((charts.GPU,) if gpu_known else ())),
@@ -99,8 +99,10 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
         for column, draw in zip(st.columns(2), pair, strict=True):
             with column:
                 draw()
-    if not gpu_known and not resources.gpus() and not is_simulated_run(run):
-        st.caption(sentence(NO_GPU_MESSAGE))
+    if missing := run.environment.get("gpu_not_available"):
+        st.caption(escaped(f"Not available of this GPU: {missing}."))
+    elif not gpu_known and not resources.gpus() and not is_simulated_run(run):
+        st.caption("No NVIDIA GPU here: device figures are not available.")
 
 
 def draw_state(run: StoredRun, now: float) -> None:
@@ -128,7 +130,6 @@ def draw_state(run: StoredRun, now: float) -> None:
 def set_up(run: StoredRun) -> str:
     """Returns what ran where, in one line of Markdown; with how long it took, where it is done."""
     config = run.config
-    device = run.environment.get("device_name", device_in_words(config.device))
     isolation = (
         "in a process of its own"
         if config.isolation == "process"
@@ -137,11 +138,20 @@ def set_up(run: StoredRun) -> str:
     done = ""
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
-    trained = f"ViT {config.model}, {config.precision} on {escaped(str(device))}"
+    trained = f"ViT {config.model}, {config.precision} on {escaped(device_of(run))}"
     what = f"{done}Data set {config.dataset}, {'no training' if config.loader_only else trained}, {isolation}"
     if run.group_key:
         what += f". {_made_for(run)}"
     return what
+
+
+def device_of(run: StoredRun) -> str:
+    """Returns what the run trained on; a GPU by its name, its number and its UUID's start."""
+    known = run.environment
+    name = str(known.get("device_name", device_in_words(run.config.device)))
+    if not known.get("gpu_uuid"):
+        return name
+    return f"{name} ({known.get('device', run.config.device)}, {resources.short_uuid(str(known['gpu_uuid']))})"
 
 
 def _made_for(run: StoredRun) -> str:

@@ -1,0 +1,79 @@
+"""The GPUs of a machine and their slices as NVML lists them: what does not change about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+Call = Callable[..., Any]
+"""A function of pynvml by its name, with its arguments; None where it has no answer (`Nvml.call`)."""
+
+
+@dataclass(frozen=True)
+class GpuInfo:
+    """What does not change about a GPU, or about a slice of one in MIG mode."""
+
+    index: int
+    """NVML's number of the GPU: order on the PCI bus. CUDA's own order may differ. Of a slice its GPU's."""
+    name: str
+    uuid: str
+    """`GPU-...`, of a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
+    memory_bytes: float
+    """Device memory in all; NaN where it cannot be read."""
+    driver: str
+    """Version of the driver; empty where it cannot be read."""
+    power_limit_w: float = math.nan
+    """What the GPU may draw at most, as set now; NaN where it cannot be read. Of a slice its GPU's."""
+    slice_of: str = ""
+    """UUID of the GPU that this is a slice of; empty for a GPU."""
+
+
+def cards(call: Call) -> Iterator[GpuInfo]:
+    """Yields the GPUs in NVML's order, each with its slices behind it; those that do not answer are left out."""
+    driver = call("nvmlSystemGetDriverVersion") or ""
+    for index in range(call("nvmlDeviceGetCount") or 0):
+        handle = call("nvmlDeviceGetHandleByIndex", index)
+        gpu = None if handle is None else _info(call, index, handle, driver)
+        if gpu is None:
+            continue
+        yield gpu
+        for part in _slices(call, handle):
+            found = _info(call, index, part, driver)
+            if found is not None:
+                yield dataclasses.replace(found, slice_of=gpu.uuid, power_limit_w=gpu.power_limit_w)
+
+
+def _slices(call: Call, handle: Any) -> Iterator[Any]:
+    """Yields the handles of the slices of a GPU; none where it is not in MIG mode."""
+    mode = call("nvmlDeviceGetMigMode", handle)  # now, and after the next reset
+    if mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+        for place in range(call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            part = call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+            if part is not None:
+                yield part
+
+
+def _info(call: Call, index: int, handle: Any, driver: str) -> GpuInfo | None:
+    uuid = call("nvmlDeviceGetUUID", handle)
+    if uuid is None:
+        return None
+    memory = memory_of(call, handle)
+    total = math.nan if memory is None else float(memory.total)
+    name = call("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+    milliwatts = call("nvmlDeviceGetEnforcedPowerLimit", handle)
+    return GpuInfo(index, name, uuid, total, driver, math.nan if milliwatts is None else milliwatts / 1e3)
+
+
+def memory_of(call: Call, handle: Any) -> Any:
+    """Returns NVML's figures of the device memory, None where it has none.
+
+    Version 2 tells memory in use from what the driver keeps for itself, as nvidia-smi does; drivers before 510 know
+    version 1 only.
+    """
+    memory = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    return call("nvmlDeviceGetMemoryInfo", handle) if memory is None else memory
