@@ -18,12 +18,14 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.config.catalog import MODELS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine import data, train, trainer
+from vitprof.engine.devices import others
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.model import build_model
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.records import STEP_COLUMNS
+from vitprof.telemetry import VisibleGpu
 
 pytestmark = pytest.mark.usefixtures("small_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]
@@ -295,12 +297,24 @@ class TestFailure:
             patch.setattr(torch.cuda, "is_available", lambda: True)
             with pytest.raises(DeviceError, match=said):
                 trained(strategy="memory", device="cuda:0")
-        monkeypatch.setattr(train, "other_accelerator", lambda: "an AMD GPU")
+        monkeypatch.setattr(others, "other_accelerator", lambda: "an AMD GPU")
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         assert run.environments[0]["device"] == "cpu"
         assert run.notices == [
             "device auto: PyTorch has an AMD GPU, which vitprof does not support yet; the job runs on the CPU"
         ]
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+    @pytest.mark.parametrize(("shown", "kept"), [(["NVIDIA K80"], []), ([], ["GPU-1"])])
+    def test_a_gpu_that_pytorch_cannot_use_is_not_passed_over_in_silence(
+        self, monkeypatch: pytest.MonkeyPatch, shown: list[str], kept: list[str]
+    ) -> None:
+        monkeypatch.setattr(others, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
+        monkeypatch.setattr(others.own_gpu, "kept", lambda: kept)
+        run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
+        (said,) = run.notices
+        assert said.startswith(f"device auto: CUDA's driver shows {(shown or kept)[0]}, which this PyTorch (")
+        assert said.endswith(") cannot use; the job runs on the CPU")
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ def test_a_job_is_left_with_its_own_gpu(
     monkeypatch.setattr(own_gpu, "visible_gpus", lambda: cards)
     show_only(device)
     assert os.environ.get(MASK) == mask
+    assert own_gpu.kept() == ([mask] if mask else [])
     if here:
         assert number_here(here) == 0
     else:

@@ -15,7 +15,7 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device, open_device
-from vitprof.engine.devices.others import other_accelerator
+from vitprof.engine.devices.others import why_cpu
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.launches import LaunchProbe
@@ -79,8 +79,8 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
     events.stage("starting", math.nan)
     start = clock()
     device = open_device(config.device, clock)
-    if config.device == "auto" and device.name == "cpu" and (other := other_accelerator()):
-        events.notice(f"device auto: PyTorch has {other}, which vitprof does not support yet; the job runs on the CPU")
+    if config.device == "auto" and device.name == "cpu" and (why := why_cpu()):
+        events.notice(f"device auto: {why}; the job runs on the CPU")
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
     if gauges := device.gauges():

@@ -35,6 +35,11 @@ def show_only(device: str) -> None:
         os.environ[SHOWN_AS] = f"cuda:{number}"
 
 
+def kept() -> list[str]:
+    """Returns the UUID of the one GPU that `show_only` left in sight; none where it hid nothing."""
+    return [os.environ[MASK]] if SHOWN_AS in os.environ else []
+
+
 def number_here(device: str) -> int:
     """Returns the number that the GPU `device` ("cuda:N") has in this process, for PyTorch."""
     return 0 if device == os.environ.get(SHOWN_AS) else int(device.removeprefix("cuda:"))

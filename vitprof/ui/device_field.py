@@ -116,7 +116,7 @@ def _own(key: str) -> str:
 
 def _automatic() -> str:
     found = resources.gpus()
-    return f"{found[0].name}" if found else "the CPU, no GPU here"
+    return resources.card(found[0], among=found) if found else "the CPU, no GPU here"
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
