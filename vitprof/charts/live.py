@@ -19,7 +19,6 @@ from vitprof.charts.style import (
     LOSS,
     MARGIN,
     MEMORY,
-    NEUTRAL,
     axis,
 )
 
@@ -161,12 +160,11 @@ GPU = LiveChart(
     source="telemetry",
     x="t_s",
     traces=(
-        _line("GPU-util (trailing)", GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("GPU-util", GPU_UTIL, "%", line={"shape": "vh"}),
         _line("SM activity", GPU_UTIL, "%", line={"shape": "vh", "dash": "dash"}),
         _line("SM occupancy", GPU_UTIL, "%", line={"shape": "vh", "dash": "dot"}),
-        _line("GPU memory of the job", MEMORY, "GiB", yaxis="y2"),
-        _line("GPU memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
-        _line("memory of the job", NEUTRAL, "GiB", yaxis="y2", visible="legendonly"),
+        _line("job's memory", MEMORY, "GiB", yaxis="y2"),
+        _line("memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
     ),
     layout=_beside_memory(axis("GPU-util, SM (%)", range=[0, 105])),
     build=telemetry_points(
@@ -175,7 +173,6 @@ GPU = LiveChart(
         ("gpu_sm_occupancy_pct", 1.0),
         ("gpu_mem_job_bytes", 2.0**-30),
         ("gpu_mem_used_bytes", 2.0**-30),
-        ("job_rss_bytes", 2.0**-30),
     ),
     overview_groups=GPU_GROUPS,
 )
