@@ -31,8 +31,8 @@ from vitprof.engine.devices import open_device
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.model import build_model
 from vitprof.engine.pipeline import open_pipeline
+from vitprof.engine.protocol import EventBuffer, Note, read_messages
 from vitprof.jobs.child import Sender, run_job
-from vitprof.jobs.protocol import EventBuffer, Note, read_messages
 from vitprof.records import STEP_COLUMNS
 
 

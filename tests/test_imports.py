@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "config": f"{BASE} telemetry",
     "analysis": f"{BASE} telemetry config",
     "engine": f"{BASE} telemetry config",
+    "watch": f"{BASE} engine",
     "store": f"{BASE} telemetry config analysis",
     "charts": f"{BASE} telemetry config analysis",
     "jobs": f"{BASE} telemetry config analysis engine store charts",

@@ -29,9 +29,9 @@ from tests.engine_fixtures import (  # noqa: F401
 )
 from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
+from vitprof.engine.protocol import Message, Note, read_messages
 from vitprof.jobs import launcher as launching
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
-from vitprof.jobs.protocol import Message, Note, read_messages
 from vitprof.records import STEP_COLUMNS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server on this system")

@@ -18,9 +18,9 @@ import pytest
 from tests.engine_fixtures import gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine import train
+from vitprof.engine.protocol import Message, Note
 from vitprof.errors import JobError
 from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
 from vitprof.records import STEP_COLUMNS
 

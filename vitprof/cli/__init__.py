@@ -25,6 +25,7 @@ from vitprof.cli import (
     selftest,
     strategies,
     tournament,
+    watch,
 )
 from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 for command in (
     run.run,
+    watch.watch,
     headroom.headroom,
     predict.predict,
     strategies.strategies,

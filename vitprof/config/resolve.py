@@ -7,6 +7,7 @@ from typing import Any
 
 from vitprof.config.accelerators import FIGURES, device_for, is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
+from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.parts import DECODERS, STORAGES, Combination, why_not
 from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
@@ -19,6 +20,8 @@ def resolve(config: RunConfig) -> RunConfig:
 
     The four parts and every knob they take have a value afterwards, every other knob is None. Raises `ConfigError`.
     """
+    if is_own_script(config):
+        raise ConfigError("strategy", OWN_SCRIPT, "it was a script of its own; start that again with vitprof watch")
     info, model, plan = (
         dataset_info(config.dataset, config.n_images),
         model_preset(config.model),

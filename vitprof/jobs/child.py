@@ -16,8 +16,8 @@ import traceback
 from typing import BinaryIO
 
 from vitprof.config import RunConfig
+from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
-from vitprof.jobs.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.telemetry import show_only
 
 ORPHAN_GRACE_S = 5.0

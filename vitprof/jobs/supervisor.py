@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
+from vitprof.engine.protocol import Message, Note
 from vitprof.errors import StoreError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.protocol import Message, Note
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.settling import settle
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
@@ -42,10 +43,13 @@ class JobRecorder:
         *,
         logs: Path | None = None,
         launcher: Launcher | None = None,
+        start: Callable[[], Runner] | None = None,
     ) -> None:
+        """`start` starts what is to be recorded; by default the job that the run's config asks for."""
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
         self._config = store.run(run_id).config
+        self._start = start or self._start_job
         self._facts: dict[str, Any] = {}
         self._environment: dict[str, Any] = {}
         self._notices: list[str] = []
@@ -64,8 +68,7 @@ class JobRecorder:
             return
         origin = self._clock()
         self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
-        log = ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log"
-        runner = start_runner(self._config, log, self._launcher, self._stop)
+        runner = self._start()
         try:
             self._follow(runner)
         finally:
@@ -81,6 +84,10 @@ class JobRecorder:
             if self._end is not None and self._end[1]:  # what ended the job matters more: a full disk fails both
                 raise StoreError(f"{self._end[1]} (and it could not be recorded: {one_line(error)})") from error
             raise
+
+    def _start_job(self) -> Runner:
+        log = ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log"
+        return start_runner(self._config, log, self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
         """Takes the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
@@ -130,6 +137,8 @@ class JobRecorder:
             case "environment":
                 self._environment = values
                 self._changes["environment"] = values
+                if is_own_script(self._config):
+                    self._config = self._changes["config"] = with_loader(self._config, values)
                 self._start_telemetry(runner.pid, values)
             case "end":
                 self._end = values["status"], values["error"]

@@ -48,6 +48,9 @@ class RunStore(Listing, SeriesStore):
         if "summary" in values and values["summary"] is not None:
             values["summary"] = summary_to_dict(values["summary"])
             values |= figures(values["summary"])
+        if "config" in values:
+            values["config"] = values["config"].to_dict()
+            values |= listed(values["config"])
         if "verdict" in values:
             values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
         if "phases" in values:

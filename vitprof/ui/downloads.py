@@ -12,6 +12,7 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import formats
+from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
 from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet
 from vitprof.export.bundle import SUFFIX, bundle_bytes
@@ -150,8 +151,9 @@ def draw_take_home(run: StoredRun) -> None:
         with button:
             _button(file, [run], _name(run), width="stretch")
         text.caption(file.help)
-    st.markdown("**Copy as code**")
-    _draw_code(run)
+    if not is_own_script(run.config):
+        st.markdown("**Copy as code**")
+        _draw_code(run)
 
 
 def _name(run: StoredRun) -> str:

@@ -27,7 +27,7 @@ from tests.engine.loaders.loader_helpers import (
 )
 from tests.engine_fixtures import small_home, wait_until  # noqa: F401
 from vitprof.engine.batch import Batch, BatchTimes
-from vitprof.engine.loaders.dataloader import n_ready
+from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.engine.locations.overlap import OverlappedStorage
 from vitprof.engine.stopwatch import Stopwatch

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitprof.analysis.verdict.advice_rules import advice_of_rules
+from vitprof.analysis.verdict.own_script import own_script_advice
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint
+from vitprof.config.own_script import is_own_script
 from vitprof.config.parts import STORAGES, Combination, StoragePart
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
@@ -113,6 +115,8 @@ def advise(
     on this machine; without it, DALI is not advised. Every piece of advice with settings can be resolved, differs from
     what is in use, and fits into memory as far as that is known.
     """
+    if is_own_script(situation.config):
+        return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
     for alternative in sorted(alternatives, key=lambda a: a.measured):  # a later one replaces an earlier one
         if (resolved := _resolved(situation.config, alternative.settings)) is not None:

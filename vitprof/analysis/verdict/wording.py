@@ -13,6 +13,7 @@ from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
+from vitprof.config.own_script import is_own_script
 from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent
 
@@ -52,10 +53,8 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
         return f"no step was recorded; {needed} steady ones are needed"
     left_out = n_all - n_steady
     which = f", and {left_out} of them are warm-up or begin an epoch" if left_out else ""
-    return (
-        f"{n_all} steps were recorded{which}; {needed} steady ones are needed: "
-        f"train for at least {_steps_for(config, needed)} steps"
-    )
+    why = f"{n_all} steps were recorded{which}; {needed} steady ones are needed"
+    return why if is_own_script(config) else f"{why}: train for at least {_steps_for(config, needed)} steps"
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
@@ -96,6 +95,8 @@ CAUSE_WORDS: dict[str, str] = {
 
 def cause_words(config: RunConfig, cause: str) -> str:
     storage = STORAGES.get(config.storage or "")
+    if is_own_script(config) and cause == "read":
+        return "the dataset (reading and decoding) is"
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":

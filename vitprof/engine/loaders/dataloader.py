@@ -21,6 +21,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
 
@@ -148,20 +149,6 @@ class DataLoaderLoader:
         for batches in (self._batches, self._loader._iterator):  # PyTorch keeps one of its own when workers persist
             _end_workers(batches)
         self._batches = self._loader._iterator = None
-
-
-def n_ready(batches: Any) -> float:
-    """Returns batches that the workers of a DataLoader's iterator have delivered and nobody has taken yet.
-
-    Those that wait to be pinned count. PyTorch has no public name for it: NaN where a version of it, or a system that
-    cannot count what is in a queue (macOS), does not tell.
-    """
-    try:
-        came_early = sum(len(task) > 1 for task in batches._task_info.values())  # before the one whose turn it is
-        queues = {id(queue): queue for queue in (batches._data_queue, batches._worker_result_queue)}
-        return float(came_early + sum(queue.qsize() for queue in queues.values()))
-    except (AttributeError, NotImplementedError, OSError, TypeError):
-        return math.nan
 
 
 def _end_workers(batches: Iterator[Any] | None) -> None:

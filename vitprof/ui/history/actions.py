@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
@@ -44,6 +45,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
     """A row of buttons; those that the ticked runs cannot have are disabled."""
     one, some = len(ticked) == 1, bool(ticked)
     live = [row for row in ticked if row.live]
+    ours = one and ticked[0].strategy != OWN_SCRIPT
     with st.container(horizontal=True, gap="small"):
         if _button("Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one):
             st.switch_page("pages/profile.py", query_params={"run": str(ticked[0].id)})
@@ -51,11 +53,11 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             "Compare", "compare_arrows", "Side by side on the Compare page; tick two or more.", some and not one
         ):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(str(row.id) for row in ticked)})
-        if _button("Run again", "replay", "Starts a new run with the same settings.", one):
+        if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
             run_id = manager().submit(store().run(ticked[0].id).config)
             st.switch_page("pages/profile.py", query_params={"run": str(run_id)})
         if _button(
-            "Settings to sidebar", "tune", "Puts its settings into the sidebar to change them; starts nothing.", one
+            "Settings to sidebar", "tune", "Puts its settings into the sidebar to change them; starts nothing.", ours
         ):
             _to_sidebar(ticked[0].id)
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):

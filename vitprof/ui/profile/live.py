@@ -17,6 +17,7 @@ from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated
+from vitprof.config.own_script import is_own_script
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
@@ -136,10 +137,14 @@ def set_up(run: StoredRun) -> str:
         else "in a thread of this dashboard, whose own work can show up as stalls"
     )
     done = ""
+    if is_own_script(config):
+        isolation = "a script of your own, watched from inside"
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
     trained = f"ViT {config.model}, {config.precision} on {escaped(device_of(run))}"
-    what = f"{done}Data set {config.dataset}, {'no training' if config.loader_only else trained}, {isolation}"
+    if is_own_script(config):
+        trained = f"trained on {escaped(device_of(run))}"
+    what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
     if run.group_key:
         what += f". {_made_for(run)}"
     return what

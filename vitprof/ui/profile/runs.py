@@ -9,6 +9,7 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config import RunConfig
+from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
@@ -24,6 +25,7 @@ from vitprof.ui.widgets import FIELDS, STATE
 
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
 """By whether it is a tournament."""
+OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
 TAKEN = "run whose settings were taken"
 
@@ -72,7 +74,9 @@ def draw_title(run: StoredRun) -> None:
         st.title(escaped(run.name), anchor=False, width="content")
         if is_simulated_run(run):
             simulated_badge()
-        if not run.live:
+        if is_own_script(run.config):
+            st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
+        elif not run.live:
             if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
                 start(run.config)
                 st.rerun()
@@ -98,7 +102,7 @@ def take_settings(run: StoredRun | None) -> None:
     A link may say both a run and other settings: then these are what whoever sent it had in the sidebar. A run that
     the page shows because it is running was not opened by anybody.
     """
-    if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id:
+    if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
         return
     said = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
     st.session_state[TAKEN] = run.id

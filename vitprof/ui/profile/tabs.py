@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from vitprof.config.own_script import is_own_script
 from vitprof.store import StoredRun
 from vitprof.ui.address import IN_URL
 from vitprof.ui.downloads import draw_take_home
@@ -26,12 +27,19 @@ TABS: dict[str, Callable[[StoredRun], None]] = {
 }
 
 
+NOT_OF_OWN_SCRIPTS = ("What if",)
+"""What takes a job that can be run again from here."""
+
+
 def draw_tabs(run: StoredRun) -> None:
     """The tabs, the open one with its content. While a run goes on there are none, and afterwards the one of before."""
+    tabs = {name: draw for name, draw in TABS.items() if not (is_own_script(run.config) and name in NOT_OF_OWN_SCRIPTS)}
     last = st.session_state.get(LAST)
+    if st.session_state.get(SHOW, st.query_params.get(SHOW)) not in (None, *tabs):
+        last = st.session_state[SHOW] = next(iter(tabs))
     if last is not None and SHOW not in st.session_state and SHOW not in st.query_params:
         st.session_state[SHOW] = last
-    for tab, draw in zip(st.tabs(list(TABS), key=SHOW, bind=IN_URL), TABS.values(), strict=True):
+    for tab, draw in zip(st.tabs(list(tabs), key=SHOW, bind=IN_URL), tabs.values(), strict=True):
         if tab.open:
             with tab:
                 draw(run)

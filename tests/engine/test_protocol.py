@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.jobs import protocol
-from vitprof.jobs.protocol import HEADER, NOTE, STEPS, EventBuffer, Message, Note, read_messages, write_message
+from vitprof.engine import protocol
+from vitprof.engine.protocol import HEADER, NOTE, STEPS, EventBuffer, Message, Note, read_messages, write_message
 from vitprof.records import STEP_COLUMNS
 
 WIDTH = len(STEP_COLUMNS)

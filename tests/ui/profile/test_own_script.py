@@ -1,0 +1,55 @@
+"""Pages of a run that was somebody's own script: all that was measured, and nothing that would start it again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.ui.dashboard import add_run, app, said
+from vitprof.config.own_script import own_config, with_loader
+from vitprof.store import RunStore
+
+TOLD = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 16, "num_workers": 2, "start_method": "spawn"}}
+
+
+@pytest.fixture
+def run_id(store: RunStore) -> int:
+    made = add_run(store, name="python train.py")
+    store.update_run(made, config=with_loader(own_config("python train.py"), TOLD), environment=TOLD)
+    return made
+
+
+def test_what_is_told_of_a_loader_is_in_the_settings(store: RunStore, run_id: int) -> None:
+    config = store.run(run_id).config
+    assert (config.dataset, config.batch_size, config.workers, config.start_method) == ("Samples", 16, 2, "spawn")
+    assert dataclasses.replace(config, name="") == with_loader(own_config(""), TOLD)
+
+
+def test_what_does_not_fit_into_a_setting_is_left_out() -> None:
+    told = {"watched": {"batch_size": 0, "num_workers": 10**9, "start_method": "other", "pin_memory": True}}
+    config = with_loader(own_config("x" * 300), told)
+    assert (config.batch_size, config.workers, config.start_method, config.pin_memory) == (1, None, None, True)
+    assert len(config.name) == 200
+
+
+def test_profile(run_id: int) -> None:
+    at = app(run=str(run_id))
+    assert not at.warning
+    assert not at.error
+    assert "Run again" not in [button.label for button in at.button]
+    assert [tab.label for tab in at.tabs] == ["Answer", "Timeline", "Loading", "Take home"]
+    assert "Data set Samples, trained on" in said(at)
+    assert "a script of your own" in said(at)
+
+
+def test_a_tab_that_it_does_not_have(run_id: int) -> None:
+    at = app(run=str(run_id), show="What if")
+    assert "Run again" not in [button.label for button in at.button]
+    assert at.session_state["show"] == "Answer"
+
+
+def test_compare_with_a_run_of_our_own(store: RunStore, run_id: int) -> None:
+    other = add_run(store, strategy="memory")
+    at = app("compare", runs=f"{run_id},{other}")
+    assert not at.error

@@ -1,0 +1,72 @@
+"""Runs functions of `tests.watch.scripts` in forks of a process that has PyTorch loaded and has never used it.
+
+Each line on standard input is a JSON object: the function, its arguments, variables of the environment, whether it is
+watched, the method of `Loop` that fails, and a folder for what comes of it. Each is answered by its exit status.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch  # noqa: F401
+import torchvision  # noqa: F401
+
+from tests.watch import scripts
+
+
+def _run(job: dict[str, Any]) -> NoReturn:
+    """The life of a fork."""
+    folder, status = Path(job["folder"]), 70
+    try:
+        os.environ.update(job["env"])
+        sys.stderr = (folder / "complaint").open("w")
+        if job["watched"]:
+            _watch(job["failing"])
+        (folder / "returned").write_text(str(getattr(scripts, job["function"])(**job["arguments"])))
+        (folder / "spent").write_text(json.dumps(scripts.SPENT))
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _watch(failing: str) -> None:
+    from torch.utils.data import dataloader
+    from torchvision.transforms import transforms
+
+    from vitprof.watch import loader_hooks
+    from vitprof.watch.loop import Loop
+
+    if failing:
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a defect\nof two lines")
+
+        setattr(Loop, failing, fail)
+    loader_hooks.install(dataloader)
+    loader_hooks._time_compose(transforms, method="__call__")
+
+
+def main() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            _run(json.loads(line))
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

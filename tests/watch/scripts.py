@@ -1,0 +1,113 @@
+"""Training scripts as people write them: nothing in them knows of vitprof. Stalls are of known length."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+READ_S, TRANSFORM_S, COLLATE_S, BODY_S, CHECK_S = 0.004, 0.002, 0.003, 0.004, 0.03
+N_SAMPLES, BATCH = 16, 2
+
+
+SPENT: dict[str, list[float]] = {"read_s": [], "transform_s": [], "collate_s": []}
+"""How long each stall really took, in this process: a busy machine sleeps for longer."""
+
+
+def stall(stage: str, seconds: float) -> None:
+    began = time.perf_counter()
+    time.sleep(seconds)
+    SPENT[stage].append(time.perf_counter() - began)
+
+
+class Transform:
+    def __call__(self, value: Tensor) -> Tensor:
+        stall("transform_s", TRANSFORM_S)
+        return value * 2
+
+
+class Samples(Dataset[Any]):
+    def __init__(self) -> None:
+        from torchvision.transforms import Compose
+
+        self.transform = Compose([Transform(), Compose([torch.nn.Identity()])])
+
+    def __len__(self) -> int:
+        return N_SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        stall("read_s", READ_S)
+        return self.transform(torch.full((4,), float(index))), index % 3
+
+
+def collate(samples: Sequence[tuple[Tensor, int]]) -> dict[str, Any]:
+    stall("collate_s", COLLATE_S)
+    images, labels = zip(*samples, strict=True)
+    return {"names": ["x"] * len(samples), "x": torch.stack(images), "y": torch.tensor(labels)}
+
+
+def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2, accumulate: int = 1) -> list[str]:
+    """Trains, and checks once an epoch; the losses, exact to the bit."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
+    batches = DataLoader(Samples(), batch_size=BATCH, shuffle=True, collate_fn=collate, **options)
+    checks = DataLoader(Samples(), batch_size=BATCH, collate_fn=collate)
+    losses = []
+    for _ in range(epochs):
+        for i, batch in enumerate(batches):
+            time.sleep(BODY_S)
+            loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+            loss.backward()  # type: ignore[no-untyped-call]
+            if (i + 1) % accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(loss.item().hex())
+        with torch.no_grad():
+            for batch in checks:
+                model(batch["x"])
+                time.sleep(CHECK_S)
+                break
+    return losses
+
+
+def evaluate() -> int:
+    """Trains nothing."""
+    return sum(len(x) for (x,) in DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2))
+
+
+def check_first() -> None:
+    """Looks through another loader before it trains, with gradients on."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in DataLoader(TensorDataset(torch.zeros(6, 1)), batch_size=3):
+        model(x)
+    for _ in range(2):
+        for (x,) in DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2):  # another one each time
+            model(x).sum().backward()
+            optimizer.step()
+
+
+def fail() -> None:
+    """Ends with a status of its own because of an error in its collate function."""
+
+    def divide(samples: Any) -> float:
+        return len(samples) / 0
+
+    try:
+        list(DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2, collate_fn=divide))
+    except ZeroDivisionError as error:
+        raise SystemExit(5) from error
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(train(epochs=int(sys.argv[1]))) + "\n")
+    sys.stdout.write(" ".join(sorted({"streamlit", "sqlalchemy", "pandas", "plotly"} & set(sys.modules))) + "\n")
+    sys.exit(int(sys.argv[2]))

@@ -1,0 +1,159 @@
+"""The watching inside a training process: steps, stages and losses of a script with stalls of known length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.watch import scripts
+from tests.watch.watching import Host, Told
+
+N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def plain(host: Host) -> str:
+    """The script's losses without anybody watching."""
+    return host.run(watched=False).returned
+
+
+@pytest.fixture(scope="module")
+def in_the_loop(host: Host) -> Told:
+    return host.run()
+
+
+def test_training_is_the_same_to_the_bit(in_the_loop: Told, plain: str) -> None:
+    assert in_the_loop.status == 0
+    assert in_the_loop.returned == plain
+    assert in_the_loop.complaint == ""
+
+
+def test_every_training_step_is_told_and_no_check(in_the_loop: Told) -> None:
+    steps = in_the_loop.steps
+    assert steps["step"].tolist() == list(range(N_STEPS))
+    assert steps["epoch"].tolist() == [0] * (N_STEPS // 2) + [1] * (N_STEPS // 2)
+    assert set(steps["samples"]) == {scripts.BATCH}
+    assert steps["warmup"].tolist() == [1] * 5 + [0] * (N_STEPS - 5)
+
+
+def test_each_stall_is_in_its_stage(in_the_loop: Told) -> None:
+    """Beside how long it really took: within 10% or 0.3 ms, half of the time, and never less."""
+    steps, per_epoch = in_the_loop.steps, N_STEPS // 2
+    for stage, n in (("read_s", scripts.BATCH), ("transform_s", scripts.BATCH), ("collate_s", 1)):
+        one_by_one = np.array(in_the_loop.spent[stage])
+        kept = np.delete(one_by_one, [per_epoch * n + i for i in range(n)])[: N_STEPS * n]  # without the check's batch
+        true = kept.reshape(N_STEPS, n).sum(axis=1)
+        assert np.min(steps[stage] - true) > -1e-6, stage
+        assert np.median(steps[stage] - np.maximum(true + 0.0003, true * 1.1)) < 0, stage
+    assert np.isnan(steps["decode_s"]).all(), "nobody can tell it from reading"
+
+
+def test_the_wait_is_idle_time_and_the_body_is_compute(in_the_loop: Told) -> None:
+    steps = in_the_loop.steps
+    assert steps["compute_s"].min() >= scripts.BODY_S
+    assert np.allclose(steps["gap_s"] + steps["compute_s"], steps["step_s"])
+    ends = steps["compute_start_s"] + steps["compute_s"]
+    assert np.allclose(ends[1:8] - ends[:7], steps["step_s"][1:8]), "nothing between two steps of an epoch is left out"
+    own = (steps["gap_s"] - steps["data_wait_s"])[1:]  # the first gap begins with the watching, after `iter(loader)`
+    assert own.min() > -1e-6
+    assert np.median(own) < 0.001
+
+
+def test_a_check_between_epochs_is_a_phase_and_in_no_step(in_the_loop: Told) -> None:
+    (phase,) = in_the_loop.note("phase")  # the one after the last epoch ends with the script
+    assert phase["name"] == "evaluate"
+    assert phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S
+    first, steps = N_STEPS // 2, in_the_loop.steps
+    assert phase["t_end_s"] <= steps["t_start_s"][first]
+    assert steps["compute_start_s"][first] - steps["gap_s"][first] >= phase["t_end_s"], "no part of the check counts"
+
+
+def test_the_loaders_arguments_are_told(in_the_loop: Told) -> None:
+    (environment,) = in_the_loop.note("environment")
+    assert environment["device"] == "cpu"
+    assert environment["watched"] == {
+        "dataset": "Samples",
+        "n_samples": scripts.N_SAMPLES,
+        "batch_size": scripts.BATCH,
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "pin_memory": False,
+        "persistent_workers": False,
+        "start_method": None,
+        "collate": "collate",
+        "sampler": "RandomSampler",
+        "drop_last": False,
+    }
+
+
+def test_workers(host: Host, plain: str) -> None:
+    told = host.run(workers=2, start_method="fork")
+    steps = told.steps
+    assert told.returned == plain
+    assert len(steps["step"]) == N_STEPS
+    assert set(steps["worker"]) == {0.0, 1.0}
+    assert steps["collate_s"].min() >= scripts.COLLATE_S
+    assert steps["read_s"].min() >= scripts.BATCH * scripts.READ_S
+    assert steps["transform_s"].min() >= scripts.BATCH * scripts.TRANSFORM_S
+    assert np.isfinite(steps["queue_depth"]).all()
+    # workers are started in iter(), before the first next(): the first wait of an epoch holds that
+    firsts = steps["data_wait_s"][[0, N_STEPS // 2]]
+    assert firsts.min() > np.median(steps["data_wait_s"])
+
+
+def test_accumulation_counts_every_batch(host: Host) -> None:
+    assert len(host.run(accumulate=4, epochs=1).steps["step"]) == N_STEPS // 2
+
+
+def test_a_loader_that_nobody_trains_on_is_no_training(host: Host) -> None:
+    told = host.run("evaluate")
+    assert told.returned == "8"
+    assert not told.notes
+    assert not told.matrices
+    assert told.complaint == ""
+
+
+def test_a_check_before_the_training_is_not_taken_for_it(host: Host) -> None:
+    told = host.run("check_first")
+    assert told.steps["samples"].tolist() == [2.0] * 8
+    assert told.steps["step"].tolist() == list(range(8))
+    assert told.steps["epoch"].tolist() == [0] * 4 + [1] * 4
+    assert told.note("environment")[0]["watched"]["batch_size"] == 2
+
+
+@pytest.mark.parametrize("given", ["VITPROF_WATCH_STEPS", "VITPROF_WATCH_DETACH_AFTER"])
+def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str) -> None:
+    told = host.run(env={given: "7"})
+    assert told.status == 0
+    assert len(told.steps["step"]) == 7
+    assert told.returned == ("" if given.endswith("STEPS") else plain), "ended, or let go on"
+
+
+def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain: str) -> None:
+    told = host.run(listen=False)
+    assert told.status == 0
+    assert told.returned == plain
+    assert told.complaint.count("\n") == 1
+    assert told.complaint.startswith("vitprof: gave up watching (")
+
+
+@pytest.mark.parametrize("method", ["asked", "given", "begun"])
+def test_an_error_of_ours_never_reaches_the_script(host: Host, plain: str, method: str) -> None:
+    told = host.run(failing=method)
+    assert told.returned == plain
+    assert told.complaint == "vitprof: gave up watching (RuntimeError: a defect); training goes on\n"
+
+
+def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
+    told = host.run("fail")
+    assert told.status == 5
+    assert told.complaint == ""

@@ -1,0 +1,121 @@
+"""What tests of watching share: a script that trains in a process of its own, watched, and what was told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import ROOT
+from vitprof.analysis.arrays import Series
+from vitprof.engine.protocol import Note, Steps, read_messages
+from vitprof.records import STEP_COLUMNS
+
+LIMIT_S = 60.0
+
+
+@dataclass
+class Told:
+    """What came of a script."""
+
+    status: int = 0
+    returned: str = ""
+    complaint: str = ""
+    """Standard error."""
+    spent: dict[str, list[float]] = field(default_factory=dict)
+    """`scripts.SPENT`."""
+    notes: list[Note] = field(default_factory=list)
+    matrices: list[Steps] = field(default_factory=list)
+
+    @property
+    def steps(self) -> Series:
+        rows = np.concatenate(self.matrices) if self.matrices else np.empty((0, len(STEP_COLUMNS)))
+        return {name: rows[:, i] for i, name in enumerate(STEP_COLUMNS)}
+
+    def note(self, kind: str) -> list[dict[str, Any]]:
+        return [note.values for note in self.notes if note.kind == kind]
+
+
+class Host:
+    """Forks that run functions of `tests.watch.scripts`: a tenth of the time of a process that loads PyTorch."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.watch.host"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self,
+        function: str = "train",
+        *,
+        watched: bool = True,
+        listen: bool = True,
+        failing: str = "",
+        env: dict[str, str] | None = None,
+        **arguments: Any,
+    ) -> Told:
+        """Runs the script. `failing`: the method of `Loop` that raises an error."""
+        told = Told()
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+            path = str(Path(folder) / "socket")
+            reader = threading.Thread(target=_read, args=(listening, told))
+            if listen:
+                listening.bind(path)
+                listening.listen()
+                reader.start()
+            job = {
+                "function": function,
+                "arguments": arguments,
+                "env": {"VITPROF_WATCH_SOCKET": path, **(env or {})},
+                "watched": watched,
+                "failing": failing,
+                "folder": folder,
+            }
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+            told.status = int(self._process.stdout.readline())
+            if listen:
+                listening.shutdown(socket.SHUT_RDWR)
+                reader.join(LIMIT_S)
+            returned = Path(folder) / "returned"
+            told.returned = returned.read_text() if returned.exists() else ""
+            spent = Path(folder) / "spent"
+            told.spent = json.loads(spent.read_text()) if spent.exists() else {}
+            told.complaint = (Path(folder) / "complaint").read_text()
+        return told
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(LIMIT_S)
+        self._process.stdout.close()
+
+
+def _read(listening: socket.socket, told: Told) -> None:
+    try:
+        connection, _ = listening.accept()
+    except OSError:  # shut down: nobody came
+        return
+    with connection, connection.makefile("rb") as stream:
+        for message in read_messages(stream):
+            if isinstance(message, Note):
+                told.notes.append(message)
+            else:
+                told.matrices.append(message)

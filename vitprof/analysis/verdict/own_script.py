@@ -1,0 +1,76 @@
+"""What to try in somebody's own training script: arguments of its DataLoader, and what its dataset does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.verdict.situation import Advice, Situation
+
+
+def own_script_advice(s: Situation) -> Iterator[Advice]:
+    """Yields what may help, the best first. Nothing of it can be set from here, so none has `settings`."""
+    if s.kind == "not input-bound" and s.sure:
+        return
+    if s.config.workers and s.config.persistent_workers is False and _restarts(s):
+        yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start anew for each epoch.")
+    if s.cause == "cpu_contention":
+        yield Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
+    making = [cause for cause in (s.cause, *s.causes) if cause in ("read", "decode", "transform", "collate")]
+    if making:
+        yield from _more_workers(s)
+    if s.config.workers and (s.config.prefetch_factor or 2) < 4:
+        yield Advice(
+            {},
+            "setting prefetch_factor=4 in the DataLoader",
+            "More batches kept ready make up for slow ones.",
+        )
+    for cause in dict.fromkeys(making):
+        yield Advice({}, *LIGHTER[cause])
+    if "hand_over" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
+        yield Advice(
+            {},
+            "setting pin_memory=True in the DataLoader and non_blocking=True in .to()",
+            "Pinned batches are copied without another copy on the host.",
+        )
+
+
+LIGHTER = {
+    "read": (
+        "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
+        "Most of the work on a batch is done in the dataset: reading and decoding.",
+    ),
+    "decode": ("a faster decoder (simplejpeg, OpenCV)", "Most of the work on a batch is decoding."),
+    "transform": (
+        "transforms on the device, or those that are not random done once beforehand",
+        "Most of the work on a batch is done in transforms.",
+    ),
+    "collate": (
+        "a collate function that fills one tensor, or __getitems__ in the dataset",
+        "Most of the work on a batch is putting its samples together.",
+    ),
+}
+"""What to try and why, by the stage that takes longest."""
+
+
+def _restarts(s: Situation) -> bool:
+    return any(x.name == "epoch-start" and x.evidence.get("workers_restarted") for x in s.signatures)
+
+
+def _more_workers(s: Situation) -> Iterator[Advice]:
+    """As many as there are free cores; one alone in place of the loop helps only where a device works meanwhile."""
+    cores = s.facts.get("cpu_count")
+    workers = s.config.workers or 0
+    if not cores or s.free_cores < 1:
+        return
+    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, int(cores) - 1 - workers)
+    wanted = min(int(cores), workers + free)
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and s.on_cpu):
+        return
+    now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
+    yield Advice(
+        {},
+        f"setting num_workers={wanted} in the DataLoader",
+        f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free.",
+    )

@@ -1,0 +1,142 @@
+"""Somebody's own script as a job: its command, started with the watching in front of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import vitprof
+from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, read_messages
+from vitprof.errors import JobError
+
+STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
+"""Comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
+STOP_GRACE_S = 10.0
+"""How long a script may take after the steps that were asked for, or after a wish to stop, before it is ended."""
+NOT_WATCHED = (
+    "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps; see the "
+    "script's own output for what happened"
+)
+
+
+class CommandRunner:
+    """A command under way, in a process group of its own; input and output stay those of the terminal.
+
+    Raises `JobError` where it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], *, steps: int | None = None, detach_after: int | None = None) -> None:
+        """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved."""
+        self._inbox: queue.Queue[Message] = queue.Queue()
+        self._directory = tempfile.mkdtemp(prefix="vitprof-watch-")
+        self._listening = socket.socket(socket.AF_UNIX)
+        path = str(Path(self._directory) / "socket")
+        self._listening.bind(path)
+        self._listening.listen()
+        self._listening.settimeout(SEND_EVERY_S)
+        self._begun = False
+        """Whether the train loader has been seen."""
+        environment = _watching(os.environ, path)
+        if steps is not None:
+            environment["VITPROF_WATCH_STEPS"] = str(steps)
+        if detach_after is not None:
+            environment["VITPROF_WATCH_DETACH_AFTER"] = str(detach_after)
+        try:
+            self._process = subprocess.Popen(list(command), env=environment)
+        except OSError as error:
+            self._clean_up()
+            raise JobError(f"cannot start {command[0]}: {error.strerror or error}") from error
+        self.pid = self._process.pid
+        self._stop_by: float | None = None
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
+        self._reader.start()
+
+    @property
+    def returncode(self) -> int | None:
+        """Returns the command's exit status; None while it runs."""
+        return self._process.poll()
+
+    def _read(self) -> None:
+        """Takes what the training process sends; a script that trains twice is told of once."""
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listening.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            connection.setblocking(True)
+            with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
+                for message in read_messages(stream):
+                    self._begun = True
+                    self._inbox.put(message)
+            if self._begun:
+                return
+
+    def messages(self) -> Iterator[Message | None]:
+        while self._process.poll() is None:
+            try:
+                yield self._inbox.get(timeout=SEND_EVERY_S)
+            except queue.Empty:
+                yield None
+        self._closing.set()
+        self._reader.join(STOP_GRACE_S)
+        while not self._inbox.empty():
+            yield self._inbox.get_nowait()
+        yield self._last()
+
+    def _last(self) -> Note:
+        code = self._process.returncode
+        if self._stop_by is not None or code in (-signal.SIGINT, 128 + signal.SIGINT):
+            return Note("end", {"status": "stopped", "error": ""})
+        if code:
+            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            return Note("end", {"status": "failed", "error": f"the script ended with {how}"})
+        if not self._begun:
+            return Note("end", {"status": "failed", "error": NOT_WATCHED})
+        return Note("end", {"status": "done", "error": ""})
+
+    def ask_stop(self) -> None:
+        """Asks the script to end, as `kill` would: it may put its things in order."""
+        self._stop_by = time.monotonic() + STOP_GRACE_S
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends a script that was asked to end and had its time. Any other goes on, whatever happens to vitprof."""
+        if self._stop_by is not None and time.monotonic() >= self._stop_by:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def close(self) -> str:
+        self._closing.set()
+        self._process.wait()
+        self._reader.join(STOP_GRACE_S)
+        self._clean_up()
+        return "the script ended without a last message"
+
+    def _clean_up(self) -> None:
+        self._listening.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
+    """Returns the environment in which each Python process looks for a training to watch."""
+    before = environment.get("PYTHONPATH")
+    return {
+        **environment,
+        "VITPROF_WATCH_SOCKET": path,
+        "VITPROF_WATCH_ROOT": str(STARTUP.parents[2]),
+        "PYTHONPATH": os.pathsep.join([str(STARTUP), *([before] if before else [])]),
+    }

@@ -1,0 +1,36 @@
+"""The one place where an error of ours ends: watching is given up, with one line, and training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+
+
+class Guard:
+    """Calls what watches until it fails once."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self.at_end: Callable[[], None] | None = None
+        """Called when watching is given up."""
+
+    def __call__(self, function: Callable[..., None], *args: object) -> None:
+        """Calls `function(*args)` unless watching has been given up. An error is told in one line and ends watching."""
+        if self.given_up:
+            return
+        try:
+            function(*args)
+        except Exception as error:
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    def give_up(self, why: str) -> None:
+        """Ends watching. Says so once, on standard error."""
+        if self.given_up:
+            return
+        self.given_up = True
+        first = why.splitlines()[0] if why else "unknown"
+        sys.stderr.write(f"vitprof: gave up watching ({first}); training goes on\n")
+        if self.at_end is not None:
+            with contextlib.suppress(Exception):  # nobody is left to be told
+                self.at_end()

@@ -1,0 +1,86 @@
+"""What is put around PyTorch's DataLoader: times of next(), of the dataset, of collate and of torchvision's Compose.
+
+PyTorch is half imported when this is put in place: its classes can be patched, the rest of it is left to the first
+`next()`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from vitprof.watch.guard import Guard
+from vitprof.watch.loop import Loop
+from vitprof.watch.on_import import AfterImport
+from vitprof.watch.timed import Timed, TimedCollate, timed_call, timed_fetch
+
+COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
+"""Modules with a class `Compose`, and the method of it that transforms."""
+
+
+def install(dataloader: ModuleType) -> None:
+    """Puts times around the classes of `torch.utils.data.dataloader`, just executed, and around both `Compose`."""
+    guard = Guard()
+    loop = Loop(guard)
+    guard.at_end = loop.close
+    _time_fetching(dataloader)
+    _time_next(dataloader, guard, loop)
+    for name, method in COMPOSES.items():
+        sys.meta_path.insert(0, AfterImport(name, functools.partial(_time_compose, method=method)))
+
+
+def _time_compose(module: ModuleType, *, method: str) -> None:
+    setattr(module.Compose, method, timed_call(getattr(module.Compose, method)))
+
+
+def _time_fetching(dataloader: ModuleType) -> None:
+    """Has the fetchers, in the loop's process and in workers, hand on a `Timed`."""
+    fetchers = dataloader._utils.fetch
+    begin = fetchers._BaseDatasetFetcher.__init__
+
+    @functools.wraps(begin)
+    def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        self.collate_fn = TimedCollate(self.collate_fn)
+
+    def worker() -> int:
+        info = dataloader.get_worker_info()
+        return -1 if info is None else int(info.id)
+
+    fetchers._BaseDatasetFetcher.__init__ = begin_timed
+    for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
+        fetcher.fetch = timed_fetch(fetcher.fetch, worker)
+
+
+def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
+    """Tells `loop` of each iteration that begins and of each batch that is asked for and given."""
+    begin, following = dataloader.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+
+    @functools.wraps(begin)
+    def begin_told(self: Any) -> Any:
+        guard(loop.beginning, self, perf_counter())
+        began = perf_counter()
+        with loop.forking:  # no thread of ours may hold a lock while workers are forked
+            iterator = begin(self)
+        guard(loop.begun, self, iterator, perf_counter() - began)
+        return iterator
+
+    @functools.wraps(following)
+    def next_told(self: Any) -> Any:
+        guard(loop.asked, self, perf_counter())
+        try:
+            batch = following(self)
+        except BaseException:
+            guard(loop.left_empty, self)
+            raise
+        times = None
+        if type(batch) is Timed:
+            times, batch = batch.times, batch.data
+        guard(loop.given, self, perf_counter(), batch, times)
+        return batch
+
+    dataloader.DataLoader.__iter__ = begin_told
+    dataloader._BaseDataLoaderIter.__next__ = next_told

@@ -1,0 +1,54 @@
+"""Does something with a module right after a process imports it, if it ever does."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+DATALOADER = "torch.utils.data.dataloader"
+SOCKET = "VITPROF_WATCH_SOCKET"
+"""Names the socket on which the program that started the command listens."""
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `then(module)` when the module called `name` has been executed; asked first of all finders."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._name:
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module: ModuleType) -> None:
+            execute(module)
+            self._then(module)
+
+        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Has the DataLoader watched as soon as it is imported; does nothing in a process that nobody listens to."""
+    if not os.environ.get(SOCKET) or os.environ.get("RANK", "0") != "0":  # of a distributed job, rank 0 is watched
+        return
+
+    def hook(module: ModuleType) -> None:
+        from vitprof.watch import loader_hooks
+
+        loader_hooks.install(module)
+
+    sys.meta_path.insert(0, AfterImport(DATALOADER, hook))

@@ -1,0 +1,121 @@
+"""What is known of a watched training, on its way to the program that started the command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import threading
+from typing import Any
+
+import vitprof
+from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
+from vitprof.watch.guard import Guard
+from vitprof.watch.on_import import SOCKET
+
+MOST_WAITING = 100_000
+"""Steps that wait to be sent at most; more are dropped, and counted."""
+SEND_LIMIT_S = 5.0
+"""How long sending may stand still before the listener counts as gone."""
+
+
+class Session:
+    """A connection, and the thread that sends. Nothing of it is ever waited for in a step."""
+
+    def __init__(self, guard: Guard, forking: threading.Lock) -> None:
+        self._guard, self._forking = guard, forking
+        self._buffer = EventBuffer()
+        self._waiting = 0
+        self.dropped = 0
+        self.step = self._buffer.step
+        self.phase = self._buffer.phase
+        self._closing = threading.Event()
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(SEND_LIMIT_S)
+        connection.connect(os.environ[SOCKET])
+        self._stream = connection.makefile("wb")
+        connection.close()  # the stream keeps it open
+
+    def begin(self, device: Any, loader: dict[str, Any]) -> None:
+        """The train loader is known (`loader_facts`): from here on steps are sent."""
+        self._buffer.environment({**device.environment(), **_process_facts(device), "watched": loader})
+        self._buffer.stage("training", 0.0)
+        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Sends what is left, and ends."""
+        if os.getpid() != self._pid:  # a forked worker, which has the script's exit handlers too
+            return
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(SEND_LIMIT_S)
+            self._thread = None
+            self._send()
+            self._stream.close()
+
+    def _run(self) -> None:
+        while not self._closing.wait(SEND_EVERY_S):
+            with self._forking:
+                sent = self._send()
+            if not sent:
+                return
+
+    def _send(self) -> bool:
+        try:
+            for message in self._buffer.drain():
+                write_message(self._stream, message)
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            self._guard.give_up(f"nobody takes the figures any more: {error}")
+            return False
+        return True
+
+
+def _process_facts(device: Any) -> dict[str, Any]:
+    import torch
+
+    world = os.environ.get("WORLD_SIZE", "")
+    return {
+        "pid": os.getpid(),
+        "device": device.name,
+        "vitprof": vitprof.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "hostname": socket.gethostname(),
+        "cpu_count": os.cpu_count(),
+        "world_size": int(world) if world.isdecimal() else 1,
+    }
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """Returns the arguments of the train DataLoader as they are, and the names of what it is made of."""
+
+    def name(value: Any) -> str | None:
+        return None if value is None else getattr(value, "__name__", type(value).__name__)
+
+    context = getattr(loader, "multiprocessing_context", None)
+    return {
+        "dataset": name(loader.dataset),
+        "n_samples": _length(loader.dataset),
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "start_method": context.get_start_method() if context is not None else None,
+        "collate": name(loader.collate_fn),
+        "sampler": name(loader.sampler),
+        "drop_last": bool(loader.drop_last),
+    }
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
