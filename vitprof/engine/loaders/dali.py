@@ -13,12 +13,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-import simplejpeg
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
@@ -28,25 +26,19 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.dali_pipeline import Sample, decoding_device, end_pipeline, feed, open_pipeline, reason
+from vitprof.engine.loaders.dali_pipeline import Sample, end_pipeline, feed, open_pipeline, reason
+from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, decoding_device
 from vitprof.engine.loaders.making import EncodedMaker, images_first
-from vitprof.engine.stopwatch import Stopwatch, asked_wait
+from vitprof.engine.stopwatch import asked_wait
 from vitprof.engine.storage import EncodedStorage
-from vitprof.errors import DataError, SampleError
-
-TASKS_A_WORKER = 4
-"""Pieces of a batch for each reading thread."""
+from vitprof.errors import DataError
 
 
 @dataclass
 class UnderWay:
     """A batch that is being read or decoded."""
 
-    indices: Tensor
-    reads: list[Future[list[Sample | str]]]
-    stopwatch: list[Stopwatch]
-    """Of each of the reads."""
-    begun_s: float = field(default_factory=perf_counter)
+    reads: BatchReads[Sample]
     in_pipeline: bool = False
     good: Tensor | None = None
     """Indices of the samples that could be read."""
@@ -54,24 +46,19 @@ class UnderWay:
     failure: BaseException | None = None
     """What reading raised; raised when the batch's turn comes."""
 
-    def is_read(self) -> bool:
-        """Returns whether taking the reads' results does not wait."""
-        return all(read.done() for read in self.reads)
-
 
 class DaliLoader:
     """Keeps `prefetch_factor` batches being read and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, *, train: bool) -> None:
         self._schedule = Schedule(storage, config, train=train)
-        self._storage, self._skip = storage, config.skip_unreadable
+        self._storage = storage
         self._make = EncodedMaker(storage, info, config, train).punctual()
-        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
-        self._workers, self._depth = config.workers or 1, config.prefetch_factor or 1
+        self._times, self._depth = config.loader_times, config.prefetch_factor or 1
         self._device = decoding_device(config.device)
         largest = min(self._schedule.batch_size, self._schedule.n)
-        self._pipeline = open_pipeline(info.image_size, largest, self._workers, self._depth, self._device)
-        self._pool = ThreadPoolExecutor(self._workers, "vitprof-dali-read")
+        self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
+        self._reads = EncodedReads(storage, self._make, config, asked_wait(config, train=train), _as_dali_takes_it)
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
 
@@ -89,8 +76,8 @@ class DaliLoader:
         def go_on() -> None:
             while True:
                 while len(reading) < self._depth and (indices := next(to_come, None)) is not None:
-                    reading.append(self._read(epoch, indices))
-                if not reading or len(decoding) == self._depth or (decoding and not reading[0].is_read()):
+                    reading.append(UnderWay(self._reads.begin(epoch, indices)))
+                if not reading or len(decoding) == self._depth or (decoding and not reading[0].reads.is_read()):
                     return
                 decoding.append(self._feed(reading.popleft()))
 
@@ -104,66 +91,22 @@ class DaliLoader:
             if self._decoding is decoding:
                 self._break_off()
 
-    def _read(self, epoch: int, indices: Tensor) -> UnderWay:
-        chosen = indices.tolist()
-        piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
-
-        starts = range(0, len(chosen), piece)
-        stopwatch = [Stopwatch(self._wait if start == 0 else None) for start in starts]
-
-        def read(start: int, stopwatch: Stopwatch) -> list[Sample | str]:
-            return [self._sample(epoch, index, stopwatch) for index in chosen[start : start + piece]]
-
-        return UnderWay(
-            indices, [self._pool.submit(read, *args) for args in zip(starts, stopwatch, strict=True)], stopwatch
-        )
-
-    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
-        """Returns the sample as DALI takes it, or what is wrong with it where such samples are to be skipped."""
-        try:
-            begun = perf_counter()
-            stopwatch.wait("read")
-            encoded = self._storage.read_encoded(index)
-            stopwatch.read_s += perf_counter() - begun
-            try:
-                height, width = _size(encoded)
-            except ValueError as error:
-                raise self._make.undecodable(index, error) from error
-        except SampleError as error:
-            if not self._skip:
-                raise
-            return str(error)
-        crop: Crop = self._make.crop(epoch, index)(height, width)
-        return Sample(
-            np.frombuffer(encoded, np.uint8),
-            np.array((crop.top, crop.left), np.int32),
-            np.array((crop.height, crop.width), np.int32),
-            np.array(crop.flip, np.int32),
-        )
-
     def _feed(self, batch: UnderWay) -> UnderWay:
         """Gives a batch to the pipeline as soon as it is read."""
         try:
-            samples = [sample for read in batch.reads for sample in read.result()]
+            read = batch.reads.result()
         except BaseException as error:
             batch.failure = error
             return batch
-        batch.unreadable = tuple(sample for sample in samples if isinstance(sample, str))
-        readable = [sample for sample in samples if not isinstance(sample, str)]
-        batch.good = batch.indices
-        if batch.unreadable:
-            kept = [i for i, sample in enumerate(samples) if not isinstance(sample, str)]
-            batch.good = batch.indices[torch.tensor(kept, dtype=torch.int64)]
-        if readable:
-            feed(self._pipeline, readable)
+        batch.good, batch.unreadable = read.indices, read.unreadable
+        if read.samples:
+            feed(self._pipeline, read.samples)
             self._pipeline.schedule_run()
             batch.in_pipeline = True
         return batch
 
     def _finish(self, epoch: int, batch: UnderWay) -> Batch:
         if batch.failure is not None:
-            for read in batch.reads:
-                read.exception()  # the other pieces end before the storage may be closed
             raise batch.failure
         assert batch.good is not None
         if not batch.in_pipeline:
@@ -182,8 +125,7 @@ class DaliLoader:
 
         Crop and flip are part of its decoding.
         """
-        read_s = sum(stopwatch.read_s for stopwatch in batch.stopwatch)
-        return BatchTimes(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
+        return BatchTimes(batch.reads.read_s, math.nan, 0.0, math.nan, batch.reads.begun_s, perf_counter())
 
     def _output(self) -> Tensor:
         """Returns the pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI
@@ -202,7 +144,7 @@ class DaliLoader:
         """Returns the batch without what DALI could not decode, found by decoding one after another; DALI fails as a
         whole.
         """
-        made = self._make(epoch, batch.indices)
+        made = self._make(epoch, batch.reads.indices)
         if len(made.unreadable) == len(batch.unreadable):
             raise DataError(
                 f"DALI cannot decode a batch in which simplejpeg finds nothing wrong ({reason(error)}); "
@@ -212,13 +154,8 @@ class DaliLoader:
 
     def _break_off(self) -> None:
         """Cancels and waits for what is under way: nothing is read or decoded afterwards."""
-        reads = [read for batch in self._reading for read in batch.reads]
-        reads += [read for batch in self._decoding if batch.failure is not None for read in batch.reads]
-        for read in reads:
-            read.cancel()
-        for read in reads:
-            if not read.cancelled():
-                read.exception()
+        for batch in self._reading:
+            batch.reads.cancel()
         self._reading.clear()
         while self._decoding:
             if self._decoding.popleft().in_pipeline:
@@ -229,19 +166,15 @@ class DaliLoader:
 
     def close(self) -> None:
         self._break_off()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._reads.close()
         end_pipeline(self._pipeline)
         self._pipeline = None
 
 
-def _size(encoded: bytes) -> tuple[int, int]:
-    """(height, width) of a JPEG. Raises `ValueError` with a short reason for bytes that are no whole JPEG."""
-    try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
-    except ValueError:
-        raise ValueError("it ends inside its header, or is no JPEG file") from None
-    # DALI decodes only the rows it needs and would not miss the end. The marker for it cannot occur inside compressed
-    # data (ITU-T T.81, F.1.2.3); behind it there may be padding.
-    if not encoded.endswith(b"\xff\xd9") and encoded.rfind(b"\xff\xd9") <= encoded.rfind(b"\xff\xda"):
-        raise ValueError("it ends too early")
-    return height, width
+def _as_dali_takes_it(encoded: bytes, crop: Crop) -> Sample:
+    return Sample(
+        np.frombuffer(encoded, np.uint8),
+        np.array((crop.top, crop.left), np.int32),
+        np.array((crop.height, crop.width), np.int32),
+        np.array(crop.flip, np.int32),
+    )

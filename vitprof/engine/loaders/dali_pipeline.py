@@ -10,10 +10,7 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config.accelerators import is_simulated
-from vitprof.engine.devices.others import cuda_here
 from vitprof.errors import ConfigError, DataError
-from vitprof.telemetry import number_here
 
 INPUTS = ("encoded", "start", "shape", "flip")
 """Names of what the pipeline is fed with, in the order of `Sample`."""
@@ -29,13 +26,6 @@ class Sample(NamedTuple):
     """(height, width) of the crop."""
     flip: NDArray[np.int32]
     """(), 1 to mirror it"""
-
-
-def decoding_device(name: str) -> torch.device:
-    """Returns where to decode: on the GPU that trains, if one does."""
-    if name == "cpu" or is_simulated(name) or not cuda_here():
-        return torch.device("cpu")
-    return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
