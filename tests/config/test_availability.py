@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_parts_that_do_not_fit_together_are_named() -> None:
     ("strategy", "package"),
     [
         ("dali", "nvidia-dali-cuda130"),
+        ("nvimgcodec", "nvidia-nvimgcodec-cu13[nvjpeg]"),
         ("hdf5", "h5py"),
         ("hdf5-chunked", "h5py"),
         ("lmdb", "lmdb"),
@@ -63,13 +65,14 @@ def test_a_missing_package_is_named_with_how_to_install_it(
 ) -> None:
     without(monkeypatch, package)
     reason = why_unavailable(STRATEGIES[strategy], PHOTOS, PLENTY)
-    assert reason == f"the package {package} is missing: pip install {package}"
+    assert reason == f"the package {package} is missing: pip install {shlex.quote(package)}"
     assert why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY) == ""
 
 
-def test_dali_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "title"), [("dali", "NVIDIA DALI"), ("nvimgcodec", "NVIDIA nvImageCodec")])
+def test_what_has_no_wheels_for_another_system(name: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")
-    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "DALI runs on Linux only, and this is darwin"
+    assert why_unavailable(STRATEGIES[name], PHOTOS, PLENTY) == f"{title} needs Linux, and this is darwin"
 
 
 def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +80,7 @@ def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no file locks" in why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY)
 
 
-@pytest.mark.parametrize("name", ["device", "prefetch", "dali"])
+@pytest.mark.parametrize("name", ["device", "prefetch", "dali", "nvimgcodec"])
 def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str) -> None:
     for seen in (
         availability(STRATEGIES[name], PHOTOS, machine=BARE),

@@ -77,7 +77,8 @@ def test_settings_are_those_of_the_four_parts() -> None:
         *("workers", "prefetch_factor", "shuffle", "cache_mb"),
     }
     assert Combination("hdf5-chunked", "disk", "ahead", "pinned").knobs()["shuffle"] == "block"
-    assert "decoder" not in Combination("files", "disk", "dali", "blocking").knobs()
+    for loader in ("dali", "nvimgcodec"):
+        assert set(Combination("files", "disk", loader, "blocking").knobs()) == {"workers", "prefetch_factor"}
     assert set(DECODERS) == {"idx", "jpeg"}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import DATASETS, MODELS, dataset_info
+from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve, run_name
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
@@ -30,7 +31,7 @@ EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.nam
 
 def dataset_of(plan: Strategy) -> str:
     """A data set that the strategy can load."""
-    return "photos" if plan.name == "dali" else "digits"
+    return "digits" if "idx" in LOADERS[plan.loader].kinds else "photos"
 
 
 def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:

@@ -18,7 +18,7 @@ EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.nam
 
 def dataset_of(plan: Strategy) -> str:
     """A data set that the strategy can load."""
-    return "photos" if plan.name == "dali" else "digits"
+    return "digits" if "idx" in LOADERS[plan.loader].kinds else "photos"
 
 
 def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
@@ -48,11 +48,11 @@ def test_a_strategy_explains_itself(plan: Strategy) -> None:
 @pytest.mark.parametrize("name", ["digits", "mnist", "photos"])
 def test_a_strategy_fits_every_data_set_that_its_parts_can_keep(plan: Strategy, name: str) -> None:
     info = dataset_info(name)
-    if plan.name == "dali" and info.kind == "idx":
+    if info.kind not in LOADERS[plan.loader].kinds:
         with pytest.raises(
-            ConfigError, match=f"'dali' is not possible; it cannot load {name}; choose --dataset photos"
+            ConfigError, match=f"'{plan.name}' is not possible; it cannot load {name}; choose --dataset photos"
         ):
-            resolve(RunConfig(strategy="dali", dataset=name))
+            resolve(RunConfig(strategy=plan.name, dataset=name))
         return
     resolved = resolve(RunConfig(strategy=plan.name, dataset=name))
     parts = Combination(*(getattr(resolved, kind) or "" for kind in PARTS))

@@ -11,7 +11,6 @@ own files and the right label; a second epoch too; and nothing is left: no proce
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -25,8 +24,9 @@ from numpy.typing import NDArray
 
 from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
+from vitprof.config.availability import installed
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.config.parts import STORAGES, Combination, legal_combinations
+from vitprof.config.parts import LOADERS, STORAGES, Combination, legal_combinations
 from vitprof.config.resolve import resolve
 from vitprof.engine import data
 from vitprof.engine.data.source import open_source
@@ -44,15 +44,13 @@ SEED = 7
 LOSSLESS = 0.0
 RESAMPLED = 6.0
 """Mean absolute difference, in 256 steps of brightness, that an image may have from the reference's (simplejpeg and
-OpenCV) where the crop is the same. Pillow, torchvision and DALI upsample chroma and resize with filters of their own:
-1.4 to 4.2 were seen."""
+OpenCV) where the crop is the same. Pillow, torchvision and the loaders that decode batches upsample chroma and resize
+with filters of their own: 1.4 to 4.2 were seen."""
 RESIZED_FIRST = 12.0
 """The same where the image is resized before it is cropped, as tutorials do: the crop then begins at a whole pixel of
 the resized image, up to half a pixel beside the reference's. 3 to 9.2 were seen."""
 OTHER_IMAGE = 20.0
 """Two different photos differ by more than this."""
-
-HAS_DALI = importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("nvidia.dali") is not None
 
 
 def with_transfer(parts: Combination) -> set[tuple[str, str]]:
@@ -83,7 +81,8 @@ def cases() -> Iterator[Any]:
     for name in ("digits", "photos"):
         for parts in chosen(name):
             ids = (name, parts.storage, parts.location, parts.loader, parts.transfer)
-            marks = [pytest.mark.skipif(parts.loader == "dali" and not HAS_DALI, reason="nvidia-dali is not installed")]
+            missing = [package for package in LOADERS[parts.loader].packages if not installed(package)]
+            marks = [pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")]
             if not _in_inner_loop(parts):
                 marks.append(pytest.mark.slow)
             yield pytest.param(name, parts, id="-".join(ids), marks=marks)
@@ -191,8 +190,9 @@ def check_epoch(name: str, parts: Combination, got: Any, order: NDArray[np.int64
     assert sorted(order.tolist()) == list(range(n))
     assert labels.tolist() == wanted_labels[order].tolist()
     differences = np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3))
-    if parts.storage == "imagefolder" or parts.loader == "dali":
-        assert differences.max() <= (RESAMPLED if parts.loader == "dali" else RESIZED_FIRST)
+    decodes = LOADERS[parts.loader].decodes
+    if parts.storage == "imagefolder" or decodes:
+        assert differences.max() <= (RESAMPLED if decodes else RESIZED_FIRST)
         if n > 1:
             assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
     else:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config.catalog import MODELS
+from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine import data, train, trainer
 from vitprof.engine.devices import others
@@ -34,8 +35,8 @@ BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 QUICK = ("per-sample", "memory")
 """One of each way to load; the inner loop leaves the others out."""
-LOADED = [s for s in STRATEGIES if s != "dali"]
-"""The strategies that can load digits. DALI decodes JPEG only; tests/engine/test_contract.py has it."""
+LOADED = [s for s, plan in STRATEGIES.items() if not LOADERS[plan.loader].decodes]
+"""The strategies that can load digits. The others decode JPEG only; tests/engine/test_contract.py has them."""
 EACH = [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in LOADED]
 
 

@@ -27,6 +27,7 @@ def found(what: str) -> Check:
         "vitprof",
         "packages",
         "DALI",
+        "nvImageCodec",
         "PyTorch",
         "NVML",
         "shared memory",
@@ -163,18 +164,27 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "opencv-python 4.12.0" in found("packages").found
 
 
-def test_dali_is_optional_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("what", "package", "pip"),
+    [
+        ("DALI", "nvidia-dali-cuda130", "nvidia-dali-cuda130"),
+        ("nvImageCodec", "nvidia-nvimgcodec-cu13", "'nvidia-nvimgcodec-cu13[nvjpeg]'"),
+    ],
+)
+def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
+    what: str, package: str, pip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(preflight.metadata, "version", lambda name: "2.4.0")
     monkeypatch.setattr(preflight, "installed", lambda name: True)
-    assert (found("DALI").verdict, found("DALI").found) == ("ok", "nvidia-dali-cuda130 2.4.0")
+    assert (found(what).verdict, found(what).found) == ("ok", f"{package} 2.4.0")
     monkeypatch.setattr(preflight, "installed", lambda name: False)
-    assert (found("DALI").verdict, found("DALI").found) == ("note", "nvidia-dali-cuda130 2.4.0, without its module")
+    assert (found(what).verdict, found(what).found) == ("note", f"{package} 2.4.0, without its module")
     monkeypatch.setattr(preflight.metadata, "version", missing)
-    assert found("DALI").verdict == "note"
-    assert found("DALI").meaning.endswith("pip install nvidia-dali-cuda130")
+    assert found(what).verdict == "note"
+    assert found(what).meaning.endswith(f"pip install {pip}")
 
 
 def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
-from vitprof.config.parts import Combination, prepared_as, why_not
+from vitprof.config.parts import LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
@@ -28,16 +29,17 @@ Verdict = Literal["ok", "note", "bad"]
 
 MODULES: dict[str, str] = {
     "nvidia-dali-cuda130": "nvidia.dali",
+    "nvidia-nvimgcodec-cu13[nvjpeg]": "nvidia.nvimgcodec",
     "opencv-python-headless": "cv2",
 }
-"""Packages to the modules that tell whether they are installed, where the names differ. DALI's wheels for other
-versions of CUDA bring the same module."""
+"""Packages to the modules that tell whether they are installed, where the names differ. NVIDIA's wheels for other
+versions of CUDA bring the same modules."""
 STORAGE_PACKAGES: dict[str, str] = {"hdf5": "h5py", "lmdb": "lmdb"}
 """Packages of storages, by how the storage's name begins."""
 DECODING: tuple[str, ...] = ("simplejpeg", "opencv-python-headless")
 """What decoding and cropping needs, whichever decoder is chosen."""
-DALI_PLATFORM = "linux"
-"""DALI's wheels are made for Linux only."""
+NVIDIA_PLATFORM = "linux"
+"""Where there are wheels of the loaders that decode on the GPU, of the systems that vitprof runs on."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,12 @@ def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
     """Yields what makes a run fail, the most basic first."""
-    if parts.loader == "dali" and sys.platform != DALI_PLATFORM:
-        yield f"DALI runs on Linux only, and this is {sys.platform}"
+    loader = LOADERS[parts.loader]
+    if loader.decodes and sys.platform != NVIDIA_PLATFORM:
+        yield f"{loader.title} needs Linux, and this is {sys.platform}"
     for package in _packages(parts, info):
         if not installed(package):
-            yield f"the package {package} is missing: pip install {package}"
+            yield f"the package {package} is missing: pip install {shlex.quote(package)}"
     if not installed("fcntl"):
         yield f"this system ({sys.platform}) has no file locks as POSIX knows them, which preparing storages needs"
     yield from _too_small(footprint(parts, info), machine)
@@ -131,7 +134,7 @@ def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
     wanted = [package for part in parts.parts for package in part.packages]
     wanted += [package for start, package in STORAGE_PACKAGES.items() if storage.name.startswith(start)]
     decoded_before = info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
-    if decoded_before or (storage.form == "encoded" and loader.name != "dali"):
+    if decoded_before or (storage.form == "encoded" and not loader.decodes):
         wanted += DECODING
     return wanted
 
@@ -168,8 +171,9 @@ def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine
     on_cpu = not simulated and (device == "cpu" or not machine.gpus)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
         yield NOTHING_TO_COPY[parts.transfer]
-    if (on_cpu or simulated) and parts.loader == "dali":
-        yield "without a GPU DALI decodes on the CPU"
+    loader = LOADERS[parts.loader]
+    if (on_cpu or simulated) and loader.decodes:
+        yield f"without a GPU {loader.title} decodes on the CPU"
     if not (on_cpu or simulated):
         needed = footprint(parts, info).device_bytes
         smallest = min((g.memory_bytes for g in machine.gpus if math.isfinite(g.memory_bytes)), default=math.inf)

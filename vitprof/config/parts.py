@@ -201,6 +201,8 @@ class LoaderPart(Part):
 
     forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
     kinds: tuple[str, ...] = ("idx", "jpeg")
+    decodes: bool = False
+    """Whether it decodes whole batches by itself, on the GPU where there is one; it takes no decoder then."""
 
 
 LOADERS: dict[str, LoaderPart] = {
@@ -249,8 +251,20 @@ LOADERS: dict[str, LoaderPart] = {
             "A DALI pipeline decodes, crops and flips; on the GPU where there is one.",
             forms=("encoded",),
             kinds=("jpeg",),
+            decodes=True,
             knobs={"workers": 2, "prefetch_factor": 2},
             packages=("nvidia-dali-cuda130",),
+        ),
+        LoaderPart(
+            "nvimgcodec",
+            "NVIDIA nvImageCodec",
+            "Threads read files ahead; nvImageCodec decodes the crops of a whole batch at once, on the GPU where there "
+            "is one.",
+            forms=("encoded",),
+            kinds=("jpeg",),
+            decodes=True,
+            knobs={"workers": 2, "prefetch_factor": 2},
+            packages=("nvidia-nvimgcodec-cu13[nvjpeg]",),
         ),
     )
 }
@@ -317,9 +331,9 @@ class Combination:
         for part in self.parts:
             taken |= part.knobs
         storage, _, loader, _ = self.parts
-        if loader.name == "dali":  # decodes by itself
+        if loader.decodes:
             taken.pop("decoder", None)
-        if storage.form != "samples" and loader.name != "dali":
+        if storage.form != "samples" and not loader.decodes:
             taken.setdefault("shuffle", "full")
             if storage.on_disk:
                 taken |= CACHE_KNOBS

@@ -8,7 +8,7 @@ from typing import Any
 from vitprof.config.accelerators import FIGURES, device_for, is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script
-from vitprof.config.parts import DECODERS, STORAGES, Combination, why_not
+from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
 from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
@@ -71,7 +71,7 @@ def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> l
     """Returns the stages of making and moving a batch that a wait can be put into."""
     form = STORAGES[parts.storage].form
     transforms = parts.storage in ("idx", "imagefolder")
-    if parts.loader == "dali":  # decodes and collates out of sight, on the GPU where there is one
+    if parts.loader == "dali":  # decodes and collates out of sight
         return ["read"]
     possible: list[Stage] = ["read"]
     if form == "encoded" or transforms:
@@ -127,7 +127,8 @@ def run_name(config: RunConfig) -> str:
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
     replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
-    threads = "thread" if (config.loader or plan.loader) in ("threads", "dali") else "worker"
+    loader = config.loader or plan.loader
+    threads = "thread" if loader == "threads" or LOADERS[loader].decodes else "worker"
     said = [
         config.strategy,
         config.dataset if config.dataset != "digits" else "",

@@ -230,6 +230,17 @@ STRATEGIES: dict[str, Strategy] = {
             loader="dali",
         ),
         Strategy(
+            name="nvimgcodec",
+            title="NVIDIA nvImageCodec",
+            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once, with a GPU on "
+            "the GPU, in the stream that trains. Batches arrive as uint8.",
+            when="As 'dali', in a package of 70 MB in place of 0.5 GB.",
+            costs="GPU memory and time where it decodes there: a batch is decoded between two steps, not beside one.",
+            origin="NVIDIA's own decoder, which DALI uses too; what PyTorch's torchvision had on the GPU is deprecated",
+            storage="files",
+            loader="nvimgcodec",
+        ),
+        Strategy(
             name="pt",
             title="One .pt file for each sample",
             what="Samples known by string IDs: data/<id>.pt, a partition into training and validation, and labels. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Literal
 
 from vitprof import __version__, formats
 from vitprof.config.availability import installed
+from vitprof.config.parts import LOADERS
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.store import RunQuery, RunStore
@@ -34,6 +36,7 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
 )
 """What vitprof needs; of several names, which bring the same module, any one."""
 DALI = tuple(f"nvidia-dali-cuda{version}" for version in ("130", "120", "110"))
+NVIMGCODEC = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
@@ -59,7 +62,8 @@ def examine() -> Iterator[Check]:
     """Yields all checks, in the order they matter."""
     yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
-    yield _dali()
+    yield _optional("DALI", DALI, "dali")
+    yield _optional("nvImageCodec", NVIMGCODEC, "nvimgcodec")
     yield _torch()
     yield _nvml()
     yield _shared_memory()
@@ -83,14 +87,18 @@ def _packages() -> Check:
     return Check("packages", ", ".join(filter(None, versions.values())), "ok", "")
 
 
-def _dali() -> Check:
-    """DALI is optional; a package whose module is not there is one for another system, or half removed."""
-    version = _version(DALI)
+def _optional(what: str, packages: tuple[str, ...], loader: str) -> Check:
+    """What one loader needs and no other; a package whose module is not there is one for another system, or half
+    removed.
+    """
+    version = _version(packages)
+    (package,) = LOADERS[loader].packages
+    pip = f"pip install {shlex.quote(package)}"
     if version is None:
-        return Check("DALI", "not installed", "note", f"strategy dali needs it: pip install {DALI[0]}")
-    if not installed(DALI[0]):
-        return Check("DALI", f"{version}, without its module", "note", f"install it again: pip install {DALI[0]}")
-    return Check("DALI", version, "ok", "")
+        return Check(what, "not installed", "note", f"strategy {loader} needs it: {pip}")
+    if not installed(package):
+        return Check(what, f"{version}, without its module", "note", f"install it again: {pip}")
+    return Check(what, version, "ok", "")
 
 
 def _torch() -> Check:

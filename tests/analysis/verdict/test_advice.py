@@ -14,7 +14,7 @@ from vitprof.analysis.verdict.advice_rules import advice_of_rules
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
-from vitprof.config.parts import legal_combinations
+from vitprof.config.parts import LOADERS, legal_combinations
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
@@ -45,7 +45,7 @@ def configs() -> list[dict[str, Any]]:
         for name in STRATEGIES:
             found.append({"dataset": dataset, "strategy": name})
         for parts in legal_combinations(info):
-            if parts.loader != "dali":
+            if not LOADERS[parts.loader].packages:
                 found.append({"dataset": dataset, "strategy": "prefetch"} | dataclasses.asdict(parts))
     kept = []
     for config in found:
@@ -82,7 +82,7 @@ def test_every_advice_can_be_run_and_is_new() -> None:
                 assert not changed & set(SAME_JOB), (config, advice)
                 assert (new.augment == "off") == (before.augment == "off")
                 assert advice.reason.endswith(".")
-                assert new.loader != "dali"
+                assert not LOADERS[new.loader or ""].packages
     assert n > 500
 
 
@@ -186,19 +186,20 @@ def test_on_the_cpu_no_copy_is_saved() -> None:
         assert not [s for s in settings(advise(situation)) if "transfer" in s or s.get("strategy") == "device"]
 
 
-def test_dali_only_where_it_is_known_to_run() -> None:
+@pytest.mark.parametrize("name", ["dali", "nvimgcodec"])
+def test_the_gpu_decodes_only_where_it_is_known_to_run(name: str) -> None:
     situation = of("decode", dataset="photos", strategy="threads")
-    dali = {"strategy": "dali"}
+    on_gpu = {"strategy": name}
     asked: list[RunConfig] = []
 
     def possible(config: RunConfig) -> bool:
         asked.append(config)
-        return config.loader == "dali"
+        return config.loader == name
 
-    assert dali in settings(advise(situation, possible=possible))
+    assert on_gpu in settings(advise(situation, possible=possible))
     assert asked
-    assert dali not in settings(advise(situation))
-    assert dali not in settings(advise(dataclasses.replace(situation, on_cpu=True), possible=possible))
+    assert on_gpu not in settings(advise(situation))
+    assert on_gpu not in settings(advise(dataclasses.replace(situation, on_cpu=True), possible=possible))
 
 
 def test_workers_that_start_anew_in_each_epoch_are_named_first() -> None:

@@ -141,7 +141,15 @@ class TestPhotos:
         check(sleeper, config, part, 2)
         assert sleeper.naps == 2
 
-    @pytest.mark.parametrize("variant", PHOTOS[2:], ids=variant_id)
+    @pytest.mark.parametrize("variant", PHOTOS[3:], ids=variant_id)
+    @pytest.mark.parametrize("stage", ["read", "decode", "collate"])
+    def test_nvimagecodec_waits_in_its_part(self, variant: dict[str, Any], stage: str) -> None:
+        with opened(photos_config(**variant, batch_size=2, inject=f"{stage}:30")) as loader:
+            made = next(loader.epoch(0)).made
+        assert made is not None
+        assert getattr(made, f"{stage}_s") >= 0.03
+
+    @pytest.mark.parametrize("variant", PHOTOS[2:3], ids=variant_id)
     def test_dali_is_kept_waiting_for_what_it_reads(self, variant: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=r"this job has no such stage; it has read$"):
             photos_config(**variant, inject="decode:30")

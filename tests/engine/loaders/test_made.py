@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 import pickle
@@ -26,6 +25,8 @@ from tests.engine.loaders.loader_helpers import (
     variant_id,
 )
 from tests.engine_fixtures import small_home, wait_until  # noqa: F401
+from vitprof.config.availability import installed
+from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import open_samples
@@ -49,11 +50,16 @@ IN_LOOP: list[dict[str, Any]] = [
 ]
 PROCESSES: list[dict[str, Any]] = [WORKERS, WORKERS | {"storage": "idx"}, WORKERS | {"storage": "files"}]
 EVERY = [*IN_LOOP, AHEAD, THREADS, *PROCESSES]
-NO_DALI = importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None
 PHOTOS: list[Any] = [
     {"storage": "imagefolder", "loader": "dataloader", "workers": 0},
     {"storage": "files", "loader": "threads"},
-    pytest.param({"loader": "dali"}, marks=pytest.mark.skipif(NO_DALI, reason="nvidia-dali is not installed")),
+    *(
+        pytest.param(
+            {"loader": name},
+            marks=pytest.mark.skipif(not all(map(installed, LOADERS[name].packages)), reason="its package is missing"),
+        )
+        for name in ("dali", "nvimgcodec")
+    ),
 ]
 
 

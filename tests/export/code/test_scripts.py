@@ -20,8 +20,9 @@ import torch
 from PIL import Image
 
 from vitprof.config import RunConfig
+from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.parts import DECODERS, Combination, legal_combinations
+from vitprof.config.parts import DECODERS, LOADERS, Combination, legal_combinations
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export.code import script
@@ -33,7 +34,11 @@ CLASSES = 10
 BATCH = 16
 STEP = 4
 """Grey levels between one sample and the next: more than JPEG and resizing change them by."""
-DALI = importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("nvidia.dali") is not None
+
+
+def runs_here(name: str) -> bool:
+    """Whether the packages that the strategy's loader needs are installed."""
+    return all(installed(package) for package in LOADERS[strategy(name).loader].packages)
 
 
 def picture(sample: int, height: int, width: int) -> np.ndarray[Any, Any]:
@@ -153,10 +158,11 @@ def cases() -> list[Any]:
             try:
                 script(job(name, dataset))
             except ConfigError:
-                assert (name, dataset) == ("dali", "digits")  # it decodes JPEG
+                assert LOADERS[strategy(name).loader].kinds == ("jpeg",)
+                assert dataset == "digits"
                 continue
-            runs = DALI or name != "dali"
-            found.append(pytest.param(name, dataset, id=f"{name}-{dataset}" + ("" if runs else "-compiled-only")))
+            compiled = "" if runs_here(name) else "-compiled-only"
+            found.append(pytest.param(name, dataset, id=f"{name}-{dataset}{compiled}"))
     return found
 
 
@@ -166,7 +172,7 @@ def test_the_script_of_every_strategy_feeds_each_sample_once(
     name: str, dataset: str, own_data: dict[str, Path], tmp_path: Path
 ) -> None:
     config = job(name, dataset)
-    if name == "dali" and not DALI:
+    if not runs_here(name):
         compile(script(config), "script.py", "exec")
         return
     check(config, own_data, tmp_path)
@@ -206,11 +212,14 @@ def test_other_parts_and_settings(
         ("preprocessed", "photos", {"augment": "device"}),
         ("preprocessed", "photos", {"augment": "cpu"}),
         ("workers", "digits", {"augment": "device"}),
-        pytest.param(
-            "dali",
-            "photos",
-            {"augment": "cpu"},
-            marks=pytest.mark.skipif(not DALI, reason="DALI is not installed"),
+        *(
+            pytest.param(
+                name,
+                "photos",
+                {"augment": "cpu"},
+                marks=pytest.mark.skipif(not runs_here(name), reason=f"what {name} needs is not installed"),
+            )
+            for name in ("dali", "nvimgcodec")
         ),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
@@ -257,7 +266,7 @@ def every_script() -> dict[str, str]:
 def settings_of(parts: Combination, info: DatasetInfo) -> list[dict[str, Any]]:
     """Settings that these parts take and that change the text, each by itself."""
     knobs = parts.knobs()
-    if parts.transfer == "blocking" and parts.loader != "dali":  # where "pinned" is legal too, and says more
+    if parts.transfer == "blocking" and not LOADERS[parts.loader].decodes:  # where "pinned" is legal too, and says more
         return [{}]
     more: list[dict[str, Any]] = [{}, {"augment": "device", "precision": "bf16", "compile": True, "image_size": 112}]
     if parts.storage != "memory-float" and parts.transfer != "resident":

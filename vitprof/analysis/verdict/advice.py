@@ -15,7 +15,7 @@ from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint
 from vitprof.config.own_script import is_own_script
-from vitprof.config.parts import STORAGES, Combination, StoragePart
+from vitprof.config.parts import LOADERS, STORAGES, Combination, StoragePart
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
@@ -111,9 +111,9 @@ def advise(
 
     `alternatives` that are faster than the run beyond both intervals come first, by their speed; rules that lead to
     the same job as an alternative that is not faster are left out. What was measured counts before what was predicted
-    for the same job. `possible` says whether a resolved config can run
-    on this machine; without it, DALI is not advised. Every piece of advice with settings can be resolved, differs from
-    what is in use, and fits into memory as far as that is known.
+    for the same job. `possible` says whether a resolved config can run on this machine; without it, no loader with a
+    package of its own is advised. Every piece of advice with settings can be resolved, differs from what is in use,
+    and fits into memory as far as that is known.
     """
     if is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
@@ -137,7 +137,7 @@ def advise(
             continue
         if possible is not None and not possible(config):
             continue
-        if possible is None and config.loader == "dali":
+        if possible is None and LOADERS[config.loader or ""].packages:
             continue
         if math.isnan(advice.samples_per_s) and _key(config) in known:
             continue  # tried or predicted, and not faster

@@ -71,6 +71,10 @@ def open_loader(
         from vitprof.engine.loaders import dali
 
         return dali.DaliLoader(storage, info, config, train=train)
+    if config.loader == "nvimgcodec":
+        from vitprof.engine.loaders import nvimgcodec
+
+        return nvimgcodec.NvimgcodecLoader(storage, info, config, train=train)
     schedule = Schedule(storage, config, train=train)
     form = STORAGES[config.storage or ""].form
     if config.loader == "dataloader":

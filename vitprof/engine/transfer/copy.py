@@ -34,7 +34,7 @@ class BlockingCopy:
         start = self._mark()
         if self._at_once:  # it is the CPU: there is nothing to copy
             return Moved(batch.images, batch.labels, start, start, start)
-        # Images that were made on the device (DALI) stay as they are; their labels come from the host all the same.
+        # Images that were decoded on the device stay as they are; their labels come from the host all the same.
         images, labels = self._upload(batch.images), self._upload(batch.labels)
         end = self._mark()
         return Moved(images, labels, start, end, end)

@@ -40,8 +40,8 @@ class PrefetchStream:
     def __call__(self, batch: Batch) -> Moved:
         if self._stream is not None and batch.images.device.type == "cpu":
             return self._prefetch(batch, self._stream)
-        # There is no copy to hide: on the CPU, or made on the device (DALI). Normalisation counts as compute, as it
-        # does with every other transfer.
+        # There is no copy to hide: on the CPU, or decoded on the device. Normalisation counts as compute, as it does
+        # with every other transfer.
         mark = self._device.mark()
         labels = self._device.upload(batch.labels, non_blocking=True)
         return Moved(self._to_input(batch.images), labels, mark, mark, mark)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.parts import STORAGES
+from vitprof.config.parts import LOADERS, STORAGES
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 """By `RunConfig.precision`: the type that products are computed in, as a script spells it."""
@@ -55,5 +55,5 @@ class Draft:
         return (
             self.config.transfer in ("pinned", "stream")
             and self.form != "samples"
-            and not (pins or self.fills_buffers or self.config.loader == "dali")
+            and not (pins or self.fills_buffers or LOADERS[self.config.loader or ""].decodes)
         )

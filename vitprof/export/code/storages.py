@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitprof.config.parts import LOADERS
 from vitprof.errors import ConfigError
 from vitprof.export.code.draft import Draft
 
@@ -36,7 +37,7 @@ def add_storage(draft: Draft) -> None:
     if storage in ("memory", "memory-float"):
         prepared = "memmap" if draft.folder else ""
     if draft.form == "encoded":
-        _add_decoder(draft, config.decoder or "", random=config.augment == "cpu" and draft.info.kind == "jpeg")
+        _add_decoder(draft, random=config.augment == "cpu" and draft.info.kind == "jpeg")
     if prepared:
         draft.names += ["prepared", f"prepare_{prepared}"]
         draft.path = "prepare(data)"
@@ -58,10 +59,7 @@ def add_storage(draft: Draft) -> None:
         draft.names.append(f"cache_{draft.form}")
         draft.storage = f"Cached({draft.storage})"
     if draft.form == "encoded":
-        draft.names.append("decoded")
-        paths = "self.files.files.paths" if config.cache_mb else "self.files.paths"
-        draft.blanks["WHICH"] = f"{paths}[index]" if storage == "files" else 'f"image {index}"'
-        draft.storage = f"Decoded({draft.storage})"
+        _add_decoded(draft)
     if config.augment == "cpu" and (draft.form == "pixels" or draft.info.kind == "idx"):
         draft.names.append("augmented")
         draft.storage = f"Augmented({draft.storage})"
@@ -143,17 +141,31 @@ def _add_samples(draft: Draft) -> None:
     draft.opening.append("n_classes = int(labels.max()) + 1")
 
 
-def _add_decoder(draft: Draft, decoder: str, *, random: bool) -> None:
+def _add_decoder(draft: Draft, *, random: bool) -> None:
     draft.names.append("crop_random" if random else "crop_centre")
-    draft.names.append(f"decode_{decoder}")
+    if not LOADERS[draft.config.loader or ""].decodes:
+        draft.names.append(f"decode_{draft.config.decoder}")
+    flips = random and draft.info.flips
     grey = draft.info.channels == 1
     draft.blanks |= {
         "COLOUR": "cv2.IMREAD_GRAYSCALE" if grey else "cv2.IMREAD_COLOR",
         "TO_RGB": "[..., None]" if grey else "[..., ::-1]  # to RGB",
         "MODE": "GRAY" if grey else "RGB",
         "PIL_MODE": "L" if grey else "RGB",
-        "FLIP": "if random.random() < 0.5:\n    row[:] = row[:, ::-1].copy()" if random and draft.info.flips else "",
+        "FLIP": "if random.random() < 0.5:\n    row[:] = row[:, ::-1].copy()" if flips else "",
+        "FLIP_ROW": "row = row.flip(-1) if random.random() < 0.5 else row" if flips else "",
     }
+
+
+def _add_decoded(draft: Draft) -> None:
+    """Decodes what the storage gives, unless the loader does that."""
+    decodes = LOADERS[draft.config.loader or ""].decodes
+    files = "self.storage" if decodes else "self.files"
+    paths = f"{files}.files.paths" if draft.config.cache_mb else f"{files}.paths"
+    draft.blanks["WHICH"] = f"{paths}[index]" if draft.config.storage == "files" else 'f"image {index}"'
+    if not decodes:
+        draft.names.append("decoded")
+        draft.storage = f"Decoded({draft.storage})"
 
 
 def _add_location(draft: Draft) -> None:

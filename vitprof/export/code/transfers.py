@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from vitprof.config.parts import LOADERS
 from vitprof.export.code.assemble import fragment
 from vitprof.export.code.draft import AUTOCAST, Draft
 from vitprof.export.code.loaders import COPIES
@@ -30,7 +31,7 @@ def add_transfer(draft: Draft) -> None:
         draft.blanks["STEPS"] = "\n".join(steps)
         draft.blanks["TO_INPUT"] = "\n" + textwrap.indent(fragment("to_input", draft.blanks), "    ")
     transfer = config.transfer or ""
-    if config.loader == "dali":
+    if LOADERS[config.loader or ""].decodes:
         transfer = "blocking"  # the images are on the device already, as they are
     if transfer == "resident":
         transfer = "here"

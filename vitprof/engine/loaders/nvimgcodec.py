@@ -1,0 +1,107 @@
+"""NVIDIA nvImageCodec: decodes a batch of JPEG files at once, on the GPU or on the CPU.
+
+The encoded files come from the storage, read by threads of this process some batches ahead, so any storage and any
+location works. Decoding and resizing are queued in the stream that trains when the loop asks for the batch: on the GPU
+they take their time between two steps. The crops are those that `making.EncodedMaker` takes, so every strategy trains
+on the same images; they are resized with antialiasing, as Pillow does it.
+
+A file that is no whole JPEG is found before it is decoded. Damage inside the compressed data can go unnoticed, as with
+DALI: a gap is decoded to grey.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, ReadBatch, decoding_device
+from vitprof.engine.loaders.making import EncodedMaker
+from vitprof.engine.loaders.nvimgcodec_decoder import BatchDecoder, Sample
+from vitprof.engine.stopwatch import asked_wait
+from vitprof.engine.storage import EncodedStorage
+
+
+class NvimgcodecLoader:
+    """Keeps `prefetch_factor` batches being read by `workers` threads; decodes each when it is asked for."""
+
+    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, *, train: bool) -> None:
+        self._schedule = Schedule(storage, config, train=train)
+        self._storage, self._skip = storage, config.skip_unreadable
+        self._make = EncodedMaker(storage, info, config, train).punctual()
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+        self._depth = config.prefetch_factor or 1
+        self._decoder = BatchDecoder(info.image_size, config.workers or 1, decoding_device(config.device))
+        self._reads = EncodedReads(storage, self._make, config, self._wait, self._decoder.sample)
+        self._reading: deque[BatchReads[Sample]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._schedule)
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        self._break_off()
+        # One of its own: by it an iterator of an earlier epoch, closed late, knows that it is not its turn.
+        reading = self._reading = deque[BatchReads[Sample]]()
+        to_come = iter(self._schedule.batches(epoch))
+        try:
+            while self._reading is reading:
+                while len(reading) <= self._depth and (indices := next(to_come, None)) is not None:
+                    reading.append(self._reads.begin(epoch, indices))
+                if not reading:
+                    return
+                yield self._decoded(reading.popleft())
+        finally:
+            if self._reading is reading:
+                self._break_off()
+
+    def _decoded(self, reads: BatchReads[Sample]) -> Batch:
+        read = reads.result()
+        begun = perf_counter()
+        if self._wait is not None:
+            self._wait.into("decode")
+        images, bad = self._decoder.decode(read.samples)
+        indices, unreadable = self._without(bad, read) if bad else (read.indices, read.unreadable)
+        decoded = perf_counter()
+        if self._wait is not None:
+            self._wait.into("collate")
+        labels = self._storage.labels.index_select(0, indices)
+        if not self._times:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        # What the GPU takes for it is not known here: the work is only queued.
+        decode_s = math.nan if self._decoder.on_gpu else decoded - begun
+        return Batch(
+            images, labels, unreadable, BatchTimes(reads.read_s, decode_s, 0.0, end - decoded, reads.begun_s, end)
+        )
+
+    def _without(self, bad: list[int], read: ReadBatch[Sample]) -> tuple[Tensor, tuple[str, ...]]:
+        """Returns indices and unreadable samples of a batch whose samples at `bad` could not be decoded.
+
+        Raises `SampleError` for the first of them unless such samples are to be skipped.
+        """
+        reason = ValueError("nvImageCodec cannot decode it")
+        errors = [self._make.undecodable(int(read.indices[i]), reason) for i in bad]
+        if not self._skip:
+            raise errors[0]
+        good = torch.ones(len(read.indices), dtype=torch.bool)
+        good[bad] = False
+        return read.indices[good], (*read.unreadable, *map(str, errors))
+
+    def _break_off(self) -> None:
+        """Cancels and waits for what is being read: nothing is read afterwards."""
+        for reads in self._reading:
+            reads.cancel()
+        self._reading = deque()
+
+    def close(self) -> None:
+        self._break_off()
+        self._reads.close()
+        self._decoder.close()
