@@ -69,6 +69,12 @@ def test_a_missing_package_is_named_with_how_to_install_it(
     assert why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY) == ""
 
 
+def test_a_deprecated_decoder_is_a_note() -> None:
+    seen = availability(STRATEGIES["threads"], PHOTOS, {"decoder": "torchvision"}, machine=PLENTY)
+    assert seen.verdict == "note"
+    assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
+
+
 @pytest.mark.parametrize(("name", "title"), [("dali", "NVIDIA DALI"), ("nvimgcodec", "NVIDIA nvImageCodec")])
 def test_what_has_no_wheels_for_another_system(name: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")

@@ -10,6 +10,7 @@ from vitprof.config import KNOBS
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import (
     DECODERS,
+    DEPRECATED_DECODERS,
     LOADERS,
     LOCATIONS,
     PARTS_BY_KIND,
@@ -20,6 +21,7 @@ from vitprof.config.parts import (
     prepared_as,
     why_not,
 )
+from vitprof.config.run_config import CHOICES
 from vitprof.errors import ConfigError
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
@@ -80,6 +82,13 @@ def test_settings_are_those_of_the_four_parts() -> None:
     for loader in ("dali", "nvimgcodec"):
         assert set(Combination("files", "disk", loader, "blocking").knobs()) == {"workers", "prefetch_factor"}
     assert set(DECODERS) == {"idx", "jpeg"}
+
+
+def test_no_deprecated_decoder_is_a_default_and_each_can_still_be_chosen() -> None:
+    for names in DECODERS.values():
+        assert names[0] not in DEPRECATED_DECODERS
+        assert set(DEPRECATED_DECODERS) <= set(names)
+    assert set(DECODERS["jpeg"]) == set(CHOICES["decoder"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
-from vitprof.config.parts import LOADERS, Combination, prepared_as, why_not
+from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
@@ -106,7 +106,7 @@ def availability(
         return Availability("bad", f"{wrong.field} {wrong.value}: {wrong.allowed}")
     for reason in _obstacles(parts, info, machine):
         return Availability("bad", reason)
-    notes = "; ".join(_limits(parts, info, settings.get("device") or "auto", machine))
+    notes = "; ".join(_limits(parts, info, settings, machine))
     return Availability("note", notes) if notes else OK
 
 
@@ -165,8 +165,9 @@ def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
         )
 
 
-def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine) -> Iterator[str]:
-    """Yields what works, but not as the strategy means it."""
+def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
+    """Yields what works, but not as the strategy means it, or not for long."""
+    device = settings.get("device") or "auto"
     simulated = is_simulated(device)
     on_cpu = not simulated and (device == "cpu" or not machine.gpus)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
@@ -179,6 +180,9 @@ def _limits(parts: Combination, info: DatasetInfo, device: str, machine: Machine
         smallest = min((g.memory_bytes for g in machine.gpus if math.isfinite(g.memory_bytes)), default=math.inf)
         if needed > smallest:
             yield f"the set takes {size(needed)} of device memory and a GPU here has {size(smallest)}"
+    decoder = settings.get("decoder")
+    if decoder in DEPRECATED_DECODERS:
+        yield f"decoder {decoder} is {DEPRECATED_DECODERS[decoder]}; choose {DECODERS[info.kind][0]}"
 
 
 NOTHING_TO_COPY: dict[str, str] = {

@@ -47,10 +47,13 @@ class StoragePart(Part):
 ENCODED_KNOBS: dict[str, Any] = {"decoder": None}
 """The default depends on what is decoded: `DECODERS`."""
 DECODERS: dict[str, tuple[str, ...]] = {
-    "jpeg": ("simplejpeg", "opencv", "torchvision", "pil"),
-    "idx": ("opencv", "torchvision", "pil"),
+    "jpeg": ("simplejpeg", "opencv", "pil", "torchvision"),
+    "idx": ("opencv", "pil", "torchvision"),
 }
-"""What can decode the image files of a kind of data set, the fastest first. Those of kind "idx" are PNG."""
+"""What can decode the image files of a kind of data set, the default first, which is the fastest. Those of kind "idx"
+are PNG."""
+DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
+"""Decoders that stay for runs that had them, and what is wrong with them. Never the first of `DECODERS`."""
 
 STORAGES: dict[str, StoragePart] = {
     s.name: s

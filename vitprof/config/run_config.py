@@ -38,7 +38,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "compile_mode": ("reduce-overhead", "max-autotune"),
     "isolation": ("process", "thread"),
     "start_method": ("fork", "forkserver", "spawn"),
-    "decoder": ("simplejpeg", "opencv", "torchvision", "pil"),
+    "decoder": ("simplejpeg", "opencv", "pil", "torchvision"),
     "shuffle": ("full", "block", "none"),
     "slow_drive": ("network-drive", "mechanical-disk"),
     "augment": ("off", "cpu", "device"),
@@ -101,7 +101,9 @@ class RunConfig:
     pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
     persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
     start_method: str | None = knob_doc("how worker processes start; fork in a job's own process if not given", None)
-    decoder: str | None = knob_doc("what decodes JPEG (simplejpeg is the fastest) or PNG (opencv is)", None)
+    decoder: str | None = knob_doc(
+        "what decodes JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision is deprecated since 0.29", None
+    )
     shuffle: str | None = knob_doc(
         "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)", None
     )

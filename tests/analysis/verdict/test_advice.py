@@ -93,6 +93,7 @@ def test_every_advice_can_be_run_and_is_new() -> None:
         ("rest", {"strategy": "tensordataset"}, {"strategy": "memory"}),
         ("decode", {"strategy": "per-sample", "dataset": "photos"}, {"strategy": "threads"}),
         ("decode", {"strategy": "threads", "dataset": "photos", "decoder": "pil"}, {"decoder": "simplejpeg"}),
+        ("decode", {"strategy": "threads", "dataset": "photos", "decoder": "torchvision"}, {"decoder": "simplejpeg"}),
         ("decode", {"strategy": "prefetch", "dataset": "photos"}, {"loader": "threads"}),
         ("decode", {"strategy": "threads", "dataset": "photos"}, {"workers": 8}),
         ("transform", {"strategy": "threads", "augment": "cpu"}, {"augment": "device"}),

@@ -18,6 +18,7 @@ from vitprof.config.parts import DECODERS
 from vitprof.engine.data import scenes
 from vitprof.engine.decode import Crop, centre_crop, open_decoder
 from vitprof.engine.decode.decoders import Decoder
+from vitprof.errors import ConfigError
 
 JPEG, PNG = DECODERS["jpeg"], DECODERS["idx"]
 
@@ -72,6 +73,13 @@ def test_every_name_is_known() -> None:
     for names in DECODERS.values():
         for name in names:
             assert callable(open_decoder(name))
+
+
+def test_a_torchvision_without_decoders_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.io", None)
+    with pytest.raises(ConfigError, match=r"^decoder: 'torchvision' is not possible; .+; choose opencv or pil$"):
+        open_decoder("torchvision")
+    assert callable(open_decoder("pil"))
 
 
 @pytest.mark.parametrize("crop", [CENTRE, Crop(10, 20, 300, 260), Crop(10, 20, 100, 120, flip=True)])

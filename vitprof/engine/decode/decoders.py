@@ -18,7 +18,9 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from vitprof.config.parts import DEPRECATED_DECODERS
 from vitprof.engine.decode.crops import Crop
+from vitprof.errors import ConfigError
 
 Pixels = NDArray[np.uint8]
 ChooseCrop = Callable[[int, int], Crop]
@@ -153,7 +155,10 @@ def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
 
 
 def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """torchvision.io's decode_image and its antialiased resize on uint8 tensors. See `Decoder`."""
+    """torchvision.io's decode_image and its antialiased resize on uint8 tensors. See `Decoder`.
+
+    Deprecated since torchvision 0.29; kept so that runs that chose it can be run again.
+    """
     import torch
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.v2 import functional
@@ -208,5 +213,17 @@ _DECODERS: dict[str, Decoder] = {
 
 
 def open_decoder(name: str) -> Decoder:
-    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`."""
+    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
+
+    Raises `ConfigError` for torchvision's where the installed torchvision has none any more.
+    """
+    if name == "torchvision":
+        try:
+            from torchvision.io import decode_image  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "decoder",
+                name,
+                f"it is {DEPRECATED_DECODERS[name]}, and the torchvision installed here has none; choose opencv or pil",
+            ) from error
     return _DECODERS[name]

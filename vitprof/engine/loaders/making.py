@@ -121,8 +121,7 @@ class EncodedMaker:
         self._storage, self._info, self._seed = storage, info, config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
-        self._decoder = config.decoder or "simplejpeg"
-        self._decode: decode.Decoder | None = None
+        self._decode = decode.open_decoder(config.decoder or "simplejpeg")
         self._times, self._wait = config.loader_times, asked_wait(config, train=train)
 
     def punctual(self) -> EncodedMaker:
@@ -200,8 +199,6 @@ class EncodedMaker:
         stopwatch.decode_s += perf_counter() - read
 
     def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
-        if self._decode is None:  # found anew in each worker process
-            self._decode = decode.open_decoder(self._decoder)
         try:
             self._decode(encoded, self.crop(epoch, index), row)
         except ValueError as error:
@@ -217,9 +214,6 @@ class EncodedMaker:
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
         """Returns the error to raise for a sample whose bytes are no whole image."""
         return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_decode": None}
 
 
 def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> decode.Crop:
