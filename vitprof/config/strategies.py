@@ -232,13 +232,15 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="nvimgcodec",
             title="NVIDIA nvImageCodec",
-            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once, with a GPU on "
-            "the GPU, in the stream that trains. Batches arrive as uint8.",
+            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once. With a GPU it "
+            "does so there, in the stream that trains. Batches arrive as uint8.",
             when="As 'dali', in a package of 70 MB in place of 0.5 GB.",
             costs="GPU memory and time where it decodes there: a batch is decoded between two steps, not beside one.",
-            origin="NVIDIA's own decoder, which DALI uses too; what PyTorch's torchvision had on the GPU is deprecated",
+            origin="NVIDIA's library of image decoders, by which DALI decodes too",
             storage="files",
             loader="nvimgcodec",
+            # Not "blocking": a copy of labels that waits would have the host wait for each step and each decoding.
+            transfer="pinned",
         ),
         Strategy(
             name="pt",

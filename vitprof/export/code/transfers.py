@@ -31,8 +31,8 @@ def add_transfer(draft: Draft) -> None:
         draft.blanks["STEPS"] = "\n".join(steps)
         draft.blanks["TO_INPUT"] = "\n" + textwrap.indent(fragment("to_input", draft.blanks), "    ")
     transfer = config.transfer or ""
-    if LOADERS[config.loader or ""].decodes:
-        transfer = "blocking"  # the images are on the device already, as they are
+    if LOADERS[config.loader or ""].decodes and transfer == "stream":
+        transfer = "pinned"  # the images are on the device already: there is no copy to hide
     if transfer == "resident":
         transfer = "here"
     draft.names.append(f"transfer_{transfer}")
