@@ -134,8 +134,7 @@ def test_on_a_gpu_it_decodes_there_in_the_stream_that_trains(gpu: Gpu) -> None:
     for batch in got:
         assert batch.images.dtype == torch.uint8
         assert batch.made is not None
-        assert np.isnan(batch.made.decode_s)  # only queued when the loop gets the batch
-        assert batch.made.read_s > 0
+        assert batch.made.decode_s > 0  # the host's part
 
 
 @HERE

@@ -18,8 +18,9 @@ from vitprof.records import TIMED_STAGES, Phase
 
 ROUNDING_S = 1e-9
 """A stage of less than that for each batch is what differences of clock readings leave."""
-SYNCHRONOUS = ("batches", "generator")
-"""Loaders that make a batch while the loop waits for it; a DataLoader without workers is one too."""
+SYNCHRONOUS = ("batches", "generator", "nvimgcodec")
+"""Loaders that make a batch while the loop waits for it (nvimgcodec: all but reading); a DataLoader without workers is
+one too."""
 
 
 @dataclass(frozen=True)

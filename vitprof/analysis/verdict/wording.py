@@ -14,7 +14,7 @@ from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.own_script import is_own_script
-from vitprof.config.parts import STORAGES
+from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent
 
 
@@ -100,7 +100,9 @@ def cause_words(config: RunConfig, cause: str) -> str:
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":
-        return f"preparation (decoding by {config.decoder or 'PIL'}) is"
+        loader = LOADERS.get(config.loader or "")
+        decoder = loader.title if loader is not None and loader.decodes else config.decoder or "PIL"
+        return f"preparation (decoding by {decoder}) is"
     if cause == "hand_over" and synchronous(config):
         return "what comes between a finished batch and the loop is"
     return CAUSE_WORDS[cause]

@@ -11,7 +11,6 @@ DALI: a gap is decoded to grey.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator
 from time import perf_counter
@@ -63,6 +62,7 @@ class NvimgcodecLoader:
                 self._break_off()
 
     def _decoded(self, reads: BatchReads[Sample]) -> Batch:
+        asked = perf_counter()
         read = reads.result()
         begun = perf_counter()
         if self._wait is not None:
@@ -76,11 +76,9 @@ class NvimgcodecLoader:
         if not self._times:
             return Batch(images, labels, unreadable)
         end = perf_counter()
-        # What the GPU takes for it is not known here: the work is only queued.
-        decode_s = math.nan if self._decoder.on_gpu else decoded - begun
-        return Batch(
-            images, labels, unreadable, BatchTimes(reads.read_s, decode_s, 0.0, end - decoded, reads.begun_s, end)
-        )
+        # Made while the loop waits: of reading what is left of it then, of decoding on a GPU the host's part.
+        made = BatchTimes(begun - asked, decoded - begun, 0.0, end - decoded, asked, end)
+        return Batch(images, labels, unreadable, made)
 
     def _without(self, bad: list[int], read: ReadBatch[Sample]) -> tuple[Tensor, tuple[str, ...]]:
         """Returns indices and unreadable samples of a batch whose samples at `bad` could not be decoded.

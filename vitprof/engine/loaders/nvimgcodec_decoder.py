@@ -56,8 +56,7 @@ class BatchDecoder:
             ) from error
         library = self._library
         self._size, self._device = size, device
-        self.on_gpu = on_gpu = device.type == "cuda"
-        """Whether the batches it makes lie on the GPU, and are made when what is queued there is done."""
+        self._on_gpu = on_gpu = device.type == "cuda"
         # Only these: it would go over to the CPU without a word, and the run would be called decoded on the GPU.
         kinds = (library.HW_GPU_ONLY, library.GPU_ONLY, library.HYBRID_CPU_GPU) if on_gpu else (library.CPU_ONLY,)
         self._parameters = library.DecodeParams(
@@ -105,14 +104,14 @@ class BatchDecoder:
                 bad.append(i)
                 continue
             row = image.permute(2, 0, 1)[None]
-            if self.on_gpu:
+            if self._on_gpu:
                 row = row.float()  # CUDA resizes no uint8; the CPU does, three times as fast as float
             row = F.interpolate(row, (self._size, self._size), mode="bilinear", align_corners=False, antialias=True)
             rows.append(row.flip(-1) if flip else row)
         if not rows:
             return torch.empty((0, 3, self._size, self._size), dtype=torch.uint8), bad
         batch = torch.cat(rows)
-        if self.on_gpu:
+        if self._on_gpu:
             self._keep([image for image in images if image is not None])
             batch = batch.round_().to(torch.uint8)
         return batch, bad
@@ -121,11 +120,11 @@ class BatchDecoder:
         """Returns each image, (height, width, 3) uint8, as its crop is large; None for one that cannot be decoded."""
         if not samples:
             return []
-        stream = torch.cuda.current_stream(self._device).cuda_stream if self.on_gpu else 0
+        stream = torch.cuda.current_stream(self._device).cuda_stream if self._on_gpu else 0
         regions = [sample.region for sample in samples]
         images = self._decoder.decode(regions, params=self._parameters, cuda_stream=stream)
         # Nothing is copied; a tensor keeps the decoder's memory for as long as it lives.
-        as_tensor = from_dlpack if self.on_gpu else _on_the_host
+        as_tensor = from_dlpack if self._on_gpu else _on_the_host
         return [None if image is None else as_tensor(image) for image in images]
 
     def _keep(self, images: list[Tensor]) -> None:
