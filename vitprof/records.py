@@ -66,14 +66,20 @@ class StepRecord:
     step: int = counted("number of the step in the run, from 0")
     epoch: int = counted("epoch the step belongs to, from 0")
     t_start_s: float = measured("when the loop asked the loader for the batch, on the monotonic clock")
-    data_wait_s: float = measured("time the loop was blocked in next(loader), host clock")
+    data_wait_s: float = measured(
+        "time the loop was blocked in next(loader), host clock, and decode_wait_s where that is known"
+    )
     h2d_s: float = measured("time of the copy to the device: CUDA events on CUDA, host clock on cpu")
-    compute_start_s: float = measured("when the device began the step's compute, on the monotonic clock")
+    compute_start_s: float = measured(
+        "when the device began the step's compute, on the monotonic clock; its batch was ready"
+    )
     compute_s: float = measured(
-        "device time from the end of the copy to the end of the optimizer's work; waits for launches count"
+        "device time from the end of the copy to the end of the optimizer's work, device_prepare_s included; waits for "
+        "launches count"
     )
     gap_s: float = measured(
-        "from the previous step's end to this step's compute on the device; a copy in between counts"
+        "from the previous step's end to this step's compute on the device, without device_prepare_s; a copy in "
+        "between counts"
     )
     exposed_wait_s: float = measured("the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing")
     step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
@@ -107,6 +113,14 @@ class StepRecord:
     launch_idle_s: float = measured(
         "part of compute_s in which the device waited for the next launch: compute_s less the median kernel_s; 0 where "
         "the host is ahead of the device"
+    )
+    decode_wait_s: float = measured(
+        "part of data_wait_s after the loop had the batch: the device waited until it was decoded there; where a "
+        "loader decodes on the device that trains"
+    )
+    device_prepare_s: float = measured(
+        "part of compute_s before compute_start_s: the device, done with the step before, normalised the batch beside "
+        "the copies or gathered it from the resident set"
     )
 
 

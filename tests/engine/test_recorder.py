@@ -91,8 +91,10 @@ class Steps:
                 t_start=t_start,
                 t_got=t_got,
                 t_launched=t_got + 0.125,
+                decoded=None,
                 copy_start=h2d_start,
                 copy_end=h2d_end,
+                prepared=None,
                 compute_start=h2d_end,
                 compute_end=self.device.mark() if compute else None,
                 loss=self.device.loss(10.0 - self.n) if compute else lambda: math.nan,
@@ -144,6 +146,8 @@ def test_every_column_of_a_step() -> None:
         "warmup": [True, False],
         "kernel_s": [math.nan, math.nan],
         "launch_idle_s": [math.nan, math.nan],
+        "decode_wait_s": [math.nan, math.nan],
+        "device_prepare_s": [math.nan, math.nan],
     }
     assert list(expected) != []
     for name in STEP_COLUMNS:
@@ -233,8 +237,10 @@ def test_the_cpu_hands_on_at_once() -> None:
                 t_start=t_start,
                 t_got=t_got,
                 t_launched=compute_end,
+                decoded=None,
                 copy_start=h2d_start,
                 copy_end=h2d_end,
+                prepared=None,
                 compute_start=h2d_end,
                 compute_end=compute_end,
                 loss=lambda: 1.0,

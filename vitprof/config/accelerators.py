@@ -44,6 +44,11 @@ class Accelerator:
     """From the call to the first byte."""
     launch_s: float = 0.0
     """Seconds that the host needs to launch a step of training, a third of that for a forward pass. 0: no time."""
+    normalise_s: float = 0.0
+    """Seconds of device work in which a batch is normalised: in the step, or beside it in a stream of its own. 0: it is
+    part of what a step takes."""
+    gather_s: float = 0.0
+    """Seconds of device work in which a batch is gathered from a set that lies on the device."""
     queue_steps: int = 3
     """Steps that may be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 

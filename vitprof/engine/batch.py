@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -40,3 +40,6 @@ class Batch(NamedTuple):
     """One line for each sample that was left out because it cannot be read."""
     made: BatchTimes | None = None
     """How it was made, where the loader can tell."""
+    decoded: Any = None
+    """`devices.Mark` in the stream that trains, behind a loader's own work on the device; None where the images are
+    whole when the batch is handed out."""

@@ -7,7 +7,7 @@ What happens to a sample, in order: `data` makes it, `storage` keeps and reads i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,10 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.engine import data
+from vitprof.engine.batch import Batch
 from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device
+from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.events import Events
 from vitprof.engine.loaders import Loader, open_loader
 from vitprof.engine.loaders.replay import keep_batches
@@ -32,8 +34,9 @@ from vitprof.engine.storage import Pixels, open_storage
 from vitprof.engine.storage.cache import cached
 from vitprof.engine.storage.prepare import prepare_storage
 from vitprof.engine.transfer import Transfer, open_transfer
-from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.transfer.normalise import ToInput, as_it_is
 from vitprof.engine.transfer.resident import Resident
+from vitprof.engine.transfer.staging import staged
 from vitprof.errors import SampleError
 
 
@@ -46,6 +49,11 @@ class Split:
     transfer: Transfer
     to_input: Callable[[torch.Tensor], torch.Tensor]
     """For transfers that do not normalise."""
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        """Returns the batches of one epoch, each where its copy begins."""
+        batches, stage = self.loader.epoch(epoch), self.transfer.stage
+        return batches if stage is None else staged(batches, stage)
 
 
 @dataclass
@@ -152,8 +160,11 @@ def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place:
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
     pixels: Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
-    to_input: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
-    if not device.simulated:
+    to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    if isinstance(device, SimulatedDevice):
+        if device.accelerator.normalise_s:
+            to_input = device.normalise
+    else:
         to_input = ToInput(
             info,
             pixels,
@@ -167,7 +178,9 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
     buffer = None if train and config.replay else transfer.buffer
     if config.loader == "batches" and device.immediate:
         buffer = None  # malloc gives the loop the same memory each time; the ring's book-keeping costs 2 us of 13
-    loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer)
+    # Nobody reads the marks of an evaluation, and the CPU's say nothing that its clock does not.
+    mark = device.mark if train and not device.immediate else None
+    loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer, mark=mark)
     return Split(len(storage), loader, transfer, to_input)
 
 
@@ -189,8 +202,3 @@ def _replayed(split: Split, config: RunConfig, device: Device, events: Events, s
     events.notice(f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free")
     transfer = Resident(device) if config.replay == "device" else split.transfer
     return Split(split.n, kept, transfer, split.to_input)
-
-
-def _as_it_is(images: torch.Tensor) -> torch.Tensor:
-    """Normalisation is part of what a simulated device takes its time for."""
-    return images

@@ -40,8 +40,13 @@ class StepMarks:
     """When the loop asked for the batch, on the host's clock as the next two."""
     t_got: float
     t_launched: float
+    decoded: Mark | None
+    """In the stream that trains, behind what a loader made of the batch on the device; None where it made nothing
+    there. The stream waits for the batch up to here, however early the loop had it."""
     copy_start: Mark
     copy_end: Mark
+    prepared: Mark | None
+    """The device made the batch ready for the step from `copy_end` to here; None where that is part of the step."""
     compute_start: Mark
     """Where compute begins: the launch says.
 
@@ -104,10 +109,21 @@ class StepRecorder:
 
     def _finish(self, marks: StepMarks) -> None:
         """Hands on a step that the device has passed: its marks become times, and are given back."""
-        passed = (marks.copy_start, marks.copy_end, marks.compute_start, marks.compute_end)
+        passed = (
+            marks.copy_start,
+            marks.copy_end,
+            marks.compute_start,
+            marks.compute_end,
+            marks.decoded,
+            marks.prepared,
+        )
         seconds = self._device.seconds
+        if marks.decoded is not None:
+            marks.decoded = seconds(marks.decoded)
         marks.copy_start, marks.compute_start = seconds(marks.copy_start), seconds(marks.compute_start)
         marks.copy_end = seconds(marks.copy_end)
+        if marks.prepared is not None:
+            marks.prepared = seconds(marks.prepared)
         kernel_s = launch_idle_s = math.nan
         if marks.compute_end is not None:
             marks.compute_end = end = seconds(marks.compute_end)
@@ -129,18 +145,30 @@ class StepRecorder:
         self._previous_end = end
         made = marks.made or UNKNOWN_TIMES
         read_s, decode_s, transform_s, collate_s, made_start, made_end, worker, queue_depth = made
+        wait_s, exposed_s = t_got - t_start, overlap(t_start, t_got, before, start)
+        gap_s, compute_s = start - before, end - start
+        decode_wait_s = device_prepare_s = math.nan
+        if marks.decoded is not None:
+            decode_wait_s = max(0.0, min(marks.decoded, start) - max(t_got, before))
+            wait_s, exposed_s = wait_s + decode_wait_s, exposed_s + decode_wait_s
+            made_end = max(made_end, marks.decoded) if decode_wait_s else made_end
+        if marks.prepared is not None:
+            began, ended = max(marks.copy_end, before), min(marks.prepared, start)
+            device_prepare_s = max(0.0, ended - began)
+            exposed_s -= overlap(t_start, t_got, began, ended)
+            gap_s, compute_s = gap_s - device_prepare_s, compute_s + device_prepare_s
         self._hand_on(
             (
                 0,
                 marks.step,
                 marks.epoch,
                 t_start,
-                t_got - t_start,
+                wait_s,
                 marks.copy_end - h2d_start,
                 start,
-                end - start,
-                start - before,
-                overlap(t_start, t_got, before, start),
+                compute_s,
+                gap_s,
+                exposed_s,
                 end - before,
                 marks.samples,
                 marks.loss(),
@@ -158,5 +186,7 @@ class StepRecorder:
                 worker,
                 kernel_s,
                 launch_idle_s,
+                decode_wait_s,
+                device_prepare_s,
             )
         )

@@ -192,7 +192,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     split, launches, loader_only = job.pipeline.train, job.launches, job.config.loader_only
     transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
     step = budget.done
-    with closing(split.loader.epoch(epoch)) as batches:
+    with closing(split.epoch(epoch)) as batches:
         t_start = clock()
         for batch in batches:
             t_got = clock()
@@ -204,7 +204,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             if launches.gates_left:
                 moved = launches.gate(moved)
             marks = StepMarks()
-            _, _, marks.copy_start, marks.copy_end, marks.compute_start = moved
+            _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
             if loader_only:
                 marks.compute_end, marks.loss = None, _no_loss
             else:
@@ -213,7 +213,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 marks.loss = _no_loss if loss is None else keep(loss)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
             marks.step, marks.epoch, marks.warmup = step, epoch, step < launches.steady_from
-            marks.samples, marks.made = samples, batch.made
+            marks.samples, marks.made, marks.decoded = samples, batch.made, batch.decoded
             record(marks)
             budget.done = step = step + 1
             if step == launches.asks_at:
@@ -248,7 +248,7 @@ def _evaluate(job: Job, split: Split) -> bool:
     """Mean loss and accuracy over the test set, reported as facts. False if the job was asked to stop in between."""
     batches = len(split.loader)
     to_input = None if split.transfer.normalises else split.to_input
-    for done, batch in enumerate(split.loader.epoch(0)):
+    for done, batch in enumerate(split.epoch(0)):
         job.events.stage("evaluating", done / batches)
         if not len(batch.labels):  # nothing in it could be read
             job.left_out(batch.unreadable)

@@ -107,7 +107,7 @@ class SimulatedTrainer:
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         # a mark from before the launch would count Python's delays as compute
-        return self._device.launch(len(batch.labels)), None
+        return self._device.launch(len(batch.labels), normalise=to_input is not None), None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         self._device.launch(len(batch.labels), train=False)

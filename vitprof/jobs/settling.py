@@ -9,6 +9,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.moments import end_s
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
@@ -47,5 +48,5 @@ def settle_interrupted(store: RunStore) -> None:
             continue
         if run.t_origin_s is None or not len(steps["step"]):
             continue
-        last_s = float(steps["compute_start_s"][-1] + steps["compute_s"][-1])
+        last_s = float(end_s(steps)[-1])
         store.update_run(run_id, **settle(store, run_id, run.t_origin_s, last_s))

@@ -53,7 +53,7 @@ def idle_of(run_id: int) -> Idle | None:
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
     if not gaps.span_ns:
         return None
-    idle_ns = gaps.end_ns - gaps.start_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
+    idle_ns = gaps.end_ns - gaps.start_ns - gaps.prepare_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
     worst = int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
     return Idle(gaps, idle_interval(gaps), worst)
 

@@ -28,6 +28,7 @@ STEP_NAMES = (
     "samples",
     "loss",
     "warmup",
+    "device_prepare_s",
 )
 
 

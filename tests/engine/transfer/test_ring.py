@@ -10,8 +10,8 @@ import torch
 
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
-from vitprof.engine.transfer.copy import to_pinned
 from vitprof.engine.transfer.ring import Ring
+from vitprof.engine.transfer.staging import to_pinned
 
 SHAPE = (4, 2, 2, 1)
 

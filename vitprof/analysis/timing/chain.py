@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series
+from vitprof.analysis.timing.moments import begin_s, decode_wait_s, end_s, got_s, prepare_s
 from vitprof.analysis.timing.spans import Spans, from_seconds, nanoseconds, union
 from vitprof.analysis.timing.steady import first_of_epoch
 from vitprof.records import Phase
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-CHAIN_COLUMNS = ("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s")
+CHAIN_COLUMNS = (
+    *("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s"),
+    *("decode_wait_s", "device_prepare_s"),
+)
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 
@@ -29,13 +33,17 @@ something that is no step. Less is rounding: float64 seconds of a clock that run
 class Chain:
     """What led to each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is known.
 
-    asked <= got <= launched, and launched_before <= asked. A time that is not known lies where its span is empty.
+    launched_before <= asked <= got <= launched, got <= arrived, and begin <= prepare_start <= prepare_end <= start <=
+    end. A time that is not known lies where its span is empty.
     """
 
     index: Ints
     """Position of the step in the series."""
     begin: Ints
     """End of the device work of the step before; begin <= start <= end."""
+    prepare_start: Ints
+    """The device normalised or gathered the batch in the gap from here to `prepare_end`: work, and no idle time."""
+    prepare_end: Ints
     start: Ints
     end: Ints
     launched_before: Ints
@@ -44,6 +52,9 @@ class Chain:
     """Whether that is known; if not, launched_before == asked."""
     asked: Ints
     got: Ints
+    """When the loop had the batch."""
+    arrived: Ints
+    """When the device had it to go on with: `got`, or later where it was decoded there."""
     launched: Ints
     copy_start: Ints
     copy_end: Ints
@@ -61,37 +72,43 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
     """Returns the chain of each step in `keep` (all if None) whose device time is known."""
     known = np.isfinite(steps["compute_start_s"]) & np.isfinite(steps["compute_s"])
     index = np.flatnonzero(known)
-    column = {name: np.asarray(steps[name], dtype=float)[index] for name in CHAIN_COLUMNS}
+    column = {name: np.asarray(steps[name], dtype=float)[index] for name in CHAIN_COLUMNS if name in steps}
     compute_start_s, h2d_s = column["compute_start_s"], column["h2d_s"]
-    start, end = nanoseconds(compute_start_s), nanoseconds(compute_start_s + column["compute_s"])
+    start, end = nanoseconds(compute_start_s), nanoseconds(end_s(column))
     before = _shifted(np.maximum.accumulate(np.maximum(start, end)), LONG_AGO)
     start = np.maximum(start, before)
     end = np.maximum(end, start)
     neighbour = np.concatenate([np.zeros(min(1, len(index)), dtype=bool), np.diff(index) == 1])
-    begin = _begin(compute_start_s - column["gap_s"], index, neighbour, before, start, resumes=keep is not None)
+    begin = _begin(begin_s(column), index, neighbour, before, start, resumes=keep is not None)
 
     # The host's line. Unknown spans are empty; a batch in hand whose launch is not known (runs of older versions)
     # kept the device waiting until its compute began.
-    got_s = column["t_start_s"] + column["data_wait_s"]
-    waited = np.isfinite(got_s)
+    in_hand_s = got_s(column)
+    waited = np.isfinite(in_hand_s)
     asked = np.where(waited, nanoseconds(column["t_start_s"]), start)
-    got = np.where(waited, np.maximum(nanoseconds(got_s), asked), start)
+    got = np.where(waited, np.maximum(nanoseconds(in_hand_s), asked), start)
     told = waited & np.isfinite(column["host_s"])
-    launched = np.maximum(np.where(told, nanoseconds(got_s + column["host_s"]), start), got)
+    launched = np.maximum(np.where(told, nanoseconds(in_hand_s + column["host_s"]), start), got)
     told_before = neighbour & waited & _shifted(told, False)
     launched_before = np.where(told_before, np.minimum(_shifted(launched, LONG_AGO), asked), asked)
     # An older record gives the length of the copy only: it ended where the compute began.
     copy_s = np.where(np.isfinite(column["h2d_start_s"]), column["h2d_start_s"], compute_start_s - h2d_s)
     copy = from_seconds(copy_s, copy_s + h2d_s)
+    decoding = nanoseconds(decode_wait_s(column))
+    arrived = np.where(decoding > 0, np.minimum(np.maximum(begin, got) + decoding, np.maximum(got, start)), got)
+    prepare_start = np.clip(copy[:, 1], begin, start)
     chain = Chain(
         index=index,
         begin=begin,
+        prepare_start=prepare_start,
+        prepare_end=np.minimum(prepare_start + nanoseconds(prepare_s(column)), start),
         start=start,
         end=end,
         launched_before=launched_before,
         told_before=told_before,
         asked=asked,
         got=got,
+        arrived=arrived,
         launched=launched,
         copy_start=copy[:, 0],
         copy_end=copy[:, 1],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series
+from vitprof.analysis.timing.moments import begin_s, end_s
 
 
 def group_size(n: int, max_groups: int) -> int:
@@ -79,18 +80,18 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
     def total(name: str) -> Floats:
         return np.asarray(np.add.reduceat(series[name][start:stop], local))
 
-    begin_s = series["compute_start_s"][edges] - series["gap_s"][edges]
-    before = np.maximum(edges - 1, 0)
-    previous_end_s = series["compute_start_s"][before] + series["compute_s"][before]
-    start_s = np.where(edges > 0, previous_end_s, begin_s)
-    end_s = series["compute_start_s"][last] + series["compute_s"][last]
+    def rows(at: Ints) -> Series:
+        return {name: values[at] for name, values in series.items()}
+
+    ends_s = end_s(rows(last))
+    start_s = np.where(edges > 0, end_s(rows(np.maximum(edges - 1, 0))), begin_s(rows(edges)))
     idle_s, busy_s = total("gap_s"), total("compute_s")
     return Slices(
         start_s=start_s - origin_s,
-        other_s=np.maximum(end_s - start_s - idle_s - busy_s, 0.0),
+        other_s=np.maximum(ends_s - start_s - idle_s - busy_s, 0.0),
         idle_s=idle_s,
         busy_s=busy_s,
-        end_s=end_s - origin_s,
+        end_s=ends_s - origin_s,
         wait_s=total("data_wait_s"),
         exposed_wait_s=total("exposed_wait_s"),
         wait_start_s=series["t_start_s"][edges] - origin_s,

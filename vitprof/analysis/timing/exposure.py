@@ -68,10 +68,11 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
     `gaps` are those of all steps, if they are known.
 
     Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
-    what came after the batch was made (hand_over). Apportioned: the rest of the wait among the stages of making a
-    batch. Batches made in the loop are split each by its own stages; where workers or threads make them it is the mean
-    stages of all, since a wait there is not for the work on one batch but for their pace. Hand-over counts there only
-    as far as batches come slower than they are made. `Share.frac` divides the idle time in proportion.
+    what came after the batch was made (hand_over) and what the device waited for its own decoding. Apportioned: the
+    rest of the wait among the stages of making a batch. Batches made in the loop are split each by its own stages;
+    where workers or threads make them it is the mean stages of all, since a wait there is not for the work on one batch
+    but for their pace. Hand-over counts there only as far as batches come slower than they are made. `Share.frac`
+    divides the idle time in proportion.
     `Share.exposed_ms` is what the idle time would fall by without the stage: all of the stage up to the idle time
     (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where some of
     the loading is hidden behind the device's work.
@@ -107,7 +108,8 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         period = float((gaps.causes_ns.sum(axis=1) + gaps.compute_ns).mean()) / 1e9
         period -= float(gaps.by_step("evaluation").mean())
         handed = handed * min(1.0, _beyond_making(config, steps, rows, period) / float(handed.mean()))
-    making = waited - handed
+    decoded = np.minimum(np.nan_to_num(_column(steps, "decode_wait_s", rows)), waited - handed)
+    making = waited - handed - decoded
     known = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
     if not sum(known.values()) > 0:
         seconds = {"loading": (float(making.mean()), float(making.mean()))}
@@ -127,6 +129,11 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
             float(waited.mean()),
         )  # with a faster stage hand-over hides behind compute too
         seconds = {name: (typical * took / sum(known.values()), min(took / pace, most)) for name, took in known.items()}
+    if decoded.any():
+        of_wait, saved = seconds.get("decode", (0.0, 0.0))
+        on_device = float(decoded.mean())
+        seconds["decode"] = of_wait + on_device, min(saved + on_device, float(waited.mean()))
+        known["decode"] = max(known.get("decode", 0.0), on_device)
     seconds["hand_over"] = (float(handed.mean()),) * 2
     seconds["transfer"] = (float(copied.mean()),) * 2
     whole = float((waited + copied).mean())
@@ -161,6 +168,10 @@ def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[st
     if config.loader != "threads":  # there the stages are seconds of several threads, more than the time it took
         told = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
         stages["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
+    on_device = np.isfinite(_column(steps, "decode_wait_s", rows))
+    if on_device.any():  # what is left there of the time is the decoder's, from first byte to last image
+        stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])
+        stages["rest"] = np.where(on_device, 0.0, stages["rest"])
     return stages
 
 

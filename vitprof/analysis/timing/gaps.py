@@ -16,11 +16,11 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.chain import evaluated, find_chain
-from vitprof.analysis.timing.spans import covered_before
+from vitprof.analysis.timing.spans import covered_before, union
 from vitprof.records import Phase
 
 CAUSE_DOCS: dict[str, str] = {
-    "data_wait": "the loop was blocked in next(loader) for this step's batch",
+    "data_wait": "the loop was blocked in next(loader) for this step's batch, or the device still decoded it",
     "h2d": "the batch was being copied to the device",
     "host": "the batch was in hand and its step not launched yet: Python, launches, optimizer bookkeeping",
     "epoch_boundary": "the loader ended an epoch and began the next: data wait of an epoch's first batch and what "
@@ -51,11 +51,17 @@ class Gaps:
     end_ns: Ints
     """(n,) when the gap ends: the step's compute begins."""
     compute_ns: Ints
-    """(n,) device time of the step's compute; what overlaps the step before by rounding is counted once."""
+    """(n,) device time of the step's compute, `prepare_ns` included; what overlaps the step before by rounding is
+    counted once."""
+    prepare_ns: Ints
+    """(n,) the part of the gap in which the device prepared the batch: work, and no idle time."""
+    prepare_start_ns: Ints
+    """(n,) when it began to."""
     causes_ns: Ints
-    """(n, 7) the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns."""
+    """(n, 7) the rest of the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns -
+    prepare_ns."""
     data_wait_ns: Ints
-    """(n,) the whole data wait of the step, inside its gap or not."""
+    """(n,) the whole data wait of the step, inside its gap or not; the device's own wait for decoding included."""
     exposed_wait_ns: Ints
     """(n,) the part of it inside the step's gap: an epoch's first batch included."""
     h2d_ns: Ints
@@ -80,7 +86,7 @@ class Gaps:
     @property
     def idle_ns(self) -> int:
         """Returns the time of the gaps without evaluation."""
-        return int((self.end_ns - self.start_ns).sum()) - self.evaluation_ns
+        return int((self.end_ns - self.start_ns - self.prepare_ns).sum()) - self.evaluation_ns
 
     @property
     def span_ns(self) -> int:
@@ -134,25 +140,29 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     end; where the recorder resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s`
     does. Steps whose device time is not known (NaN) are passed over, and so is the time up to the step after them.
 
-    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging.
+    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging. What
+    the device did for the batch meanwhile (`device_prepare_s`) is no part of them.
     """
     chain = find_chain(steps, keep=keep)
     evaluations = evaluated(phases)
+    prepared = union(np.stack([chain.prepare_start, chain.prepare_end], axis=1))
+    apart = union(np.concatenate([evaluations, prepared])) if len(prepared) else evaluations
 
     def awake(t: Ints) -> Ints:
-        """Returns the time on a clock that stands still during evaluations: what is cut out of it needs no more
-        thought.
+        """Returns the time on a clock that stands still during evaluations and while the device prepares a batch: what
+        is cut out of it needs no more thought.
         """
-        return t - covered_before(evaluations, t) if len(evaluations) else t
+        return t - covered_before(apart, t) if len(apart) else t
 
     gap = (chain.begin, chain.start)
-    length = chain.start - chain.begin
     idle = (awake(chain.begin), awake(chain.start))
-    launched_before, asked, got, launched, copy_start, copy_end = (
+    evaluation = covered_before(evaluations, chain.start) - covered_before(evaluations, chain.begin)
+    prepare = chain.start - chain.begin - evaluation - (idle[1] - idle[0])
+    launched_before, asked, arrived, launched, copy_start, copy_end = (
         awake(t)
-        for t in (chain.launched_before, chain.asked, chain.got, chain.launched, chain.copy_start, chain.copy_end)
+        for t in (chain.launched_before, chain.asked, chain.arrived, chain.launched, chain.copy_start, chain.copy_end)
     )
-    copy, wait = (copy_start, copy_end), (asked, got)
+    copy, wait = (copy_start, copy_end), (asked, arrived)
 
     def without_copy(*span: tuple[Ints, Ints]) -> Ints:
         return _meet(idle, *span) - _meet(idle, copy, *span)
@@ -161,15 +171,15 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     copied = _meet(idle, copy) - _meet(idle, copy, wait)
     # What is left of the step before's launches when its compute has ended counts as host work too.
     still_launching = (idle[0], np.where(chain.told_before, launched_before, idle[0]))
-    hosted = without_copy((got, launched)) + without_copy(still_launching)
+    hosted = without_copy((arrived, launched)) + without_copy(still_launching)
     logged = without_copy((launched_before, asked))
     between_epochs = np.where(chain.opens_epoch, waited + logged, 0)
-    causes = np.empty((len(length), len(CAUSES)), dtype=np.int64)
+    causes = np.empty((len(chain.index), len(CAUSES)), dtype=np.int64)
     causes[:, CAUSE_COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
     causes[:, CAUSE_COLUMN["h2d"]] = copied
     causes[:, CAUSE_COLUMN["host"]] = hosted
     causes[:, CAUSE_COLUMN["epoch_boundary"]] = between_epochs
-    causes[:, CAUSE_COLUMN["evaluation"]] = length - (idle[1] - idle[0])
+    causes[:, CAUSE_COLUMN["evaluation"]] = evaluation
     causes[:, CAUSE_COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
     causes[:, CAUSE_COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
     return Gaps(
@@ -177,9 +187,11 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
         step=np.asarray(steps["step"][chain.index], dtype=np.int64),
         start_ns=gap[0],
         end_ns=gap[1],
-        compute_ns=chain.end - chain.start,
+        compute_ns=chain.end - chain.start + prepare,
+        prepare_ns=prepare,
+        prepare_start_ns=chain.prepare_start,
         causes_ns=causes,
-        data_wait_ns=chain.got - chain.asked,
+        data_wait_ns=chain.got - chain.asked + np.maximum(chain.arrived - np.maximum(chain.got, chain.begin), 0),
         exposed_wait_ns=waited,
         h2d_ns=chain.copy_end - chain.copy_start,
         exposed_h2d_ns=copied,

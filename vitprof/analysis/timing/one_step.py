@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.timing.moments import end_s, got_s
 from vitprof.records import TIMED_STAGES
 
 
@@ -19,7 +20,9 @@ class OneStep:
     number: int
     """Of the step in the run."""
     data_wait_s: float
-    """The loop was blocked in next(loader) for its batch."""
+    """The loop was blocked in next(loader) for its batch, or had it while the device still decoded it."""
+    decode_wait_s: float
+    """The latter of the two; NaN where no batch is decoded on the device."""
     exposed_wait_s: float
     """The part of that in which the device idled."""
     h2d_s: float
@@ -63,6 +66,7 @@ def one_step(steps: Series, at: int) -> OneStep:
     return OneStep(
         number=int(value("step")),
         data_wait_s=value("data_wait_s"),
+        decode_wait_s=value("decode_wait_s"),
         exposed_wait_s=value("exposed_wait_s"),
         h2d_s=value("h2d_s"),
         compute_s=value("compute_s"),
@@ -72,7 +76,7 @@ def one_step(steps: Series, at: int) -> OneStep:
         made_start_s=value("made_start_s"),
         made_end_s=value("made_end_s"),
         asked_s=value("t_start_s"),
-        got_s=value("t_start_s") + value("data_wait_s"),
+        got_s=float(got_s(steps)[at]),
         worker=int(worker) if math.isfinite(worker) else None,
         queue_depth=value("queue_depth"),
     )
@@ -89,7 +93,7 @@ def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
     """Returns the position of the step that the device was in, or idled before, at `moment_s`; with `of_wait` that of
     the step whose batch the loop waited for.
     """
-    ends = steps["t_start_s"] + steps["data_wait_s"] if of_wait else steps["compute_start_s"] + steps["compute_s"]
+    ends = got_s(steps) if of_wait else end_s(steps)
     # a chart's moments are differences to the run's start: a microsecond is more than their rounding
     at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
     return min(at, len(ends) - 1)

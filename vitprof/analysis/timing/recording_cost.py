@@ -10,6 +10,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
 from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.moments import launched_s
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.parts import STORAGES
@@ -51,10 +52,10 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     followed = _followed(steps, phases)
     if not followed.any():
         return NOT_KNOWN
-    launched_s = steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"]
+    launched = launched_s(steps)
     asked_s = steps["t_start_s"]
     index = np.flatnonzero(followed)
-    spent = np.maximum(asked_s[index + 1] - launched_s[index], 0.0)
+    spent = np.maximum(asked_s[index + 1] - launched[index], 0.0)
     total = float((asked_s[index + 1] - asked_s[index]).sum())
     next_ones = np.zeros(len(followed), dtype=bool)
     next_ones[index + 1] = True
@@ -96,15 +97,15 @@ def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
     followed = np.zeros(n, dtype=bool)
     if n < 2:
         return followed
-    launched_s = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[:-1]
+    launched = launched_s(steps)[:-1]
     asked_s = steps["t_start_s"][1:]
     followed[:-1] = (
         steady_state(steps)[:-1]
         & (np.diff(steps["epoch"]) == 0)
         & (np.diff(steps["step"]) == 1)
-        & np.isfinite(launched_s)
+        & np.isfinite(launched)
         & np.isfinite(asked_s)
     )
     for phase in phases:
-        followed[:-1] &= (asked_s <= phase.t_start_s) | (launched_s >= phase.t_end_s)
+        followed[:-1] &= (asked_s <= phase.t_start_s) | (launched >= phase.t_end_s)
     return followed

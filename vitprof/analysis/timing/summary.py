@@ -11,6 +11,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Mask, Series, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.moments import end_s
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.config import RunConfig
@@ -148,7 +149,7 @@ def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], *, looks_
     """
     if not len(steps["step"]):
         return np.zeros(len(t), dtype=bool)
-    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= steps["compute_start_s"][-1] + steps["compute_s"][-1])
+    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= end_s(steps)[-1])
     for phase in phases:
         if phase.name == "evaluate":
             inside &= (t < phase.t_start_s) | (t - looks_back_s > phase.t_end_s)

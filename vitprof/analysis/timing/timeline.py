@@ -77,6 +77,7 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) 
     near = _near(evaluations, chain.begin, chain.start)
     launched_before = np.where(chain.told_before, chain.launched_before, chain.begin)
     edges = [chain.begin, chain.start, launched_before, chain.launched_before, chain.asked, chain.got, chain.launched]
+    edges += [chain.arrived, chain.prepare_start, chain.prepare_end]
     edges += [chain.copy_start, chain.copy_end, *(np.full(n, edge) for edge in near.ravel())]
     points = np.sort(np.clip(np.stack(edges, axis=1), chain.begin[:, None], chain.start[:, None]), axis=1)
     start, end = points[:, :-1], points[:, 1:]
@@ -87,9 +88,10 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) 
     evaluating = covered_before(near, end) - covered_before(near, start) == end - start
     claims: list[tuple[Mask, Ints | int]] = [  # in the order of precedence, see `find_gaps`
         (evaluating, KINDS.index("evaluation")),
-        (within(chain.asked, chain.got), waiting[:, None]),
+        (within(chain.prepare_start, chain.prepare_end), KINDS.index("compute")),
+        (within(chain.asked, chain.arrived), waiting[:, None]),
         (within(chain.copy_start, chain.copy_end), KINDS.index("h2d")),
-        (within(chain.got, chain.launched), KINDS.index("host")),
+        (within(chain.arrived, chain.launched), KINDS.index("host")),
         (within(chain.begin, launched_before), KINDS.index("host")),
         (within(chain.launched_before, chain.asked), logging[:, None]),
     ]

@@ -37,12 +37,14 @@ def idle_bins(
     if gaps is None:
         chain = find_chain(steps)
         starts, ends = chain.start, chain.end
-    else:  # each compute begins where its gap ends
-        starts, ends = gaps.end_ns, gaps.end_ns + gaps.compute_ns
+        prepared = np.stack([chain.prepare_start, chain.prepare_end], axis=1)
+    else:  # each step's own work begins where its gap ends
+        starts, ends = gaps.end_ns, gaps.end_ns + gaps.compute_ns - gaps.prepare_ns
+        prepared = np.stack([gaps.prepare_start_ns, gaps.prepare_start_ns + gaps.prepare_ns], axis=1)
     if not len(starts):
         return np.empty(0), np.empty(0)
     edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
-    busy = union(np.stack([starts, ends], axis=1))
+    busy = union(np.concatenate([np.stack([starts, ends], axis=1), prepared]))
     return edges / 1e9, idle_share(busy, edges, apart=evaluated(phases))
 
 

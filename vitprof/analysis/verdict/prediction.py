@@ -29,6 +29,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Series, known, median
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
 from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.moments import got_s
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -172,7 +173,7 @@ def _launch_s(profile: Series, transfer: str) -> float:
     """Returns seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others
     wait.
     """
-    got = profile["t_start_s"] + profile["data_wait_s"]
+    got = got_s(profile)
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
     launch = known(got + profile["host_s"] - begun)
     return max(0.0, float(launch.min())) if len(launch) else 0.0

@@ -68,10 +68,11 @@ class SimulatedDevice:
         self._busy: deque[tuple[float, float]] = deque()
         """Start and end of each stretch of compute, back to what utilisation may be asked for."""
 
-    def launch(self, samples: int, *, train: bool = True) -> float:
+    def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
         """Queues a step on `samples`; waits while the launch queue is full. Returns the mark of its first work.
 
-        That is exactly when the step begins, where a mark from before the launch may be a little earlier.
+        That is exactly when the step begins, where a mark from before the launch may be a little earlier. With
+        `normalise` that is part of it.
         """
         queued = self._queued
         while queued and queued[0] <= self._clock():
@@ -80,17 +81,36 @@ class SimulatedDevice:
             self.wait(queued.popleft())
         share = 1 if train else FORWARD_SHARE
         took, launching = self.accelerator.compute_s(samples) * share, self.accelerator.launch_s * share
+        took += self.accelerator.normalise_s if normalise else 0.0
         start, launched = self.mark(), self._clock() + launching
         # Many short kernels, launched one after another: the last one waits for its launch, or for those before it.
         end = self.current.free_s = max(start + took, launched)
         queued.append(end)
-        self._busy.append((start, start + took))
-        past = self._clock() - 2 * COUNTER_WINDOW_S
-        while self._busy[0][1] < past:
-            self._busy.popleft()
+        self._note_busy(start, start + took)
         if launching:
             self.wait(launched)
         return start
+
+    def work(self, seconds: float) -> tuple[float, float]:
+        """Queues other work of that length in the current stream. Returns the marks of its beginning and its end."""
+        start = self.mark()
+        end = self.current.free_s = start + seconds
+        self._note_busy(start, end)
+        return start, end
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Takes the time of normalising a batch in the current stream; returns the images as they are."""
+        self.work(self.accelerator.normalise_s)
+        return images
+
+    def _note_busy(self, start: float, end: float) -> None:
+        if self._busy:  # work beside a step: what is left of it when that is done
+            start = max(start, self._busy[-1][1])
+        if start < end:
+            self._busy.append((start, end))
+        past = self._clock() - 2 * COUNTER_WINDOW_S
+        while self._busy and self._busy[0][1] < past:
+            self._busy.popleft()
 
     def gate(self, seconds: float) -> None:
         self.current.free_s = self.mark() + seconds

@@ -13,6 +13,7 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine.batch import Batch
+from vitprof.engine.devices import Mark
 from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
@@ -59,22 +60,29 @@ class Schedule:
 
 
 def open_loader(
-    storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool, buffer: Buffer | None = None
+    storage: Any,
+    info: DatasetInfo,
+    config: RunConfig,
+    *,
+    train: bool,
+    buffer: Buffer | None = None,
+    mark: Callable[[], Mark] | None = None,
 ) -> Loader:
     """Starts the loader that the resolved `config` names over one split.
 
-    `buffer` gives the memory for batches that are made in this process; without it each has its own.
+    `buffer` gives the memory for batches that are made in this process; without it each has its own. `mark` is that of
+    the device that trains, for loaders that make batches on it (`Batch.decoded`); None where nobody asks.
     """
     from vitprof.engine.loaders import ahead, batches, dataloader, generator, making, samples, threads
 
     if config.loader == "dali":
         from vitprof.engine.loaders import dali
 
-        return dali.DaliLoader(storage, info, config, train=train)
+        return dali.DaliLoader(storage, info, config, train=train, mark=mark)
     if config.loader == "nvimgcodec":
         from vitprof.engine.loaders import nvimgcodec
 
-        return nvimgcodec.NvimgcodecLoader(storage, info, config, train=train)
+        return nvimgcodec.NvimgcodecLoader(storage, info, config, train=train, mark=mark)
     schedule = Schedule(storage, config, train=train)
     form = STORAGES[config.storage or ""].form
     if config.loader == "dataloader":

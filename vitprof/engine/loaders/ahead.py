@@ -76,7 +76,7 @@ class Reading:
                 raise batch
             free.put(None)
             n_taken += 1
-            images, labels, unreadable, made = batch
+            images, labels, unreadable, made, _ = batch
             # built anew: a NamedTuple's _replace takes three times as long
             yield batch if made is None else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
             queue_depth = self._n_read - n_taken

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -25,6 +25,7 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.decode import Crop
+from vitprof.engine.devices import Mark
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.dali_pipeline import Sample, end_pipeline, feed, open_pipeline, reason
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, decoding_device
@@ -50,12 +51,22 @@ class UnderWay:
 class DaliLoader:
     """Keeps `prefetch_factor` batches being read and as many in a DALI pipeline of `workers` threads."""
 
-    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, *, train: bool) -> None:
+    def __init__(
+        self,
+        storage: EncodedStorage,
+        info: DatasetInfo,
+        config: RunConfig,
+        *,
+        train: bool,
+        mark: Callable[[], Mark] | None = None,
+    ) -> None:
         self._schedule = Schedule(storage, config, train=train)
         self._storage = storage
         self._make = EncodedMaker(storage, info, config, train).punctual()
         self._times, self._depth = config.loader_times, config.prefetch_factor or 1
         self._device = decoding_device(config.device)
+        # The loop gets a batch that the GPU still decodes: the stream that trains waits for it, where nobody looks.
+        self._mark = mark if self._device.type == "cuda" else None
         largest = min(self._schedule.batch_size, self._schedule.n)
         self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
         self._reads = EncodedReads(storage, self._make, config, asked_wait(config, train=train), _as_dali_takes_it)
@@ -116,14 +127,16 @@ class DaliLoader:
             images = self._output()
         except Exception as error:  # DALI has no class of its own for it
             return self._blame(epoch, batch, error)
+        decoded = self._mark() if self._mark is not None else None
         labels = self._storage.labels.index_select(0, batch.good)
-        return Batch(images_first(images), labels, batch.unreadable, self._made(batch) if self._times else None)
+        made = self._made(batch) if self._times else None
+        return Batch(images_first(images), labels, batch.unreadable, made, decoded)
 
     @staticmethod
     def _made(batch: UnderWay) -> BatchTimes:
         """DALI does not tell its parts apart, nor when a batch was done: it ends when it is handed out, at the latest.
 
-        Crop and flip are part of its decoding.
+        Crop and flip are part of its decoding. On the GPU that may end later: the mark behind it tells.
         """
         return BatchTimes(batch.reads.read_s, math.nan, 0.0, math.nan, batch.reads.begun_s, perf_counter())
 
@@ -131,7 +144,8 @@ class DaliLoader:
         """Returns the pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI
         raises.
         """
-        # Bound to the stream that will read it: there it is ready, and its memory is not used again before.
+        # Bound to the stream that will read it: that waits until it is ready, this thread does not, and its memory is
+        # not used again before.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
         (images,) = self._pipeline.share_outputs(stream)
         try:

@@ -12,7 +12,7 @@ DALI: a gap is decoded to grey.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from time import perf_counter
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.devices import Mark
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, ReadBatch, decoding_device
 from vitprof.engine.loaders.making import EncodedMaker
@@ -32,12 +33,22 @@ from vitprof.engine.storage import EncodedStorage
 class NvimgcodecLoader:
     """Keeps `prefetch_factor` batches being read by `workers` threads; decodes each when it is asked for."""
 
-    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, *, train: bool) -> None:
+    def __init__(
+        self,
+        storage: EncodedStorage,
+        info: DatasetInfo,
+        config: RunConfig,
+        *,
+        train: bool,
+        mark: Callable[[], Mark] | None = None,
+    ) -> None:
         self._schedule = Schedule(storage, config, train=train)
         self._storage, self._skip = storage, config.skip_unreadable
         self._make = EncodedMaker(storage, info, config, train).punctual()
         self._times, self._wait = config.loader_times, asked_wait(config, train=train)
         self._depth = config.prefetch_factor or 1
+        # The loop gets a batch that the GPU still decodes: what its stream does up to this mark is decoding.
+        self._mark = mark if decoding_device(config.device).type == "cuda" else None
         self._decoder = BatchDecoder(info.image_size, config.workers or 1, decoding_device(config.device))
         self._reads = EncodedReads(storage, self._make, config, self._wait, self._decoder.sample)
         self._reading: deque[BatchReads[Sample]] = deque()
@@ -69,16 +80,17 @@ class NvimgcodecLoader:
             self._wait.into("decode")
         images, bad = self._decoder.decode(read.samples)
         indices, unreadable = self._without(bad, read) if bad else (read.indices, read.unreadable)
+        passed = self._mark() if self._mark is not None else None
         decoded = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
         labels = self._storage.labels.index_select(0, indices)
         if not self._times:
-            return Batch(images, labels, unreadable)
+            return Batch(images, labels, unreadable, None, passed)
         end = perf_counter()
         # Made while the loop waits: of reading what is left of it then, of decoding on a GPU the host's part.
         made = BatchTimes(begun - asked, decoded - begun, 0.0, end - decoded, asked, end)
-        return Batch(images, labels, unreadable, made)
+        return Batch(images, labels, unreadable, made, passed)
 
     def _without(self, bad: list[int], read: ReadBatch[Sample]) -> tuple[Tensor, tuple[str, ...]]:
         """Returns indices and unreadable samples of a batch whose samples at `bad` could not be decoded.

@@ -22,6 +22,13 @@ class Moved(NamedTuple):
     copy_end: Mark
     ready: Mark
     """In the stream that trains: compute on the batch can begin here. Often `copy_end` itself."""
+    prepared: Mark | None = None
+    """Where the device made the batch ready beside the step or before it, normalised in a stream of its own or gathered
+    from a resident set: it did from `copy_end` to here. None where that is part of the step."""
+
+
+Stage = Callable[[Batch], Batch]
+"""A batch as a loader made it -> the batch where its copy begins. Takes the host's time only."""
 
 
 class Transfer(Protocol):
@@ -31,6 +38,9 @@ class Transfer(Protocol):
     """Where loaders in this process should put batches; None: wherever they like."""
     normalises: bool
     """Whether the images come ready for the model; if not, they come in the storage's pixel format."""
+
+    stage: Stage | None
+    """What puts a batch where its copy begins, before it is handed to the loop; None where it lies there already."""
 
     def place(self, storage: Any) -> Any:
         """Returns the storage, moved to where the transfer wants it, once, before training. Most leave it as it is."""

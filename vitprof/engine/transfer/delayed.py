@@ -17,6 +17,7 @@ class Delayed:
         self._transfer, self._wait, self._device = transfer, wait, device
         self.buffer = transfer.buffer
         self.normalises = transfer.normalises
+        self.stage = transfer.stage
 
     def place(self, storage: Any) -> Any:
         return self._transfer.place(storage)

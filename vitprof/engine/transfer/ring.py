@@ -8,11 +8,42 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from vitprof.engine.devices import Device, Mark
+
+LABEL_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A buffer: images and, behind them, their labels, in one piece of memory that one copy takes."""
+
+    whole: Tensor
+    """(n,) uint8"""
+    images: Tensor
+    """(b, height, width, channels) uint8, the beginning of `whole`"""
+    labels: Tensor
+    """(b,) int64, the end of `whole`"""
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], *, pin: bool) -> Packed:
+        """Returns a new buffer for images of `shape`."""
+        used = prod(shape)
+        labels_at = -(-used // LABEL_BYTES) * LABEL_BYTES  # int64 is read at multiples of its size
+        whole = torch.empty(labels_at + LABEL_BYTES * shape[0], dtype=torch.uint8, pin_memory=pin)
+        return cls(whole, whole[:used].view(shape), whole[labels_at:].view(torch.int64))
+
+    def split(self, copy: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns images and labels in `copy`, a copy of `whole`: as many as `images`, (n, channels, height, width)."""
+        n = len(images)
+        as_stored = copy[: n * prod(self.images.shape[1:])].view(n, *self.images.shape[1:])
+        labels = copy[len(copy) - LABEL_BYTES * len(self.labels) :].view(torch.int64)
+        return as_stored.permute(0, 3, 1, 2), labels[:n]
 
 
 class Ring:
@@ -22,28 +53,34 @@ class Ring:
         self._device = device
         self._pin = device.torch_device.type == "cuda"
         self._lock = threading.Lock()
-        self._lent: dict[int, Tensor] = {}
+        self._lent: dict[int, Packed] = {}
         """By address: that is how a batch's images tell which buffer they lie in."""
-        self._being_read: deque[tuple[Mark, Tensor]] = deque()
-        self._free: dict[tuple[int, ...], list[Tensor]] = {}
+        self._being_read: deque[tuple[Mark, Packed]] = deque()
+        self._free: dict[tuple[int, ...], list[Packed]] = {}
         """By shape. There are two: a batch's, and that of the last one of an epoch."""
 
     def take(self, shape: tuple[int, ...]) -> Tensor:
-        """Memory for a batch of `shape`, uint8; nobody else has it until it is given back."""
+        """Memory for the images of a batch, (b, height, width, channels) uint8; nobody else has it until it is given
+        back.
+        """
         with self._lock:
             being_read = self._being_read
             while being_read and self._device.reached(being_read[0][0]):
                 mark, read = being_read.popleft()
                 self._device.release(mark)
-                self._free.setdefault(tuple(read.shape), []).append(read)
+                self._free.setdefault(tuple(read.images.shape), []).append(read)
             free = self._free.get(shape)
-            buffer = free.pop() if free else torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin)
-            self._lent[buffer.data_ptr()] = buffer
-        return buffer
+            buffer = free.pop() if free else Packed.of(shape, pin=self._pin)
+            self._lent[buffer.images.data_ptr()] = buffer
+        return buffer.images
 
     def holds(self, images: Tensor) -> bool:
         """Returns whether `images` lie in a buffer of the ring."""
         return images.data_ptr() in self._lent
+
+    def buffer_of(self, images: Tensor) -> Packed | None:
+        """Returns the buffer that `images` lie in; None where that is none of the ring's."""
+        return self._lent.get(images.data_ptr())
 
     def give_back(self, images: Tensor, read: Mark) -> None:
         """The buffer that `images` lie in can be used again once the device has passed `read`."""

@@ -12,9 +12,9 @@ from typing import Any
 from vitprof.engine.batch import Batch
 from vitprof.engine.devices import Device, Mark, Stream
 from vitprof.engine.loaders import Buffer
-from vitprof.engine.transfer import Moved, ToInput
-from vitprof.engine.transfer.copy import to_pinned
-from vitprof.engine.transfer.ring import Ring
+from vitprof.engine.transfer import Moved, Stage, ToInput
+from vitprof.engine.transfer.normalise import as_it_is
+from vitprof.engine.transfer.staging import Staging
 
 STEPS_AHEAD = 2
 """Steps the host may be ahead of the device: each holds a batch there, and without a bound it could be dozens."""
@@ -28,10 +28,11 @@ class PrefetchStream:
     def __init__(self, device: Device, to_input: ToInput) -> None:
         self._device = device
         self._to_input = to_input
-        self._ring = Ring(device)
+        self._staging = Staging(device)
         # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
         self._stream = device.stream()
-        self.buffer: Buffer | None = self._ring.take if self._stream is not None else None
+        self.buffer: Buffer | None = self._staging.buffer if self._stream is not None else None
+        self.stage: Stage | None = self._staging.stage if self._stream is not None else None
         self._waiting: deque[Mark] = deque()
 
     def place(self, storage: Any) -> Any:
@@ -53,14 +54,12 @@ class PrefetchStream:
             trained = self._waiting.popleft()
             device.wait(trained)
             device.release(trained)
-        images = batch.images if batch.images.is_pinned() else to_pinned(self._ring, batch.images)
         with stream.use():
             start: Mark = device.mark()
-            on_device = device.upload(images, non_blocking=True)
-            labels = device.upload(batch.labels, non_blocking=True)
+            images, labels = self._staging.upload(batch)
             end: Mark = device.mark()
-            if self._ring.holds(images):
-                self._ring.give_back(images, device.mark())
-            on_device = self._to_input(on_device)
-        stream.join(on_device, labels)
-        return Moved(on_device, labels, start, end, device.mark())
+            self._staging.let_go(batch.images)
+            inputs = self._to_input(images)
+            prepared = None if self._to_input is as_it_is else device.mark()
+        stream.join(inputs, labels)
+        return Moved(inputs, labels, start, end, device.mark(), prepared)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import mean
 from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.moments import launched_s
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.accelerators import accelerator
@@ -63,7 +64,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     config = dataclasses.replace(run.config, inject=None)
     verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
-    launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady]
+    launched = launched_s(steps)[steady]
     # Batches of several makers come in bunches: only whole bunches have the mean time.
     n = (len(launched) - 1) // case.makers * case.makers
     if n < 1:

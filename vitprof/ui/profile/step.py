@@ -76,12 +76,15 @@ def chain_sentence(run: StoredRun, step: OneStep) -> str:
     """Returns who made the batch in what time, and whether the loop had to wait for it."""
     in_loop = synchronous(run.config)
     said = [_made(step, in_loop, run.config.loader_times)]
-    waited = formats.seconds(step.data_wait_s)
+    decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
+    waited = formats.seconds(step.data_wait_s - decoding)
     if not in_loop and step.lay_ready_s > 0:
         ready = f"It had been ready for {formats.seconds(step.lay_ready_s)} when the loop asked for it"
         said.append(f"{ready}, and was handed over in {waited}.")
-    elif step.data_wait_s > 0:
+    elif step.data_wait_s > decoding:
         said.append(f"The loop waited {waited} for it.")
+    if decoding:
+        said.append(f"Then the device waited {formats.seconds(decoding)} until it was decoded there.")
     hidden = step.data_wait_s - step.exposed_wait_s
     if hidden > 0 and not run.config.loader_only:
         how_long = "all that time" if step.exposed_wait_s <= 0 else f"for {formats.seconds(hidden)} of that"
