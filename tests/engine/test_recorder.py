@@ -154,6 +154,83 @@ def test_every_column_of_a_step() -> None:
         assert steps[name] == pytest.approx(expected[name], nan_ok=True, abs=0), name
 
 
+def test_a_batch_that_was_decoded_or_prepared_on_the_device() -> None:
+    """Marks that the device passes before a step: two of DALI's, two of the prefetcher's, one of a resident set."""
+    names = ("t_start", "t_got", "decoded", "copy_start", "copy_end", "prepared", "compute_start", "compute_end")
+    none = math.nan
+    told = [
+        # decoded 3 after the step before was done, which the loop did not wait for
+        (1.0, 1.5, 5.0, 5.0, 5.0, none, 5.0, 6.0),
+        # decoded while the step before was running: passed as that was done
+        (1.5, 2.0, 6.0, 6.0, 6.0, none, 6.0, 8.0),
+        # normalised from 7 to 9, beside the step before up to 8; nothing for 0.5, as it was not launched
+        (6.0, 6.5, none, 6.5, 7.0, 9.0, 9.5, 10.0),
+        (7.0, 7.5, none, 7.5, 8.0, 9.5, 10.0, 11.0),  # all beside it
+        # the loop asked at 11.5 and had the batch at 13: 1 of that it was gathered
+        (11.5, 13.0, none, 12.0, 12.0, 13.0, 13.5, 14.0),
+    ]
+    device = LaterDevice([2.0])
+    steps = Steps(device)
+    steps.recorder.resume()
+    assert device.times is not None
+    for i, row in enumerate(told):
+        of = dict(zip(names, row, strict=True))
+        marks = {}
+        for name in names[2:]:
+            if not math.isnan(of[name]):
+                marks[name] = device.mark()
+                device.times.append(of[name])
+        rest = {"step": i, "epoch": 0, "t_launched": of["t_got"], "loss": lambda: 0.0, "samples": 1, "warmup": False}
+        given = {"decoded": None, "prepared": None, "made": None} | rest | marks
+        steps.recorder.step(marks_of(t_start=of["t_start"], t_got=of["t_got"], **given))
+        device.times.append(row[-1])  # reached
+    steps.recorder.resolve()
+    expected = {
+        "decode_wait_s": [3.0, 0.0, none, none, none],
+        "data_wait_s": [3.5, 0.5, 0.5, 0.5, 1.5],
+        "exposed_wait_s": [3.0, 0.0, 0.0, 0.0, 0.5],
+        "device_prepare_s": [none, none, 1.0, 0.0, 1.0],
+        "compute_s": [1.0, 2.0, 1.5, 1.0, 1.5],
+        "gap_s": [3.0, 0.0, 0.5, 0.0, 1.5],
+        "step_s": [4.0, 2.0, 2.0, 1.0, 3.0],
+        "h2d_s": [0.0, 0.0, 0.5, 0.5, 0.0],
+    }
+    for name, values in expected.items():
+        assert steps[name] == pytest.approx(values, nan_ok=True, abs=1e-12), name
+    assert device.held == set()
+
+
+def test_a_batch_is_made_when_the_device_has_decoded_it() -> None:
+    times = [2.0, 5.0, 5.0, 6.0, 6.0]
+    device = LaterDevice(times)
+    rows: list[tuple[float, ...]] = []
+    recorder = StepRecorder(device, rows.append)  # type: ignore[arg-type]
+    recorder.resume()
+    decoded, copied, end = device.mark(), device.mark(), device.mark()
+    recorder.step(
+        marks_of(
+            step=0,
+            epoch=0,
+            t_start=1.0,
+            t_got=1.5,
+            t_launched=1.75,
+            decoded=decoded,
+            copy_start=copied,
+            copy_end=copied,
+            prepared=None,
+            compute_start=copied,
+            compute_end=end,
+            loss=lambda: 0.0,
+            samples=1,
+            warmup=False,
+            made=BatchTimes(0.1, math.nan, 0.0, math.nan, 0.5, 1.4375),
+        )
+    )
+    recorder.resolve()
+    made = {name: rows[0][STEP_COLUMNS.index(name)] for name in ("made_start_s", "made_end_s", "hand_over_s")}
+    assert made == pytest.approx({"made_start_s": 0.5, "made_end_s": 5.0, "hand_over_s": math.nan}, nan_ok=True)
+
+
 def test_nothing_is_handed_on_before_the_device_has_passed_it() -> None:
     steps = Steps(LaterDevice())
     steps.recorder.resume()

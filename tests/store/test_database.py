@@ -75,6 +75,25 @@ def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
         assert store.telemetry(run_id)["gpu_sm_active_pct"].tolist() == [1.0]
 
 
+def test_a_store_of_version_4_gets_what_the_device_does_before_a_step(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    late = ("decode_wait_s", "device_prepare_s")
+    with closing(RunStore(f"sqlite:///{path}")) as store:
+        run = store.create_run(RunConfig())
+        store.append_steps(run, [[1.0] * len(STEP_COLUMNS)])
+    with closing(sqlite3.connect(path)) as db:
+        for name in late:
+            db.execute(f"alter table steps drop column {name}")
+        db.execute("update vitprof_store set version = 4")
+        db.commit()
+    with closing(RunStore(f"sqlite:///{path}")) as store:
+        store.append_steps(run, [[2.0] * len(STEP_COLUMNS)])
+        series = store.steps(run)
+    assert tuple(series) == STEP_COLUMNS
+    for name in late:
+        assert series[name].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
+
+
 @pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])
 def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str

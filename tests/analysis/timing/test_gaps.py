@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, every_gap, find_gaps, idle_interval
+from vitprof.analysis.timing.moments import got_s
 from vitprof.analysis.timing.spans import complement, from_seconds, total, union
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
@@ -24,13 +25,20 @@ MS = 1_000_000
 
 def computed(steps: Any) -> np.ndarray:
     """The intervals in which the device computed, read off the columns."""
-    return union(from_seconds(steps["compute_start_s"], steps["compute_start_s"] + steps["compute_s"]))
+    preparing = np.nan_to_num(steps["device_prepare_s"])
+    ends = steps["compute_start_s"] + steps["compute_s"] - preparing
+    copied = steps["h2d_start_s"] + steps["h2d_s"]
+    begin = np.clip(copied, np.concatenate([steps["compute_start_s"][:1], ends[:-1]]), steps["compute_start_s"])
+    prepared = np.minimum(begin + preparing, steps["compute_start_s"])  # nothing of it lies before the first step
+    spans = (from_seconds(steps["compute_start_s"], ends), from_seconds(begin, prepared))
+    return union(np.concatenate(spans))
 
 
 def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarray]:
     """Steps from marks on one clock in `unit` seconds: asked, got, copy (start, end), launched, busy (start, end).
 
-    `resumed` is where the recorder let the gap begin, if not at the end of the step before.
+    `resumed` is where the recorder let the gap begin, if not at the end of the step before. `decoded` is when the
+    device had decoded the batch, `prepared` when it had prepared it, from the end of the copy on.
     """
     steps = {name: np.full(len(rows), NAN) for name in STEP_COLUMNS}
     before = NAN
@@ -51,6 +59,13 @@ def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarr
             "gap_s": busy[0] - before,
             "samples": 10 / unit,
         }
+        if "decoded" in row:
+            known["decode_wait_s"] = max(0.0, min(row["decoded"], busy[0]) - max(row["got"], before))
+            known["data_wait_s"] += known["decode_wait_s"]
+        if "prepared" in row:
+            known["device_prepare_s"] = max(0.0, min(row["prepared"], busy[0]) - max(copy[1], before))
+            known["compute_s"] += known["device_prepare_s"]
+            known["gap_s"] -= known["device_prepare_s"]
         for name, value in known.items():
             steps[name][i] = value * unit
         before = busy[1]
@@ -59,7 +74,7 @@ def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarr
 
 def causes_ms(gaps: Gaps, row: int) -> dict[str, float]:
     """Causes of one gap in milliseconds, without those that are 0."""
-    assert gaps.causes_ns[row].sum() == gaps.end_ns[row] - gaps.start_ns[row]
+    assert gaps.causes_ns[row].sum() == gaps.end_ns[row] - gaps.start_ns[row] - gaps.prepare_ns[row]
     return {c: ns / MS for c, ns in zip(CAUSES, gaps.causes_ns[row].tolist(), strict=True) if ns}
 
 
@@ -92,6 +107,35 @@ def test_each_part_of_a_gap_goes_to_what_the_device_waited_for() -> None:
     assert gaps.seconds("data_wait") == 0.02
     assert gaps.by_step("data_wait").tolist() == [0, 0.018, 0.002, 0]
     assert gaps.exposed_wait_frac == pytest.approx(20 / 81)
+
+
+def test_what_the_device_does_for_a_batch_before_its_step() -> None:
+    steps = made(
+        [
+            {"asked": 0, "got": 1, "launched": 2, "busy": (1, 10)},
+            # in hand at 3, decoded at 25 while the device waited: 15 of 15 ms, and a copy of its labels
+            {"asked": 2, "got": 3, "decoded": 25, "copy": (25, 26), "launched": 26, "busy": (26, 30)},
+            # decoded while the step before was running, and passed when that was done
+            {"asked": 27, "got": 28, "decoded": 30, "copy": (30, 30), "launched": 29, "busy": (30, 40)},
+            # copied from 41 to 43, normalised to 48, launched late
+            {"asked": 35, "got": 41, "copy": (41, 43), "prepared": 48, "launched": 50, "busy": (50, 55)},
+            # gathered from 57 to 59 while the loop waited for the batch
+            {"asked": 55, "got": 60, "copy": (57, 57), "prepared": 59, "launched": 61, "busy": (61, 65)},
+        ]
+    )
+    gaps = find_gaps(steps, ())
+    assert causes_ms(gaps, 1) == {"data_wait": 15, "h2d": 1}
+    assert causes_ms(gaps, 2) == {}
+    assert causes_ms(gaps, 3) == {"data_wait": 1, "h2d": 2, "host": 2}
+    assert causes_ms(gaps, 4) == {"data_wait": 3, "host": 1}
+    assert (gaps.prepare_ns // MS).tolist() == [0, 0, 0, 5, 2]
+    assert (gaps.compute_ns // MS).tolist() == [9, 4, 10, 10, 6]
+    assert (gaps.data_wait_ns // MS).tolist() == [1, 16, 1, 6, 5]
+    assert gaps.hidden_wait_ns == (1 + 1 + 1 + 5 + 2) * MS
+    assert (gaps.busy_ns, gaps.span_ns) == (39 * MS, 64 * MS)
+    assert gaps.busy_ns == total(computed(steps))
+    line = timeline(steps, (), 0, 5).only("device")
+    assert (line.end_s - line.start_s)[line.kind == KINDS.index("compute")].sum() == pytest.approx(39e-3)
 
 
 def test_launches_of_the_step_before_that_outlast_its_compute_are_host_work() -> None:
@@ -144,8 +188,11 @@ def test_steady_steps_alone_agree_with_the_steps_own_columns(make_steps: Any) ->
 
 
 @st.composite
-def traces(draw: Any) -> tuple[dict[str, np.ndarray], list[Phase]]:
-    """Marks in any order that a loop, a copy engine and a device can produce, in microseconds, and evaluations."""
+def traces(draw: Any, *, on_device: bool = False) -> tuple[dict[str, np.ndarray], list[Phase]]:
+    """Marks in any order that a loop, a copy engine and a device can produce, in microseconds, and evaluations.
+
+    `on_device`: batches may be decoded or prepared there.
+    """
     length = st.integers(0, 6)
     rows, host, copied, device, epoch = [], 3, 0, 0, 0
     phases = []
@@ -157,6 +204,10 @@ def traces(draw: Any) -> tuple[dict[str, np.ndarray], list[Phase]]:
         row["copy"] = (copy, copied)
         row["launched"] = row["got"] + draw(length)
         start = max(device, copied) + draw(length)
+        if on_device and (played := draw(st.sampled_from(("decoded", "prepared", "")))):
+            least = max(row["got"], device) if played == "decoded" else copied
+            row[played] = least + draw(length)
+            start = max(start, row[played])
         device = start + draw(length)
         row["busy"] = (start, device)
         row["epoch"] = epoch
@@ -175,43 +226,50 @@ def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str,
     """Causes of each gap, microsecond by microsecond, by the rule in words."""
     us = {name: np.rint(values * 1e6) for name, values in steps.items()}
     evaluations = {t for p in phases for t in range(round(p.t_start_s * 1e6), round(p.t_end_s * 1e6))}
+    decoding, preparing = (np.nan_to_num(us[name]) for name in ("decode_wait_s", "device_prepare_s"))
     found = []
     end = int(us["compute_start_s"][0])
+    launched_before = us["t_start_s"][0]
     for k in range(len(us["step"])):
         asked = us["t_start_s"][k]
-        got = asked + us["data_wait_s"][k]
-        launched_before = us["t_start_s"][k - 1] + us["data_wait_s"][k - 1] + us["host_s"][k - 1] if k else asked
+        got = asked + us["data_wait_s"][k] - decoding[k]
+        arrived = max(got, end) + decoding[k] if decoding[k] else got
+        launched = got + us["host_s"][k]
         copy = us["h2d_start_s"][k]
+        prepare = min(max(copy + us["h2d_s"][k], end), us["compute_start_s"][k])
         first = k > 0 and us["epoch"][k] > us["epoch"][k - 1]
         causes = dict.fromkeys(CAUSES, 0)
         for t in range(end, int(us["compute_start_s"][k])):
+            if prepare <= t < prepare + preparing[k]:
+                continue
             if t in evaluations:
                 causes["evaluation"] += 1
-            elif asked <= t < got:
+            elif asked <= t < arrived:
                 causes["epoch_boundary" if first else "data_wait"] += 1
             elif copy <= t < copy + us["h2d_s"][k]:
                 causes["h2d"] += 1
-            elif got <= t < got + us["host_s"][k] or t < launched_before:
+            elif arrived <= t < launched or t < launched_before:
                 causes["host"] += 1
             elif launched_before <= t < asked:
                 causes["epoch_boundary" if first else "logging"] += 1
             else:
                 causes["other"] += 1
-        end = int(us["compute_start_s"][k] + us["compute_s"][k])
+        end = int(us["compute_start_s"][k] + us["compute_s"][k] - preparing[k])
+        launched_before = launched
         found.append(causes)
     return found
 
 
-@given(traces())
+@given(st.one_of(traces(), traces(on_device=True)))
 def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     steps, phases = trace
     gaps = find_gaps(steps, phases)
     expected = counted(steps, phases)
     assert (gaps.causes_ns // 1000).tolist() == [[row[c] for c in CAUSES] for row in expected]
-    assert (gaps.causes_ns.sum(axis=1) == gaps.end_ns - gaps.start_ns).all()
+    assert (gaps.causes_ns.sum(axis=1) == gaps.end_ns - gaps.start_ns - gaps.prepare_ns).all()
     assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
     busy = computed(steps)
-    start, end = int(gaps.end_ns[0]), int(gaps.end_ns[-1] + gaps.compute_ns[-1])
+    start, end = int(gaps.end_ns[0]), int(gaps.end_ns[-1] + gaps.compute_ns[-1] - gaps.prepare_ns[-1])
     assert gaps.span_ns + gaps.evaluation_ns == end - start
     assert gaps.busy_ns == total(busy)
     assert total(complement(busy, start, end)) == gaps.idle_ns + gaps.evaluation_ns
@@ -219,7 +277,7 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     assert (gaps.exposed_h2d_ns <= gaps.h2d_ns).all()
 
 
-@given(traces(), st.data())
+@given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:
     steps, phases = trace
     n = len(steps["step"])
@@ -233,7 +291,7 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
         for cause, expected in zip(CAUSES, gaps.causes_ns[row].tolist(), strict=True):
             assert ns[mine & (line.kind == KINDS.index(cause))].sum() == expected
         assert ns[mine & (line.kind == KINDS.index("compute"))].sum() == gaps.compute_ns[row]
-        asked, got = steps["t_start_s"][row], steps["t_start_s"][row] + steps["data_wait_s"][row]
+        asked, got = steps["t_start_s"][row], got_s(steps)[row]
         waits = (line.lane == LANES.index("host")) & (line.step == row) & (line.start_s >= asked - 1e-10)
         waits &= (line.end_s <= got + 1e-10) & (line.kind != KINDS.index("host"))
         assert (line.end_s - line.start_s)[waits].sum() == pytest.approx(got - asked, abs=1e-10)
@@ -244,7 +302,7 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
         assert (line.start_s[here][order][1:] >= line.end_s[here][order][:-1] - 1e-12).all()
 
 
-@given(traces(), st.data())
+@given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
     steps, phases = trace
     steps["gap_s"] = np.full(len(steps["step"]), NAN)  # nothing was resumed
@@ -254,7 +312,7 @@ def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
     assert kept.span_ns + rest.span_ns == whole.span_ns
 
 
-@given(traces(), st.data())
+@given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_gaps_worked_out_once_are_those_that_each_figure_would_find(trace: Any, data: Any) -> None:
     steps, phases = trace
     n = len(steps["step"])

@@ -246,6 +246,24 @@ def test_python_between_the_parts_is_the_rest() -> None:
     assert (v.cause, v.cause_ms_per_batch) == ("rest", pytest.approx(10.0, rel=0.05))
 
 
+def test_what_the_device_decodes_is_decoding() -> None:
+    """The loop has each batch at once; the device trains 4 ms and waits 16 ms for the decoder."""
+    steps = run(parts={"read": 0.5}, compute=4.0, host=0.0)
+    done = 100.0 + 20 * MS * np.arange(len(steps["step"]))  # the step before
+    for name in ("decode_s", "transform_s", "collate_s", "hand_over_s"):
+        steps[name][:] = math.nan
+    for name, ms in {"data_wait_s": 16.5, "exposed_wait_s": 16.0, "decode_wait_s": 16.0, "gap_s": 16.0}.items():
+        steps[name][:] = ms * MS
+    steps |= {"t_start_s": done - 0.5 * MS, "made_start_s": done - 20 * MS}
+    steps |= dict.fromkeys(("h2d_start_s", "compute_start_s", "made_end_s"), done + 16 * MS)
+    v = verdict(steps, strategy="dali")
+    assert (v.kind, v.cause) == ("input-bound", "decode")
+    assert v.idle_frac == pytest.approx(0.8, abs=0.01)
+    assert "preparation (decoding by NVIDIA DALI) is" in v.sentence
+    assert v.cause_ms_per_batch == pytest.approx(16.0, abs=0.1)
+    assert "rest" not in {share.name for share in v.shares}
+
+
 def test_a_loader_that_cannot_tell_its_parts() -> None:
     v = verdict(run(parts={"decode": 20.0}, made_known=False))
     assert (v.kind, v.cause) == ("input-bound", "loading")

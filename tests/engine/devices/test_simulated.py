@@ -131,6 +131,24 @@ def test_there_is_one_copy_engine() -> None:
     assert last == 102.0
 
 
+def test_other_work_runs_beside_a_step_in_a_stream_of_its_own() -> None:
+    host = Host()
+    device = device_of(host, normalise_s=4.0)
+    device.launch(0)  # until 110
+    stream = device.stream()
+    with stream.use():
+        assert device.work(2.0) == (100.0, 102.0)
+        device.normalise(pixels(1))
+        assert device.mark() == 106.0
+    assert device.mark() == 110.0
+    stream.join()
+    assert device.work(3.0) == (110.0, 113.0)
+    assert device.launch(0, normalise=True) == 113.0
+    assert device.mark() == 127.0
+    host.now = 127.0
+    assert device.utilisation_pct() == pytest.approx(100)  # two things at once are no more than all of the time
+
+
 def test_evaluation_takes_a_third() -> None:
     host = Host()
     device = device_of(host)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 
 from tests.engine.transfer.transfer_helpers import batch, cpu, cuda, gpu, pixels
@@ -15,7 +18,7 @@ from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import open_transfer
 
-CONFIG = RunConfig(strategy="resident", batch_size=8, device="cpu")
+CONFIG = RunConfig(strategy="device", batch_size=8, device="cpu")
 
 
 def storage(n: int = 20) -> MemoryStorage:
@@ -38,6 +41,43 @@ def test_a_batch_is_there_already() -> None:
     assert moved.images is made.images
     assert moved.labels is made.labels
     assert moved.copy_start is moved.copy_end is moved.ready
+
+
+class Later(CpuDevice):
+    """A device that works later than it is told to; its marks are numbers in the order in which they were set."""
+
+    immediate = False
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.marks = 0
+        self.mark: Any = self._next
+
+    def _next(self) -> int:
+        self.marks += 1
+        return self.marks
+
+
+def test_a_gather_on_the_device_stands_between_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, at = Later(), []
+    read = MemoryStorage.read
+
+    def reads(self: MemoryStorage, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        at.append(device.marks)
+        return read(self, indices, out)
+
+    monkeypatch.setattr(MemoryStorage, "read", reads)
+    transfer = open_transfer("resident", device, lambda images: images)
+    loader = open_loader(transfer.place(storage()), SMALL, resolve(CONFIG), train=True, buffer=transfer.buffer)
+    for made in loader.epoch(0):
+        moved = transfer(made)
+        assert moved.copy_start == moved.copy_end == at[-1]  # set right before the gather
+        assert (moved.prepared, moved.ready) == (at[-1] + 1, at[-1] + 2)
+        assert torch.equal(moved.images, pixels()[moved.labels])
+    assert len(at) == 3
+    again = transfer(batch())  # replayed: nothing was gathered
+    assert again.prepared is None
+    assert again.copy_start == again.ready
 
 
 class TestCuda:

@@ -156,8 +156,8 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
 
     gap = (chain.begin, chain.start)
     idle = (awake(chain.begin), awake(chain.start))
-    evaluation = covered_before(evaluations, chain.start) - covered_before(evaluations, chain.begin)
-    prepare = chain.start - chain.begin - evaluation - (idle[1] - idle[0])
+    prepare = covered_before(prepared, chain.start) - covered_before(prepared, chain.begin)
+    evaluation = chain.start - chain.begin - prepare - (idle[1] - idle[0])
     launched_before, asked, arrived, launched, copy_start, copy_end = (
         awake(t)
         for t in (chain.launched_before, chain.asked, chain.arrived, chain.launched, chain.copy_start, chain.copy_end)

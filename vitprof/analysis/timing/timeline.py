@@ -87,8 +87,8 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) 
 
     evaluating = covered_before(near, end) - covered_before(near, start) == end - start
     claims: list[tuple[Mask, Ints | int]] = [  # in the order of precedence, see `find_gaps`
-        (evaluating, KINDS.index("evaluation")),
         (within(chain.prepare_start, chain.prepare_end), KINDS.index("compute")),
+        (evaluating, KINDS.index("evaluation")),
         (within(chain.asked, chain.arrived), waiting[:, None]),
         (within(chain.copy_start, chain.copy_end), KINDS.index("h2d")),
         (within(chain.arrived, chain.launched), KINDS.index("host")),
