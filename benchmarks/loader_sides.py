@@ -101,7 +101,7 @@ def with_threads(pipeline: Pipeline, *, whole_epochs: bool = False) -> Side:
         work, n, until = Work(), 0, time.perf_counter() + seconds
         with work.timed():
             while time.perf_counter() < until:
-                batches: Any = split.loader.epoch(next(epochs))
+                batches: Any = split.epoch(next(epochs))
                 for batch in batches:
                     n += len(split.transfer(batch).labels)
                     if not whole_epochs and time.perf_counter() >= until:

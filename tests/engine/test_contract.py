@@ -171,7 +171,7 @@ def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int
 def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.float32], NDArray[np.int64], list[int]]:
     """An epoch as it reaches the model, images back on the scale 0..255 (n, h, w, c), labels (n,), sizes of batches."""
     images, labels, sizes = [], [], []
-    for batch in split.loader.epoch(epoch):
+    for batch in split.epoch(epoch):
         moved = split.transfer(batch)
         normalised = moved.images if split.transfer.normalises else split.to_input(moved.images)
         mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (info.mean, info.std))

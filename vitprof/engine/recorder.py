@@ -12,7 +12,8 @@ from vitprof.engine.devices import Device, Mark
 from vitprof.engine.events import StepRow
 from vitprof.engine.launches import LaunchProbe
 
-UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
+NAN = math.nan
+UNKNOWN_TIMES = BatchTimes(*[NAN] * 8)
 """Of a loader that cannot tell."""
 
 MAX_PENDING = 512
@@ -124,7 +125,7 @@ class StepRecorder:
         marks.copy_end = seconds(marks.copy_end)
         if marks.prepared is not None:
             marks.prepared = seconds(marks.prepared)
-        kernel_s = launch_idle_s = math.nan
+        kernel_s = launch_idle_s = NAN
         if marks.compute_end is not None:
             marks.compute_end = end = seconds(marks.compute_end)
             compute_s = end - marks.compute_start
@@ -137,7 +138,7 @@ class StepRecorder:
         # a transfer that copies nothing gives one mark for all three; each is given back once
         self._device.release(*{id(mark): mark for mark in passed if mark is not None}.values())
 
-    def _hand_on_row(self, marks: StepMarks, kernel_s: float = math.nan, launch_idle_s: float = math.nan) -> None:
+    def _hand_on_row(self, marks: StepMarks, kernel_s: float = NAN, launch_idle_s: float = NAN) -> None:
         """Hands on one row, in the order of `STEP_COLUMNS`; all marks are times on the host's clock."""
         t_start, t_got, h2d_start, start = marks.t_start, marks.t_got, marks.copy_start, marks.compute_start
         end = start if marks.compute_end is None else marks.compute_end
@@ -147,7 +148,7 @@ class StepRecorder:
         read_s, decode_s, transform_s, collate_s, made_start, made_end, worker, queue_depth = made
         wait_s, exposed_s = t_got - t_start, overlap(t_start, t_got, before, start)
         gap_s, compute_s = start - before, end - start
-        decode_wait_s = device_prepare_s = math.nan
+        decode_wait_s = device_prepare_s = NAN
         if marks.decoded is not None:
             decode_wait_s = max(0.0, min(marks.decoded, start) - max(t_got, before))
             wait_s, exposed_s = wait_s + decode_wait_s, exposed_s + decode_wait_s
@@ -182,7 +183,7 @@ class StepRecorder:
                 marks.t_launched - t_got,
                 made_start,
                 made_end,
-                t_got - max(made_end, t_start) if made_end < t_got else math.nan,
+                t_got - max(made_end, t_start) if made_end < t_got else NAN,
                 worker,
                 kernel_s,
                 launch_idle_s,
