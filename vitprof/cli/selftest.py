@@ -16,17 +16,32 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import shows_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
+from vitprof.errors import ConfigError
 from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, run_selftest
+from vitprof.experiments.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
 from vitprof.experiments.selftest.report import Result
+from vitprof.export.code import script
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 
 
 def selftest(
     quick: Annotated[bool, typer.Option("--quick", help="9 cases in 13 short jobs; about 1 to 1.5 minutes")] = False,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help=f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the numbers: slow jobs down in known ways and see whether vitprof names cause and size."""
+    """Check the numbers: slow jobs down in known ways and see whether vitprof names cause and size.
+
+    With --gpu on a real GPU, else on a simulated one, whose times are known by arithmetic.
+    """
+    if gpu:
+        if quick:
+            raise ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
+        _on_gpu(as_json)
+        return
     with stop_asked() as stop, _progress() as show:
         report = run_selftest(QUICK if quick else CASES, QUICK_ROUNDS if quick else ROUNDS, progress=show, stop=stop)
         stopped = stop()
@@ -36,6 +51,30 @@ def selftest(
         print_json(report.to_dict())
     else:
         _show(report)
+    if stopped:
+        raise typer.Exit(EXIT_STOPPED)
+    if not report.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _on_gpu(as_json: bool) -> None:
+    """Runs the cases on the GPU, a line for each as soon as it is known, and leaves a file for a bug report."""
+    with stop_asked() as stop, _progress() as show:
+        report = run_gpu_selftest(
+            script,
+            progress=show,
+            told=lambda line: None if as_json else terminal.out.print(line.words, soft_wrap=True),
+            stop=stop,
+        )
+        stopped = stop()
+    if stopped and not report.lines:
+        raise typer.Exit(EXIT_STOPPED)
+    path = report.write()
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        for text in (report.sentence, f"Figures for a bug report: {path}", report.advice):
+            terminal.out.print(text, soft_wrap=True)
     if stopped:
         raise typer.Exit(EXIT_STOPPED)
     if not report.ok:

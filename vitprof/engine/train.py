@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -66,8 +66,19 @@ class Job:
                 self.events.notice(f"left out: {line.partition(';')[0]}")  # what to do about it was decided already
 
 
-def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.perf_counter) -> bool:
+def train(
+    config: RunConfig,
+    events: Events,
+    stop: Stop,
+    *,
+    clock: Clock = time.perf_counter,
+    device: Device | None = None,
+    trains: Callable[[RunConfig, Device], Trainer] = open_trainer,
+) -> bool:
     """Runs the job that `config` describes and reports to `events`.
+
+    A `device` that is open already is used in place of opening the config's; `trains` gives the trainer. The self-test
+    has both do work of a known length.
 
     Returns True when the budget was spent, False when `stop()` said so in between. Raises `VitprofError` for what a
     person can mend, and whatever a Dataset, a worker or torch raises.
@@ -78,7 +89,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
 
     events.stage("starting", math.nan)
     start = clock()
-    device = open_device(config.device, clock)
+    device = device or open_device(config.device, clock)
     if config.device == "auto" and device.name == "cpu" and (why := why_cpu()):
         events.notice(f"device auto: {why}; the job runs on the CPU")
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
@@ -100,7 +111,7 @@ def train(config: RunConfig, events: Events, stop: Stop, *, clock: Clock = time.
             clock=clock,
             device=device,
             pipeline=pipeline,
-            trainer=open_trainer(config, device),
+            trainer=trains(config, device),
             launches=launches,
             recorder=StepRecorder(device, events.step, launches),
             cpu=CpuMeter(),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +13,6 @@ from vitprof.engine.devices import cuda as cuda_module
 from vitprof.engine.devices import open_device
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
-from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.errors import DeviceError
 
 gpu = [
@@ -72,7 +69,7 @@ def test_no_such_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestCuda:
-    """With a real GPU."""
+    """With a real GPU; what its marks measure is in tests/experiments/selftest/gpu/test_on_a_gpu.py."""
 
     pytestmark = gpu
 
@@ -153,44 +150,3 @@ class TestCuda:
         assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], abs=2e-3)
         assert (on_gpu["compute_s"] > 0).all()
         assert on_gpu["step_s"] == pytest.approx(on_gpu["gap_s"] + on_gpu["compute_s"], abs=1e-9)
-
-    @pytest.mark.usefixtures("small_home")
-    def test_deferred_events_measure_what_synchronised_ones_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        config = {"strategy": "device", "model": "s/16", "image_size": 224, "batch_size": 128, "steps": 15}
-        # One channel of `digits` into s/16; large enough for the device, not the host, to set the pace.
-        deferred = trained(**config, evaluate=False, device="cuda:0")["compute_s"][5:]
-        plain = StepRecorder.step
-
-        def waiting(self: StepRecorder, marks: StepMarks) -> None:
-            self._device.synchronize()
-            plain(self, marks)
-
-        monkeypatch.setattr(StepRecorder, "step", waiting)
-        synchronised = trained(**config, evaluate=False, device="cuda:0")["compute_s"][5:]
-        assert statistics.median(deferred) == pytest.approx(statistics.median(synchronised), rel=0.02)
-
-    @pytest.mark.usefixtures("small_home")
-    @pytest.mark.parametrize("strategy", ["per-sample", "memory"])
-    def test_deferred_events_and_forced_synchronisation_agree(
-        self, strategy: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The same work takes the device the same time whether the host waits for each mark or never: within 2%."""
-        job = {"strategy": strategy, "device": "cuda:0", "batch_size": 128, "epochs": 20, "evaluate": False}
-        trained(**job)  # warms up
-        found: dict[bool, list[float]] = {False: [], True: []}
-        mark = CudaDevice.mark
-
-        def waiting(device: CudaDevice) -> torch.cuda.Event:
-            torch.cuda.synchronize()
-            event = mark(device)
-            event.synchronize()
-            return event
-
-        for _ in range(5):
-            for forced in (False, True):
-                with monkeypatch.context() as patch:
-                    if forced:
-                        patch.setattr(CudaDevice, "mark", waiting)
-                    run = trained(**job)
-                found[forced].append(float(np.median(run["compute_s"][20:])))
-        assert statistics.median(found[True]) == pytest.approx(statistics.median(found[False]), rel=0.02)

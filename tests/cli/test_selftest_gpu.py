@@ -1,0 +1,85 @@
+"""`selftest --gpu`: a line for each case, the file, what to read, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import Call
+from vitprof.cli import selftest
+from vitprof.errors import DeviceError
+from vitprof.experiments.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def made(*statuses: Any, stopped: bool = False) -> Callable[..., GpuReport]:
+    def run(script: Any, *, progress: Any, told: Callable[[Line], None], stop: Callable[[], bool]) -> GpuReport:
+        lines = tuple(
+            Line(case, Outcome(status, "something", "wrong" * (status == "failed")), 1.0)
+            for case, status in zip(GPU_CASES, statuses, strict=False)
+        )
+        for line in lines:
+            told(line)
+        if stopped:
+            signal.raise_signal(signal.SIGTERM)
+            assert stop()
+        return GpuReport(lines, {}, 1.0, len(GPU_CASES), stopped)
+
+    return run
+
+
+def test_a_line_for_each_case_then_the_file_and_what_to_read(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "not run"))
+    status, out, err = call("selftest", "--gpu")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("PASSED: preflight. Expected: ")
+    assert lines[1].startswith("NOT RUN: clock mapping.")
+    assert lines[2].startswith("selftest on the GPU passed: 1 of 14")
+    assert lines[3] == f"Figures for a bug report: {vitprof_home / 'selftest-gpu.json'}"
+    assert lines[4].startswith("Read docs/gpu.md next")
+    assert json.loads((vitprof_home / "selftest-gpu.json").read_text())["ok"]
+
+
+def test_a_failed_case_is_a_failed_command(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "failed"))
+    status, out, _ = call("selftest", "--gpu", "--json")
+    assert status == 1
+    assert [result["status"] for result in json.loads(out)["results"]] == ["passed", "failed"]
+
+
+def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", stopped=True))
+    status, out, _ = call("selftest", "--gpu")
+    assert status == 130
+    assert "stopped after 1 of 14 cases: 1 passed" in out
+    monkeypatch.setattr(selftest, "run_gpu_selftest", made(stopped=True))
+    assert call("selftest", "--gpu")[:2] == (130, "")
+
+
+def test_no_gpu_is_one_line(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*args: Any, **kwargs: Any) -> GpuReport:
+        raise DeviceError("selftest --gpu needs an NVIDIA GPU")
+
+    monkeypatch.setattr(selftest, "run_gpu_selftest", none)
+    assert call("selftest", "--gpu") == (1, "", "vitprof: selftest --gpu needs an NVIDIA GPU\n")
+    assert not (vitprof_home / "selftest-gpu.json").exists()
+
+
+def test_there_is_no_quick_form(call: Call) -> None:
+    status, _, err = call("selftest", "--gpu", "--quick")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "leave one of the two out" in err

@@ -1,0 +1,71 @@
+"""Compute-bound: marks that nobody waits for, and the same with a wait at each of them, must give the same compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.experiments.selftest.gpu.bench import Bench, Recorded
+from vitprof.experiments.selftest.gpu.outcome import Outcome, judged, not_run
+
+if TYPE_CHECKING:
+    from vitprof.engine.devices import Device, Mark
+
+ROUNDS = 3
+MOST_OFF_FRAC = 0.02
+JOB: dict[str, Any] = {"dataset": "digits", "strategy": "device", "warmup_steps": 4, "steps": 14}
+
+
+class Synchronising:
+    """A device that is waited for before and after each mark. All else is the device's own."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def mark(self) -> Mark:
+        """Returns a point after all work launched so far, which the device has passed."""
+        self._device.synchronize()
+        mark = self._device.mark()
+        self._device.wait(mark)
+        return mark
+
+
+def compute_bound(bench: Bench) -> Outcome:
+    """Trains a model whose kernels take far longer than their launches, in turns with and without waiting."""
+    from vitprof.engine.trainer import open_trainer
+
+    plain = bench.device
+    waiting = cast("Device", Synchronising(plain))
+    found: dict[bool, list[float]] = {False: [], True: []}
+    try:
+        for _ in range(ROUNDS):
+            for forced in (False, True):
+                recorded = bench.run(
+                    device=waiting if forced else plain,
+                    trains=lambda config, device: open_trainer(config, plain),
+                    **JOB | dict(bench.heavy),
+                )
+                found[forced].append(_compute_ms(recorded))
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        return not_run(f"the model {bench.heavy.get('model', 'tiny')} needs more device memory than is free")
+    deferred, forced_ms = (float(np.median(found[forced])) for forced in (False, True))
+    off = deferred / forced_ms - 1
+    wrong = [] if abs(off) <= MOST_OFF_FRAC else [f"they differ by {off:+.1%} where {MOST_OFF_FRAC:.0%} are allowed"]
+    return judged(
+        f"compute {deferred:.2f} ms deferred, {forced_ms:.2f} ms with a wait at each mark ({off:+.1%})",
+        wrong,
+        deferred_ms=found[False],
+        forced_ms=found[True],
+    )
+
+
+def _compute_ms(recorded: Recorded) -> float:
+    steps = recorded.steps
+    return float(np.median(steps["compute_s"][steady_state(steps)])) * 1e3

@@ -1,0 +1,149 @@
+"""What the cases that start jobs and scripts work with: a job manager, time that is left, and processes and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import why_not
+from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.errors import JobError, JobStopped
+from vitprof.experiments.selftest.cases import N_PHOTOS
+from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore, StoredRun
+from vitprof.telemetry import Nvml, choose_gpu, visible_gpus
+
+POLL_S = 0.05
+SETTLE_S = 5.0
+"""How long processes and device memory may take to be gone after a job has ended."""
+
+
+class OutOfTime(JobError):
+    """The case's time is over."""
+
+
+@dataclass
+class Host:
+    """Where jobs and scripts are started. Made by the driver; by tests for the CPU or a simulated device."""
+
+    device: str
+    directory: Path
+    """For whatever is written; removed by who made it."""
+    script: Callable[[RunConfig], str]
+    """Makes a strategy's script (`export.code`, which stands above this folder)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the process with the device told (`child.facts`)."""
+    stop: Callable[[], bool] = lambda: False
+    ends_s: float = math.inf
+    """When the time of the case is over, on the monotonic clock."""
+    used_bytes: Callable[[str], float] | None = None
+    """Reads the device memory in use of a device, all programs together; None: NVML's figures."""
+    _started: list[int] = field(default_factory=list)
+    _manager: JobManager | None = None
+    _nvml: Nvml | None = None
+
+    @property
+    def manager(self) -> JobManager:
+        """Returns the job manager, opened when it is first needed."""
+        if self._manager is None:
+            store = RunStore(f"sqlite:///{self.directory / 'runs.sqlite'}")
+            self._manager = JobManager(store, logs=self.directory, launcher=Launcher().warm())
+        return self._manager
+
+    def close(self) -> None:
+        """Ends every job."""
+        if self._manager is not None:
+            self._manager.shutdown()
+            self._manager.store.close()
+        if self._nvml is not None:
+            self._nvml.close()
+
+    def check(self) -> None:
+        """Raises `JobStopped` where it was stopped and `OutOfTime` where the time is over."""
+        if self.stop():
+            raise JobStopped("the selftest was stopped")
+        if time.monotonic() > self.ends_s:
+            raise OutOfTime("its time is over")
+
+    def start(self, config: RunConfig) -> int:
+        """Queues a job; its run id."""
+        run_id = self.manager.submit(config)
+        self._started.append(run_id)
+        return run_id
+
+    def end_jobs(self) -> None:
+        """Ends the jobs that a case has left running."""
+        for run_id in self._started:
+            if self.manager.owns(run_id):
+                self.manager.stop(run_id)
+                self.manager.wait(run_id)
+        self._started.clear()
+
+    def wait(self, run_id: int) -> StoredRun:
+        """Returns the run once it has ended. Raises `JobStopped` and `OutOfTime`."""
+        while not self.manager.wait(run_id, POLL_S):
+            self.check()
+        return self.manager.store.run(run_id)
+
+    def until(self, reached: Callable[[], bool], within_s: float = math.inf) -> bool:
+        """Waits for something; whether it came within that time. Raises as `check` does."""
+        ends = time.monotonic() + within_s
+        while not reached():
+            self.check()
+            if time.monotonic() > ends:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def training(self, run_id: int) -> bool:
+        """Returns whether the job trains; true too where it has ended, so that nobody waits for it."""
+        return self.manager.store.run(run_id).stage == "training" or self.manager.wait(run_id, 0)
+
+    def memory(self, device: str) -> float:
+        """Returns the bytes of device memory that are in use, by all programs; NaN where nobody can tell."""
+        if self.used_bytes is not None:
+            return self.used_bytes(device)
+        if self._nvml is None:
+            self._nvml = Nvml()
+        shown = next((gpu for gpu in visible_gpus() if f"cuda:{gpu.index}" == device), None)
+        gpu = None if shown is None else choose_gpu(self._nvml.gpus(), shown.uuid)
+        return math.nan if gpu is None else self._nvml.read(gpu.uuid, ())["gpu_mem_used_bytes"]
+
+
+def job_processes(host: Host) -> set[psutil.Process]:
+    """Returns the processes below this one, without the one that forks jobs."""
+    found = set(psutil.Process().children(recursive=True))
+    return {process for process in found if not _forks_jobs(process)}
+
+
+def _forks_jobs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        parent = process.parent()
+        return "vitprof.jobs.fork_server" in process.cmdline() and parent is not None and parent.pid == os.getpid()
+    return False
+
+
+def settings_for(name: str) -> dict[str, Any]:
+    """Returns a short job of a strategy: photos where it can load them, workers and pinning where it takes them."""
+    plan = strategy(name)
+    info = dataset_info("photos", N_PHOTOS)
+    settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
+    if why_not(info, plan.combination(info)) is not None:
+        info, settings = dataset_info("digits"), {"dataset": "digits"}
+    taken = plan.knobs(plan.combination(info), info)
+    wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
+    return settings | {"strategy": name, "batch_size": 8} | {k: v for k, v in wanted.items() if k in taken}
+
+
+NAMES = tuple(STRATEGIES)

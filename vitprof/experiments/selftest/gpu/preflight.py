@@ -1,0 +1,27 @@
+"""What this machine has of what vitprof needs, as `doctor` says it."""
+
+from __future__ import annotations
+
+from vitprof.experiments.selftest.gpu.bench import Bench
+from vitprof.experiments.selftest.gpu.outcome import Outcome, judged
+
+
+def machine(bench: Bench) -> Outcome:
+    """Looks at everything that `doctor` looks at, and runs one small product on the device, which must be right."""
+    import torch
+
+    from vitprof.jobs.preflight import examine
+
+    checks = list(examine())
+    bad = [f"{check.what}: {check.found}; {check.meaning}" for check in checks if check.verdict == "bad"]
+    notes = [f"{check.what}: {check.found}" for check in checks if check.verdict == "note"]
+    # a wheel without code for this card imports well, and fails at the first kernel
+    ones = torch.ones((64, 64), device=bench.device.torch_device)
+    if float((ones @ ones).sum()) != 64**3:
+        bad.append("a product of two matrices is wrong on this device")
+    told = f"{len(checks)} looked at, {len(bad)} bad"
+    return judged(
+        told + (f"; notes: {'; '.join(notes)}" if notes else ""),
+        bad,
+        checks=[[check.what, check.found, check.verdict, check.meaning] for check in checks],
+    )
