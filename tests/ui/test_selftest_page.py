@@ -10,10 +10,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
-from vitprof.errors import JobError
-from vitprof.experiments.selftest import QUICK, Result, SelftestProgress, SelftestReport
+from vitprof.errors import DeviceError, JobError
+from vitprof.experiments.selftest import Result, SelftestProgress, SelftestReport
+from vitprof.experiments.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
 from vitprof.store import RunStore
-from vitprof.ui import selftest
+from vitprof.ui import gpu_selftest, selftest
 from vitprof.ui.selftest import work
 
 RIGHT = Result(
@@ -108,10 +109,58 @@ def test_what_goes_wrong_is_one_line(error: Exception, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(selftest, "run_selftest", fail)
     at = app("selftest")
-    selftest.start(QUICK, 1)
+    selftest.start(next(iter(selftest.CHOICES)))
     work().wait()
     at.run()
     assert not at.exception
     (shown,) = at.error
     assert str(error) in shown.value
     assert "\n" not in shown.value
+
+
+def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> AppTest:
+    """The page after a self-test on the GPU that gave `result`."""
+
+    def run(script: object, *, progress: Callable[[SelftestProgress], None], stop: Callable[[], bool]) -> GpuReport:
+        progress(SelftestProgress("copies", 5, 14, 120.0))
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(gpu_selftest, "run_gpu_selftest", run)
+    at = app("selftest")
+    at.selectbox(key="selftest-choice").set_value(gpu_selftest.CHOICE).run()
+    assert "14 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)
+    start(at)
+    work().wait()
+    return at.run()
+
+
+@pytest.mark.usefixtures("store")
+def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = (
+        Outcome("passed", "9 looked at"),
+        Outcome("failed", "9 of 1000 inside", "991 marks lie outside"),
+        Outcome("not run", reason="no DALI"),
+    )
+    lines = tuple(Line(case, outcome, 2.0) for case, outcome in zip(GPU_CASES, outcomes, strict=False))
+    at = on_gpu(monkeypatch, GpuReport(lines, {"device_name": "a GPU"}, 60.0, 3))
+    assert not at.exception
+    table = at.dataframe[0].value
+    assert list(table.iloc[:, 0]) == ["passed", "failed", "not run"]
+    assert list(table["measured"]) == ["9 looked at", "9 of 1000 inside: 991 marks lie outside", "no DALI"]
+    assert "Selftest on the GPU failed: clock mapping; 1 of 3 passed; not run: known idle" in said(at)
+    assert "send the file in with a bug report" in said(at)
+    (button,) = at.get("download_button")
+    assert button.proto.label == "Figures for a bug report"
+    assert list(at.selectbox(key="selftest-choice").options) == [
+        *selftest.CHOICES,
+        gpu_selftest.CHOICE,
+    ]
+
+
+@pytest.mark.usefixtures("store")
+def test_without_a_gpu_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = on_gpu(monkeypatch, DeviceError("the self-test on the GPU needs an NVIDIA GPU that PyTorch can use"))
+    assert not at.exception
+    assert "needs an NVIDIA GPU" in at.error[0].value

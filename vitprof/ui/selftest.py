@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
 
 from vitprof.experiments.selftest import CASES, QUICK, Case, Result, SelftestProgress, SelftestReport, run_selftest
+from vitprof.experiments.selftest.gpu import GpuReport
 from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
-from vitprof.ui import resources
+from vitprof.ui import gpu_selftest, resources
 from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
@@ -22,7 +22,9 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
 }
-"""What can be run: the cases, and how often each."""
+"""What can be run on a simulated device: the cases, and how often each."""
+Report = SelftestReport | GpuReport
+Task = BackgroundTask[SelftestProgress, Report]
 COLUMNS: dict[str, str] = {
     "": "Whether cause, size and idle share were all right.",
     "slowed by": "What slows the job down, on purpose.",
@@ -37,13 +39,17 @@ COLUMNS: dict[str, str] = {
 
 
 @st.cache_resource(show_spinner=False)
-def work() -> BackgroundTask[SelftestProgress, SelftestReport]:
+def work() -> Task:
     """Returns the self-test of this server."""
     return BackgroundTask("vitprof-selftest")
 
 
-def start(cases: Sequence[Case], rounds: int) -> None:
-    """Begins a self-test, unless one is running already."""
+def start(chosen: str) -> None:
+    """Begins the self-test of that choice, unless one is running already."""
+    if chosen == gpu_selftest.CHOICE:
+        work().start(gpu_selftest.run)
+        return
+    cases, rounds = CHOICES[chosen]
     work().start(lambda tell, stopped: run_selftest(cases, rounds, progress=tell, stop=stopped))
 
 
@@ -53,7 +59,8 @@ def page() -> None:
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
         "of waiting in every read, and checks whether the verdict names that cause and its size. The device is "
-        "simulated, so the right answer is known by arithmetic; the loading is real."
+        "simulated, so the right answer is known by arithmetic; the loading is real. With an NVIDIA GPU, run it on "
+        "the GPU once too: it checks clocks, copies, kernels, decoding and every strategy there."
     )
     running = work().running
     st.fragment(_draw, run_every=POLL_S if running else None)(running)
@@ -70,14 +77,14 @@ def _draw(was_running: bool) -> None:
         return
     busy = bool(resources.store().runs(LIVE_STATUSES))
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox(
+        picked = st.selectbox(
             "How much",
-            list(CHOICES),
+            [*CHOICES, gpu_selftest.CHOICE],
             key="selftest-choice",
-            help="More cases and rounds give a surer answer.",
+            help="More cases and rounds give a surer answer. On the GPU: whether it is measured right.",
             width=300,
         )
-        cases, rounds = CHOICES[chosen or next(iter(CHOICES))]
+        chosen = picked or next(iter(CHOICES))
         if st.button(
             "Run the self-test",
             type="primary",
@@ -86,19 +93,32 @@ def _draw(was_running: bool) -> None:
             disabled=busy,
             help="Runs the cases one after another and checks the verdict on each.",
         ):
-            start(cases, rounds)
+            start(chosen)
             st.rerun(scope="app")
-    jobs = (len(cases) + len({case.base for case in cases})) * rounds
     st.caption(
         "Other runs are running or waiting and would disturb the self-test. Start it when they have ended."
         if busy
-        else f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no other runs meanwhile. "
-        "Nothing is stored."
+        else _words(chosen)
     )
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
     if tests.result is not None:
-        _draw_report(tests.result)
+        if isinstance(tests.result, GpuReport):
+            gpu_selftest.draw_report(tests.result)
+        else:
+            _draw_report(tests.result)
+
+
+def _words(chosen: str) -> str:
+    """Returns what a choice runs, and how long it takes."""
+    if chosen == gpu_selftest.CHOICE:
+        return gpu_selftest.WORDS
+    cases, rounds = CHOICES[chosen]
+    jobs = (len(cases) + len({case.base for case in cases})) * rounds
+    return (
+        f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no other runs meanwhile. "
+        "Nothing is stored."
+    )
 
 
 def _minutes(jobs: int) -> str:
@@ -107,7 +127,7 @@ def _minutes(jobs: int) -> str:
     return f"{least:g} to {most:g}"
 
 
-def _draw_progress(tests: BackgroundTask[SelftestProgress, SelftestReport]) -> None:
+def _draw_progress(tests: Task) -> None:
     now = tests.progress
     text = "starting" if now is None else now.words
     if now is not None and math.isfinite(now.left_s):

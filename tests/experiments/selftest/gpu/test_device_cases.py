@@ -270,7 +270,7 @@ def test_a_case_that_raises_has_failed(error: Exception, bench: Bench, monkeypat
 
 def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match=r"needs an NVIDIA GPU .* sees none; see `python -m vitprof doctor`"):
+    with pytest.raises(DeviceError, match=r"needs an NVIDIA GPU .* sees none; `python -m vitprof doctor` says more"):
         child.open_bench("cuda:0")
 
 

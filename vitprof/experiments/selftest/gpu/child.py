@@ -22,8 +22,8 @@ from vitprof.experiments.selftest.gpu.profiler import kernels_s
 from vitprof.telemetry import Nvml, choose_gpu
 
 NO_GPU = (
-    "selftest --gpu needs an NVIDIA GPU that PyTorch can use, and {why}; see `python -m vitprof doctor`, "
-    "or run `python -m vitprof selftest`, which needs no GPU"
+    "the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and {why}; `python -m vitprof doctor` says "
+    "more, and the self-test without --gpu needs none"
 )
 PRIVATE = ("hostname", "gpu_uuid")
 """Facts that name a machine: not for a bug report."""
