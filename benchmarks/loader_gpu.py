@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,13 +19,14 @@ from benchmarks.loader_sides import Silent, never, warm
 from benchmarks.measuring import Row, Settings
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
+from vitprof.engine.devices import open_device
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
+from vitprof.experiments.selftest.gpu.copies import pinned_bytes_per_s
 from vitprof.records import STEP_COLUMNS
 
 STEPS = 60
 WARMUP_STEPS = 10
-COPIES = 50
 DIGITS: dict[str, Any] = {"dataset": "digits", "batch_size": 1000}
 LARGE: dict[str, Any] = {
     "dataset": "photos",
@@ -60,29 +62,15 @@ class Steady:
         return found
 
 
-def pinned_bytes_per_s(n_bytes: int, device: str) -> float:
-    """Bandwidth of copies of `n_bytes` from page-locked memory: the median of some, by CUDA events."""
-    host = torch.ones(n_bytes, dtype=torch.uint8, pin_memory=True)
-    on_device = torch.empty(n_bytes, dtype=torch.uint8, device=device)
-    times = []
-    for _ in range(COPIES):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        start.record()
-        on_device.copy_(host, non_blocking=True)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return n_bytes / float(statistics.median(times))
-
-
 def pinned(row: Row, device: str) -> float:
     """Bytes/s of the copies of a job's full batches, as a share of the bandwidth measured before and after."""
     info = dataset_info("photos")
     image_bytes = info.image_size**2 * info.channels
     batch_bytes = LARGE["batch_size"] * image_bytes
-    before = pinned_bytes_per_s(batch_bytes, device)
+    opened = open_device(device, time.perf_counter)
+    before = pinned_bytes_per_s(opened, batch_bytes)
     steps = Steady(device, strategy="memory", **LARGE)
-    after = pinned_bytes_per_s(batch_bytes, device)
+    after = pinned_bytes_per_s(opened, batch_bytes)
     copied = statistics.median(steps["samples"] * image_bytes / steps["h2d_s"])
     row.note = f"{copied / 1e9:.3g} of {(before + after) / 2e9:.3g} GB/s"
     return float(copied * 2 / (before + after))

@@ -23,6 +23,18 @@ PARTS = {"read": 0.2, "decode": 0.3, "transform": 0.4, "collate": 0.1}
 """Of what fetching takes."""
 
 
+class Now:
+    """A clock that only a wait moves on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class MadeUp(Bench):
     """Jobs whose steps are made: a fetch, a copy and a computation, one after another, and nothing beside them."""
 
@@ -69,10 +81,9 @@ class MadeUp(Bench):
 
 
 @pytest.fixture
-def bench(make_steps: MakeSteps, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
-    monkeypatch.setattr(idle.Sleeper, "late_s", lambda sleeper, start, end: 0.0)
-    monkeypatch.setattr(idle.Sleeper, "_sleep", lambda sleeper: None)
-    made = MadeUp(None)  # type: ignore[arg-type]
+def bench(make_steps: MakeSteps) -> MadeUp:
+    now = Now()
+    made = MadeUp(None, clock=now, sleep=now.sleep)  # type: ignore[arg-type]
     made.make, made.ran = make_steps, []
     return made
 
@@ -108,7 +119,7 @@ def test_a_wrong_idle_share_is_told_and_a_clock_that_changed(bench: MadeUp) -> N
 
 
 @pytest.mark.usefixtures("small_home")
-def test_a_real_job_waits_for_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
     """Through the training loop, on a simulated device whose waits are those of the case."""
     bench = Bench(open_device("simulated:1,0", time.perf_counter))
     recorded = idle._trained(bench, "read:2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from vitprof.experiments.selftest.arithmetic import (
@@ -14,11 +14,11 @@ from vitprof.experiments.selftest.arithmetic import (
 )
 from vitprof.experiments.selftest.gpu.bench import Bench, Recorded, Spinning
 from vitprof.experiments.selftest.gpu.outcome import Outcome, judged
-from vitprof.experiments.selftest.sleeper import Sleeper
 from vitprof.records import DELAYED_STAGES
 
 COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
+LATE_SLEEPS = 10
 ROUNDS = 3
 """A wait that is not right at once is put in again; medians decide."""
 # Sample by sample in the loop, as tutorials do: every stage can be told apart. Few of them, so that 2 ms stand out.
@@ -106,14 +106,26 @@ def _trained(bench: Bench, inject: str) -> Recorded:
     return bench.run(trains=lambda config, device: Spinning(device, ask_s), **settings)
 
 
+def _slept_ms(bench: Bench, wait_ms: float) -> float:
+    """Returns how long a wait of that length really takes here, in this thread: it ends late by what waking up takes.
+
+    Another thread beside the job would wait for Python's lock too.
+    """
+    took = []
+    for _ in range(LATE_SLEEPS):
+        began = bench.clock()
+        bench.sleep(wait_ms / 1e3)
+        took.append(bench.clock() - began)
+    return fmean(took) * 1e3
+
+
 def _look(bench: Bench, one: Seen, reference: Recorded) -> None:
     if not one.stage:
         recorded, wait_ms = reference, 0.0
     else:
-        with Sleeper(one.wait_ms / 1e3) as sleeper:
-            recorded = _trained(bench, f"{one.stage}:{one.wait_ms:g}")
-        # a wait lasts a little longer than was asked for, which belongs to it
-        wait_ms = one.wait_ms + sleeper.late_s(recorded.began_s, recorded.ended_s) * 1e3
+        before_ms = _slept_ms(bench, one.wait_ms)
+        recorded = _trained(bench, f"{one.stage}:{one.wait_ms:g}")
+        wait_ms = (before_ms + _slept_ms(bench, one.wait_ms)) / 2
     verdict, before = recorded.verdict(), reference.verdict()
     expected = expected_ms(wait_ms, reference.steady("data_wait_s") * 1e3, COMPUTE_MS)
     stage = one.stage

@@ -39,7 +39,7 @@ JOB: dict[str, Any] = {
 
 @dataclass
 class ManyKernels:
-    """A trainer whose step is `KERNELS` short waits on the device, launched one each `every_s` at the most."""
+    """A trainer whose step is `KERNELS` short waits on the device, launched one each `every_s` at the earliest."""
 
     device: Device
     ask_s: float
@@ -47,11 +47,10 @@ class ManyKernels:
     clock: Clock
 
     def launch(self) -> None:
-        """Launches a step's kernels."""
-        due = self.clock()
+        """Launches a step's kernels. A launch that comes late is not made up for: the device must never be behind."""
         for _ in range(KERNELS):
+            due = self.clock() + self.every_s
             self.device.gate(self.ask_s)
-            due += self.every_s
             while self.clock() < due:
                 pass
 
