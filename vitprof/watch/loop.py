@@ -132,6 +132,7 @@ class Loop:
         marks.step, marks.epoch, marks.samples = self._step, self._epoch, _n_samples(batch)
         marks.t_start, marks.t_got = self._asked_s, now
         marks.copy_start = marks.copy_end = marks.compute_start = mark
+        marks.decoded = marks.prepared = None
         marks.loss = _no_loss
         marks.warmup = self._step < WARMUP_STEPS
         marks.made = None
