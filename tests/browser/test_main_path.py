@@ -186,7 +186,9 @@ def test_the_first_minute(dashboard: str, page: Any) -> None:
 
     page.get_by_role("button", name="See a starved GPU").click()
     page.locator(".st-key-run-button button:visible").click()
-    page.get_by_text(re.compile("2nd in the queue, behind run .* \\(per-sample, batch 128, on simulated:")).wait_for()
+    page.get_by_text(
+        re.compile(r"Waiting for run \d+ on simulated:.*; jobs run one at a time .* 2nd in the queue")
+    ).wait_for()
     page.locator(".st-key-queued").get_by_role("button", name="Cancel").click()
     page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text(re.compile(r"^Input-bound|Input-bound:")).first.wait_for(timeout=RUN_LIMIT_MS)

@@ -34,7 +34,7 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreError
 from vitprof.home import home
 from vitprof.jobs import manager as manager_module
-from vitprof.jobs.manager import JobManager, queue_of
+from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
 
@@ -114,11 +114,54 @@ class TestQueue:
         assert gate.begun == ["a", "b", "c"]
         assert not any(jobs.owns(i) for i in ids)
 
-    def test_each_device_has_its_own(self, jobs: JobManager, gate: Gate) -> None:
-        queued(jobs, "on the cpu")
-        queued(jobs, "on the gpu", device="cuda:0")
-        wait_until(lambda: len(gate.begun) == 2, "both at once")
+    def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(self, jobs: JobManager, gate: Gate) -> None:
+        (first,) = queued(jobs, "on the cpu")
+        wait_until(lambda: gate.begun, "the first job")
+        second, third = queued(jobs, "on the gpu", "after it", device="cuda:0")
+        wait_until(lambda: jobs.store.run(second).message, "what it waits for")
+        assert jobs.store.run(second).message.startswith(f"waiting for run {first} on cpu; jobs run one at a time")
+        assert gate.begun == ["on the cpu"]
+        jobs.stop(second)  # its turn has not come, and it holds nobody up
+        assert (jobs.store.run(second).status, jobs.store.run(second).message) == ("stopped", "")
         gate.open.set()
+        assert [finished(jobs, i).status for i in (first, third)] == ["done", "done"]
+        run = jobs.store.run(third)
+        assert (gate.begun, run.message, run.facts, run.notices) == (["on the cpu", "after it"], "", {}, ())
+
+    def test_jobs_that_share_run_side_by_side_and_say_so(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.01)
+        (first,) = queued(jobs, "on the cpu", share_machine=True)
+        (second,) = queued(jobs, "on the gpu", device="cuda:0", share_machine=True)
+        wait_until(lambda: len(gate.begun) == 2, "both at once")
+        wait_until(lambda: all(jobs.store.run(i).facts for i in (first, second)), "each sees the other")
+        gate.open.set()
+        runs = [finished(jobs, i) for i in (first, second)]
+        assert [run.facts for run in runs] == [{"n_beside": 1}] * 2
+        assert runs[0].notices == (
+            f"run {second} on cuda:0 (on the gpu) ran at the same time: they shared CPU and disk, so loading may be "
+            "slower here than in a run alone",
+        )
+
+    def test_two_programs_on_one_store_take_turns(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither knows the other: what they know of each other is what the store says."""
+        monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
+        other = JobManager(jobs.store)
+        try:
+            (first,) = queued(jobs, "here")
+            wait_until(lambda: gate.begun, "the first job")
+            (second,) = queued(other, "there", device="cuda:0")
+            wait_until(lambda: jobs.store.run(second).message, "what it waits for")
+            assert gate.begun == ["here"]
+            gate.open.set()
+            assert finished(other, second).status == "done"
+            assert jobs.store.run(first).status == "done"
+            assert gate.begun == ["here", "there"]
+        finally:
+            other.shutdown()
 
     def test_stopping_one_that_waits_takes_effect_at_once(self, jobs: JobManager, gate: Gate) -> None:
         first, second, third = queued(jobs, "a", "b", "c")
@@ -156,12 +199,6 @@ class TestQueue:
         assert not jobs.owns(run_id)
         with pytest.raises(JobError, match="stop it where it was started"):
             jobs.stop(run_id)
-
-    def test_auto_waits_for_the_gpu_that_cuda_shows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(manager_module, "visible_gpus", lambda: ["a GPU"])
-        assert (queue_of("auto"), queue_of("cpu"), queue_of("cuda:3")) == ("cuda:0", "cpu", "cuda:3")
-        monkeypatch.setattr(manager_module, "visible_gpus", lambda: [])
-        assert queue_of("auto") == "cpu"
 
 
 @pytest.mark.usefixtures("small_home")

@@ -144,6 +144,11 @@ class RunConfig:
     evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
     loader_only: bool = knob_doc("fetch and transfer batches without training", False)
     threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
+    share_machine: bool = knob_doc(
+        "run beside jobs on other devices that share too; if not, one job at a time: jobs take each other's CPU and "
+        "disk",
+        False,
+    )
     isolation: Isolation = knob_doc("train in a process of its own (recommended) or in a thread of this one", "process")
     telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
 
@@ -264,7 +269,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "skip_unreadable",
     ),
     "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
-    "Run": ("name", "device", "threads", "seed", "isolation", "telemetry_hz"),
+    "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
     "Measuring": ("loader_times", "replay", "inject"),
 }
 """The fields of `RunConfig` as a person looks for them: the panels of the command line's help."""

@@ -1,4 +1,4 @@
-"""The job manager: a queue and a worker thread for each device.
+"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.turns`).
 
 One manager serves a whole process: the dashboard's sessions share one, the command line makes its own. What it knows
 about a run it writes to the store, so that readers need only the store.
@@ -13,37 +13,26 @@ import traceback
 from pathlib import Path
 
 from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.settling import settle_interrupted
 from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder
+from vitprof.jobs.turns import ahead_of, queue_of, why_waiting
 from vitprof.store import RunStore
-from vitprof.telemetry import visible_gpus
 
 STOP = None
 """What ends a worker thread's queue."""
 RETRY_S = 5.0
 """Time between two tries to write down the end of a run that the store could not take."""
-
-
-def queue_of(name: str) -> str:
-    """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows, else for the CPU.
-
-    A simulated device has that of the CPU: two jobs at once would take each other's time to load data.
-
-    Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that the driver shows.
-    """
-    if is_simulated(name):
-        return "cpu"
-    if name != "auto":
-        return name
-    return "cuda:0" if visible_gpus() else "cpu"
+LOOK_EVERY_S = 0.5
+"""How often a run that waits looks whether another program's run has ended; the end of one of this program wakes it."""
 
 
 class JobManager:
-    """Takes configs, runs them one after another on each device, and records them in `store`.
+    """Takes configs, runs them one after another, and records them in `store`.
+
+    Jobs with `share_machine` run beside those on other devices that have it too.
 
     What their processes print goes to a file for each in `logs`, `home.log_dir()` if not given. They are started by
     `launcher`, which is closed with the manager; by one that keeps nothing warm if not given.
@@ -53,6 +42,8 @@ class JobManager:
         self.store = store
         self._logs, self._launcher = logs, launcher or Launcher()
         self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        """Told when a run has ended: another one's turn may have come."""
         self._queues: dict[str, queue.Queue[int | None]] = {}
         self._threads: list[threading.Thread] = []
         self._waiting: set[int] = set()
@@ -101,9 +92,9 @@ class JobManager:
         self._stops[run_id].set()
         if self._claim(run_id):
             try:
-                self.store.update_run(run_id, status="stopped", stage="", error=NOT_BEGUN)
+                self.store.update_run(run_id, status="stopped", stage="", message="", error=NOT_BEGUN)
             finally:
-                self._ended[run_id].set()
+                self._has_ended(run_id)
 
     def _claim(self, run_id: int) -> bool:
         """Takes a run out of the queue, to run it or to end it; False if somebody else has."""
@@ -111,6 +102,11 @@ class JobManager:
             waiting = run_id in self._waiting
             self._waiting.discard(run_id)
         return waiting
+
+    def _has_ended(self, run_id: int) -> None:
+        self._ended[run_id].set()
+        with self._turn:
+            self._turn.notify_all()
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Waits until the run has ended; whether it has."""
@@ -124,6 +120,7 @@ class JobManager:
                 stop.set()
             for jobs in self._queues.values():
                 jobs.put(STOP)
+            self._turn.notify_all()
         for thread in self._threads:
             thread.join()
         self._launcher.close()
@@ -131,6 +128,7 @@ class JobManager:
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
         while (run_id := self._next(jobs)) is not STOP:
+            self._await_turn(run_id)
             if not self._claim(run_id):
                 continue
             try:
@@ -140,7 +138,28 @@ class JobManager:
                     traceback.print_exc()
                 self._give_up(run_id, error)
             finally:
-                self._ended[run_id].set()
+                self._has_ended(run_id)
+
+    def _await_turn(self, run_id: int) -> None:
+        """Waits for the runs that go first, and says so in the store; no longer than the run is in the queue."""
+        told = ""
+        with self._turn:
+            while run_id in self._waiting and not self._closed:
+                try:
+                    ahead = [run for run in ahead_of(self.store, run_id) if not self._is_over(run.id)]
+                    if not ahead:
+                        return
+                    words = why_waiting(ahead, shares=self.store.run(run_id).config.share_machine)
+                    if words != told:
+                        self.store.update_run(run_id, message=words)
+                        told = words
+                except StoreError:
+                    pass  # whether there is a run ahead is not known: asked again in a moment
+                self._turn.wait(LOOK_EVERY_S)
+
+    def _is_over(self, run_id: int) -> bool:
+        """Returns whether the run was one of this manager's and has ended; the store may not have taken that yet."""
+        return run_id in self._ended and self._ended[run_id].is_set()
 
     def _record(self, run_id: int) -> None:
         stop = self._stops[run_id]

@@ -18,6 +18,7 @@ from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.settling import settle
+from vitprof.jobs.turns import device_of, running_beside
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
@@ -56,6 +57,7 @@ class JobRecorder:
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
+        self._beside: set[int] = set()
         self._samples = 0
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
@@ -67,7 +69,7 @@ class JobRecorder:
             self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
             return
         origin = self._clock()
-        self._store.update_run(self._run_id, status="running", stage="starting", t_origin_s=origin)
+        self._store.update_run(self._run_id, status="running", stage="starting", message="", t_origin_s=origin)
         runner = self._start()
         try:
             self._follow(runner)
@@ -172,6 +174,7 @@ class JobRecorder:
 
     def _flush(self) -> None:
         """Writes what has come in since the last time: at least twice a second, so that a kill loses little."""
+        self._look_beside()
         if self._rows:
             self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
             self._rows.clear()
@@ -188,6 +191,19 @@ class JobRecorder:
         if self._changes:
             self._store.update_run(self._run_id, **self._changes)
             self._changes.clear()
+
+    def _look_beside(self) -> None:
+        """Takes note of other runs on this machine that are running now."""
+        for other in running_beside(self._store, self._run_id):
+            if other.id in self._beside:
+                continue
+            self._beside.add(other.id)
+            self._facts["n_beside"] = len(self._beside)
+            self._changes["facts"] = self._facts
+            self._notices.append(
+                f"run {other.id} on {device_of(other)} ({other.name}) ran at the same time: they shared CPU and disk, "
+                "so loading may be slower here than in a run alone"
+            )
 
     def _finish(self, origin: float, why: str) -> None:
         """Settles status and summary."""

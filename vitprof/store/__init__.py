@@ -1,7 +1,7 @@
 """The run store: what is kept of runs, and how it is listed, read and changed."""
 
 from vitprof.store.database import database_url
-from vitprof.store.listing import SORTS, SPARK_BINS, RunQuery, RunRow
+from vitprof.store.listing import SORTS, SPARK_BINS, LiveRun, RunQuery, RunRow
 from vitprof.store.run_store import RunStore
 from vitprof.store.schema import MAX_ID, STORE_VERSION
 from vitprof.store.stored_run import StoredRun, UnreadableRun
@@ -15,6 +15,7 @@ __all__ = [
     "SORTS",
     "SPARK_BINS",
     "STORE_VERSION",
+    "LiveRun",
     "RunQuery",
     "RunRow",
     "RunStore",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,23 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class LiveRun:
+    """A run that waits or goes on, as far as others may have to wait for it."""
+
+    id: int
+    name: str
+    status: str
+    """queued or running."""
+    device: str
+    """As asked for, such as "auto"."""
+    share_machine: bool
+    """Whether it may run beside others; False where it was made before there was a choice."""
+    owner_host: str
+    owner_pid: int
+    owner_started: float
+
+
+@dataclass(frozen=True)
 class RunQuery:
     """Which runs, and in what order. What is empty does not restrict."""
 
@@ -121,6 +139,14 @@ class Listing(Database):
         """Returns how many runs `query` asks for."""
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
+
+    def live_runs(self) -> list[LiveRun]:
+        """Returns the runs that wait or go on, the oldest first; also those that this version cannot read whole."""
+        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
+        columns = (runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine")
+        query = sa.select(*columns, shares).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
+        with self.transaction() as db:
+            return [LiveRun(**row._mapping) for row in db.execute(query)]
 
     def choices(self, column: str) -> list[str]:
         """Returns the values that runs have in one of `CHOICES`, sorted, but for the empty one."""

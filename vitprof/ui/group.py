@@ -9,6 +9,7 @@ import streamlit as st
 
 from vitprof.store import StoredRun
 from vitprof.ui import resources
+from vitprof.ui.texts import escaped
 
 POLL_S = 1.0
 """How often a page looks at a group that is running."""
@@ -47,9 +48,8 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     total = max(total, len(runs))
     done = total - len(runs)
     within = (current.progress or 0.0) if current.stage == "training" else 0.0
-    waiting = current.status == "queued"
-    stage = "waiting for the device, which another run is using" if waiting else current.stage or "starting"
-    text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage}"
+    stage = escaped(current.message) if current.status == "queued" else current.stage
+    text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage or 'starting'}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
         owned = any(resources.manager().owns(run.id) for run in runs)

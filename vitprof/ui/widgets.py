@@ -43,6 +43,7 @@ LABELS = {
     "evaluate": "Evaluate on the test set",
     "loader_only": "Loader only (no training)",
     "name": "Name of the run",
+    "share_machine": "Share the machine",
     "loader_times": "Measure inside the loader",
     "replay": "Replay the first batches",
     "inject": "Injected wait",

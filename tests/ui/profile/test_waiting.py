@@ -22,15 +22,16 @@ def test_ordinals() -> None:
 
 def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     running = add_run(store, n=0, status="running", name="long")
-    add_run(store, n=0, status="queued", name="elsewhere", device="cuda:7")
-    second = add_run(store, n=0, status="queued", name="next")
+    second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
     stopped: list[int] = []
     monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
     monkeypatch.setattr(type(resources.manager()), "stop", lambda self, run_id: stopped.append(run_id))
-    assert f"Queued: 2nd in the queue, behind run {running} (long)" in said(app(run=str(second)))
+    one_at_a_time = "jobs run one at a time so that they do not take each other's CPU and disk"
+    waits = f"Waiting for run {running} on cpu"
+    assert f"{waits}; {one_at_a_time}. It is 2nd in the queue." in said(app(run=str(second)))
     at = app(run=str(third))
-    assert f"Queued: 3rd in the queue, behind run {second} (next)" in said(at), "simulated devices wait for the CPU"
+    assert f"{waits} and 1 more; {one_at_a_time}. It is 3rd in the queue." in said(at)
     assert "stop-button" not in {button.key for button in at.button}
     at.button(key="cancel-button").click().run()
     assert not at.exception

@@ -34,9 +34,9 @@ def shows_progress() -> bool:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Show]:
-    """A function that shows a run's progress, after a few words: on a terminal as a bar, else not at all."""
+    """A function that shows a run's progress, after a few words: on a terminal as a bar, else what it waits for."""
     if not shows_progress():
-        yield lambda run, of_many="": None
+        yield _say_waiting()
         return
     layout = (
         TextColumn("{task.description}", markup=False),
@@ -61,6 +61,19 @@ def progress() -> Iterator[Show]:
             )
 
         yield show
+
+
+def _say_waiting() -> Show:
+    """Returns what says once what a queued run waits for: nobody knows otherwise why nothing happens."""
+    told = ""
+
+    def show(run: StoredRun, of_many: str = "") -> None:
+        nonlocal told
+        if run.status == "queued" and run.message not in ("", told):
+            told = run.message
+            terminal.err.print(f"run {run.id} is {told}", soft_wrap=True)
+
+    return show
 
 
 @contextlib.contextmanager

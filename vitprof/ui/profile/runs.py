@@ -11,6 +11,7 @@ from vitprof.analysis.tournament import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError
+from vitprof.jobs.turns import ahead_of
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.store.groups import read_role
@@ -19,7 +20,6 @@ from vitprof.ui.address import RUN, show_run
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.profile.waiting import ahead_of
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.widgets import FIELDS, STATE
 
@@ -82,7 +82,7 @@ def draw_title(run: StoredRun) -> None:
                 st.rerun()
         elif (
             jobs.owns(run.id)
-            and not (run.status == "queued" and ahead_of(run))  # Cancel stands at its place in the queue
+            and not (run.status == "queued" and ahead_of(jobs.store, run.id))  # Cancel stands at its place in the queue
             and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
         ):
             jobs.stop(run.id)

@@ -234,6 +234,7 @@ def _more() -> None:
     )
     toggle("loader_only")
     toggle("evaluate")
+    toggle("share_machine")
     number("warmup_steps")
     number("least_steps")
     number("threads")

@@ -8,27 +8,31 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
-from vitprof.jobs.manager import queue_of
-from vitprof.records import LIVE_STATUSES
-from vitprof.store import StoredRun
+from vitprof.jobs.turns import ahead_of, why_waiting
+from vitprof.store import LiveRun, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.address import RUN
 from vitprof.ui.texts import escaped
 
 CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
+SHARE_HELP = (
+    "Runs on different devices run side by side where all of them were started with *Share the machine* (under "
+    "*More*). Such a run says so, and Compare warns."
+)
 WAITED = "run that this page showed in the queue"
 ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def draw_queued(run: StoredRun) -> None:
-    """Draws the place of a queued run in its device's queue, and Cancel."""
-    before = ahead_of(run)
+    """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
+    before = ahead_of(resources.store(), run.id)
     if not before:  # it begins in a moment: no other button in Stop's place for that
         st.progress(0.0, text="starting")
         return
     st.session_state[WAITED] = run.id
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
-        st.markdown(f":material/hourglass_empty: {escaped(place_in_words(before))}", width="content")
+        said = place_in_words(before, shares=run.config.share_machine)
+        st.markdown(f":material/hourglass_empty: {escaped(said)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
         if jobs.owns(run.id) and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
             jobs.stop(run.id)
@@ -44,23 +48,10 @@ def begun(run: StoredRun) -> bool:
     return True
 
 
-def ahead_of(run: StoredRun) -> list[StoredRun]:
-    """Returns the runs that this one waits for, the next one to end first."""
-    mine = queue_of(run.config.device)
-    live = resources.store().runs(LIVE_STATUSES, oldest_first=True)
-    ahead = [
-        r
-        for r in live
-        if r.id < run.id and (r.owner_host, r.owner_pid) == (run.owner_host, run.owner_pid)
-        if queue_of(r.config.device) == mine
-    ]
-    return sorted(ahead, key=lambda r: (r.status != "running", r.id))
-
-
-def place_in_words(before: list[StoredRun]) -> str:
-    """Returns a place in the queue, in words; the run that has the device is the first one there."""
-    last = before[-1]
-    return f"Queued: {ordinal(len(before) + 1)} in the queue, behind run {last.id} ({last.name})"
+def place_in_words(before: list[LiveRun], *, shares: bool) -> str:
+    """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
+    said = why_waiting(before, shares=shares)
+    return f"{said[0].upper()}{said[1:]}. It is {ordinal(len(before) + 1)} in the queue."
 
 
 def ordinal(number: int) -> str:

@@ -113,7 +113,7 @@ def _text(now: TournamentState) -> str:
 def _stage(p: TournamentProgress) -> str:
     run = resources.store().run(p.current_run_id or 0)
     if run.status == "queued":
-        return "waiting for the device, which another run is using"
+        return run.message or "starting"
     return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
 
 
