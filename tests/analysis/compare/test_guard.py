@@ -225,3 +225,11 @@ def test_telemetry_counts_while_the_run_trained() -> None:
     nothing = run_facts(3, "a", RunConfig(), {}, {}, None, empty, telemetry)
     assert np.isnan([nothing.sm_clock_mhz, nothing.other_gpu_bytes, nothing.others_cores]).all()
     assert comparability([nothing, run]) == ()
+
+
+def test_runs_that_shared_the_machine_are_named_also_where_all_did() -> None:
+    alone, beside = made(1), {"page_cached_frac": 1.0, "n_beside": 1}
+    found = only(alone, made(2, facts=beside))
+    assert (found.topic, found.level, found.runs) == ("sharing", "warning", (2,))
+    assert found.sentence.startswith("Run 2 ran while another run was running on the same machine, which took CPU and")
+    assert only(made(2, facts=beside), made(3, facts=beside)).sentence.startswith("Runs 2 and 3 ran while")

@@ -45,8 +45,8 @@ class Caveat:
     """A difference between runs that makes comparing them less than fair."""
 
     topic: str
-    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, power, cpu or
-    losses."""
+    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, power, cpu,
+    sharing or losses."""
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
@@ -128,6 +128,18 @@ def _power_limit(run: RunFacts) -> str | None:
     return None if watts is None else f"{float(watts):.0f} W"
 
 
+def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
+    """Returns the runs that ran while others did; also where all of them shared: not each loses as much by it."""
+    shared = [run for run in runs if run.facts.get("n_beside")]
+    if not shared:
+        return None
+    said = (
+        f"{which(shared).capitalize()} ran while another run was running on the same machine, which took CPU and disk: "
+        "loading may be slower than alone. Run again with share_machine off to compare."
+    )
+    return Caveat("sharing", "warning", said, tuple(run.id for run in shared))
+
+
 SAME_WORK = "They did not do the same work."
 VERSIONS: dict[str, str] = {
     "vitprof": "vitprof",
@@ -200,6 +212,7 @@ CHECKS: tuple[Check, ...] = (
         lambda run: f"in a {run.config.isolation}",
         "There the dashboard's own work slows the loop.",
     ),
+    _shared,
     _differs(
         "power", "warning", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."
     ),
