@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.engine.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import Recorded, small_home, trained  # noqa: F401
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine import devices
 from vitprof.engine.devices.cpu import CpuDevice
+from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
 from vitprof.records import STEP_COLUMNS
@@ -105,9 +107,11 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
         devices, "accelerator", lambda name: Accelerator("test", 1 * MS, 0.0, "", launch_s=launch_ms * MS)
     )
     assert real("simulated:1,0").step_s == 1 * MS
-    events: Recorded = trained(
-        device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values
-    )
+    events = trained(device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values)
+    return table_of(events)
+
+
+def table_of(events: Recorded) -> dict[str, np.ndarray[Any, Any]]:
     table = np.array(events.rows)
     return {name: table[:, STEP_COLUMNS.index(name)] for name in STEP_COLUMNS}
 
@@ -132,3 +136,54 @@ def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.
     assert not np.isfinite(steps["kernel_s"]).any()
     assert steps["warmup"].sum() == 10
     assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
+
+
+@pytest.mark.usefixtures("small_home")
+class TestCudaGate:
+    """What CUDA is asked to do for a gate, by a stand-in for `torch.cuda`: 8 kernels of 0.125 ms, 0.5 ms to launch."""
+
+    def steps(
+        self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        card.train_on(monkeypatch, launches=8, host_s=host_s, device_s=0.125 * MS)
+        budget = {"steps": 80, "warmup_steps": 10, "batch_size": 20, "evaluate": False}
+        return table_of(trained(clock=card.clock, device="cuda:0", strategy="memory", transfer="blocking", **budget))
+
+    def test_the_gate_stands_between_the_copy_and_the_start_mark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        card = Card()
+        steps = self.steps(monkeypatch, card)
+        copied = ["mark", "copy", "copy", "mark"]
+        computed = ["launch"] * 8 + ["mark", "mark"]
+        plain = copied + computed
+        host_s = 4 * MS + 2 * COPY_S + 0.125 * MS  # the launches; the copies, behind the last kernel of the step before
+        cycles = int((1.5 * host_s + 100e-6) * 1e3 * CLOCK_KHZ)
+        gated = [*copied, "synchronize", ("sleep", cycles), "mark", *computed]
+        first = card.calls.index("copy") - 1
+        expected = plain * 10 + gated * GATED_STEPS + plain * SETTLING_STEPS
+        called = card.calls[first:]
+        assert [c if isinstance(c, str) else c[0] for c in called[: len(expected)]] == [
+            c if isinstance(c, str) else c[0] for c in expected
+        ]
+        waits = [c[1] for c in called if not isinstance(c, str)]
+        assert waits == pytest.approx([cycles] * GATED_STEPS, abs=2)
+        measured = np.isfinite(steps["kernel_s"])
+        assert steps["step"][measured].tolist() == list(range(10, 20))
+        np.testing.assert_allclose(steps["kernel_s"][measured], 1 * MS, rtol=1e-6)
+        steady = steps["warmup"] == 0
+        np.testing.assert_allclose(steps["compute_s"][steady], 4.125 * MS, rtol=1e-6)
+        np.testing.assert_allclose(steps["launch_idle_s"][steady], 3.125 * MS, rtol=1e-6)
+
+    def test_a_host_that_is_ahead_is_never_held_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        card = Card()
+        steps = self.steps(monkeypatch, card, host_s=0.01 * MS)
+        assert not [c for c in card.calls if not isinstance(c, str)]
+        assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
+
+    @pytest.mark.parametrize("clock_khz", [None, 0])
+    def test_a_clock_rate_that_nobody_tells_is_taken_to_be_2_ghz(
+        self, monkeypatch: pytest.MonkeyPatch, clock_khz: int | None
+    ) -> None:
+        card = Card(clock_khz=clock_khz)
+        card.put_in(monkeypatch)
+        CudaDevice("cuda:0", card.clock).gate(6 * MS)
+        assert card.calls[-1] == ("sleep", 12_000_000)

@@ -63,7 +63,8 @@ class CudaDevice:
         self._free: list[torch.cuda.Event] = []
         self._slots = torch.empty(SCALARS_UNDER_WAY, dtype=torch.float32, pin_memory=True)
         self._next_slot = 0
-        self._clock_hz = 1e3 * getattr(torch.cuda.get_device_properties(index), "clock_rate", USUAL_CLOCK_KHZ)
+        told_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
+        self._clock_hz = 1e3 * (told_khz or USUAL_CLOCK_KHZ)
         self._clock = clock
         self._host = HostClock()
         self._anchor, host_s = self._find_anchor(clock)
