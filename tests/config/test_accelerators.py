@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vitprof.config import RunConfig
-from vitprof.config.accelerators import accelerator, card_of, device_for, given, is_given
+from vitprof.config.accelerators import accelerator, as_asked, card_of, device_for, given, is_given
 from vitprof.config.cards import CARDS, MEASURED, RTX_3090, forward_macs, step_figures
 from vitprof.config.catalog import MODELS
 from vitprof.config.resolve import resolve, run_name
@@ -83,6 +83,10 @@ def test_launches_take_the_host_time() -> None:
     assert given(1, 20) == "simulated:1,20"
     named = accelerator("simulated:h100=3,7.02,launch=5")
     assert (named.name, named.step_s, named.launch_s) == ("H100", 3e-3, 5e-3)
+    for device in ("simulated:1,20,launch=4", "simulated:h100=3,7.02,launch=5", "simulated:1,20", "cuda:0"):
+        assert as_asked(device) == device
+    assert as_asked("simulated:h100=3,7.02") == "simulated:h100"
+    assert run_name(resolve(RunConfig(device="simulated:1,20,launch=4"))).endswith("on simulated:1,20,launch=4")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,11 @@ def card_of(device: str) -> Card | None:
     return CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0]) if is_simulated(device) else None
 
 
+def as_asked(device: str) -> str:
+    """Returns a card's device without the figures that `device_for` completed it by; any other as it is."""
+    return device if card_of(device) is None or LAUNCHING in device else device.partition(FIGURES)[0]
+
+
 def device_in_words(device: str) -> str:
     """Returns a device as people call it: simulated H100."""
     card = card_of(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from vitprof.config.accelerators import FIGURES, device_for, is_simulated
+from vitprof.config.accelerators import as_asked, device_for, is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
@@ -147,7 +147,7 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",
         f"{config.inject} ms injected" if config.inject else "",
-        f"on {config.device.partition(FIGURES)[0]}" if is_simulated(config.device) else "",
+        f"on {as_asked(config.device)}" if is_simulated(config.device) else "",
     ]
     return ", ".join(filter(None, said))
 

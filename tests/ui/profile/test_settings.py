@@ -214,7 +214,7 @@ def script_of_a_run() -> None:
     "asked",
     [
         RunConfig(strategy="memory", batch_size=64),
-        RunConfig(strategy="workers", workers=0, lr=0.01),
+        RunConfig(strategy="workers", workers=0, lr=0.01, device="simulated:1,0,launch=4"),
         RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
     ],
     ids=lambda config: config.strategy,

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
-from vitprof.config.accelerators import FIGURES
+from vitprof.config.accelerators import as_asked
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
@@ -75,7 +75,7 @@ def _chosen(config: RunConfig) -> RunConfig:
         with contextlib.suppress(ConfigError):
             without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
             config = without if resolve(without) == whole else config
-    by_name = dataclasses.replace(config, device=config.device.partition(FIGURES)[0])
+    by_name = dataclasses.replace(config, device=as_asked(config.device))
     return by_name if resolve(by_name) == whole else config
 
 
