@@ -111,6 +111,27 @@ def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
     assert "evaluation" not in {trace.name for trace in figure.data}
 
 
+def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(steps: Any) -> None:
+    steps["launch_idle_s"][100:] = 0.03
+    figure = valid(charts.timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
+    bubbles = next(trace for trace in figure.data if trace.name == "launch bubbles")
+    assert set(bubbles.y) == {"bubbles"}
+    assert bubbles.base + bubbles.x == pytest.approx((steps["compute_start_s"] + steps["compute_s"])[100:103] - ORIGIN)
+    assert bubbles.x == pytest.approx(np.full(3, 0.03))
+    assert bubbles.hovertext[0] == "step 100<br>launch bubbles 30.0 ms"
+    assert figure.layout.yaxis.categoryarray == ("bubbles", "device", "copy", "loop")
+    without = charts.timeline_chart(timeline(steps, PHASES, 50, 60), origin_s=ORIGIN)
+    assert without.layout.yaxis.categoryarray == ("device", "copy", "loop")
+
+    gaps = find_gaps(steps, PHASES, keep=np.arange(200) >= 100)
+    bar = charts.device_time(gaps, idle_interval(gaps))
+    kernels, waits = bar.data[:2]
+    assert sum(trace.x[0] for trace in bar.data) == pytest.approx(100)
+    assert waits.x[0] == pytest.approx(3 * kernels.x[0]), "30 ms of each 40 of compute"
+    assert (kernels.name.split()[0], waits.name[:14]) == ("kernels", "launch bubbles")
+    assert "the device waited for the next launch inside a step<br>3" in waits.hovertext[0]
+
+
 def test_a_run_without_a_span_gives_an_empty_bar(make_steps: Any) -> None:
     assert charts.device_time(find_gaps(make_steps([], []), ())).data == ()
 

@@ -19,7 +19,7 @@ from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
 MAX_POINTS = 2000
-PER_GROUP = {"gaps": ((3, 3), (4, 4), (2, 2))}
+PER_GROUP = {"gaps": ((3, 3), (4, 4), (2, 2), (0, 0))}
 """Points of a group with one member, and with more, for each trace; elsewhere one, and the lowest and the highest."""
 ORIGIN = 90.0
 
@@ -110,7 +110,7 @@ def area(points: Points) -> float:
 
 @pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
 def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any, n: int) -> None:
-    busy, wait, _ = drawn(charts.GAPS, sources, n)
+    busy, wait, *_ = drawn(charts.GAPS, sources, n)
     steps = sources["steps"]
     assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
     assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
@@ -121,7 +121,7 @@ def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(
 
 def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> None:
     steps = make_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
-    busy, wait, _ = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
+    busy, wait, *_ = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
     assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
     assert busy.y.tolist() == [0, 1, 0] * 2
     assert wait.x == pytest.approx([0.6, 1.0, 1.0, 1.0, 1.2, 1.3, 1.3, 1.3])
@@ -170,11 +170,30 @@ def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_t
         steps[name][2:] += 10.0
     steps["exposed_wait_s"] = np.full(4, 0.2)
     for k in (1, 2, 4):
-        busy, wait, evaluation = charts.GAPS.build(steps, ORIGIN, 0, 4, k)
+        busy, wait, evaluation, _ = charts.GAPS.build(steps, ORIGIN, 0, 4, k)
         assert area(busy) == pytest.approx(2.0)
         assert area(evaluation) == pytest.approx(10.0)
         assert area(wait) == pytest.approx(2.0)
-    busy, wait, evaluation = charts.GAPS.build(steps, ORIGIN, 0, 4, 2)
+    busy, wait, evaluation, _ = charts.GAPS.build(steps, ORIGIN, 0, 4, 2)
     assert evaluation.x.tolist() == [0.0, 0.0, 2.0, 12.0]
     assert wait.x[4:] == pytest.approx([12.0, 12.4, 13.0, 13.6])  # exposed in the gap, hidden from where it is busy
     assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])
+
+
+def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any(make_steps: Any) -> None:
+    steps = make_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
+    *_, bubbles = points = charts.GAPS.build(steps, ORIGIN, 0, 4, 1)
+    assert not len(bubbles.x)
+    hidden = live_figure(charts.GAPS, points)
+    assert hidden["layout"]["yaxis3"]["visible"] is hidden["data"][3]["showlegend"] is False
+    steps["launch_idle_s"][1:] = 0.0, 0.3, 0.3
+    *_, bubbles = points = charts.GAPS.build(steps, ORIGIN, 0, 4, 1)
+    assert bubbles.x == pytest.approx([1.2, 1.5, 1.7, 2.0]), "none of the step where there were none"
+    assert bubbles.y.tolist() == [1, 0] * 2
+    assert list(bubbles.text or ())[:2] == ["step 2<br>launch bubbles 300 ms of 400 ms busy"] * 2
+    drawn = live_figure(charts.GAPS, points)
+    assert drawn["layout"]["yaxis3"]["visible"] is True
+    assert drawn["data"][3].items() >= {"name": "launch bubbles", "yaxis": "y3"}.items()
+    assert "visible" not in charts.GAPS.layout["yaxis3"], "the chart itself stays as it is"
+    *_, bubbles = charts.GAPS.build(steps, ORIGIN, 0, 4, 4)
+    assert area(bubbles) == pytest.approx(0.6), "of neighbours as much as there was"

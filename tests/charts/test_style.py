@@ -64,7 +64,7 @@ def test_words_on_a_bar_can_be_read(colour: str) -> None:
 
 
 def test_everything_that_takes_time_has_a_colour() -> None:
-    assert set(DEVICE_TIME) == {"compute", *CAUSES}
+    assert set(DEVICE_TIME) == {"compute", "launch_idle", *CAUSES}
     assert set(LOADING_COLOURS) == set(STAGE_WORDS)
     assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
 

@@ -89,6 +89,12 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
     assert all("template" not in chart["layout"] for chart in charts)
 
 
+def test_launch_bubbles_are_told_as_a_part_of_compute(store: RunStore) -> None:
+    said = parsed(html_report(store, [store.run(add_run(store, launch_idle_s=0.004))], now=NOW)).said
+    assert "compute 50%" in said
+    assert "of it launch bubbles 40% 40% to 40% 140 ms" in said
+
+
 def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:
     page = parsed(html_report(store, [run], now=NOW))
     assert not [e for e in page.elements if {"src", "srcset", "action", "data"} & set(e[1])]

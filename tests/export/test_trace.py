@@ -113,6 +113,7 @@ def overlapping(store: RunStore, n: int = 40) -> int:
             "made_end_s": t,
             "read_s": 0.002,
             "queue_depth": float(k % 3),
+            "launch_idle_s": 0.001 if k >= 20 else math.nan,
             "worker": float(k % 2),
         }
         rows.append([known.get(name, math.nan if name.endswith("_s") else 0.0) for name in STEP_COLUMNS])
@@ -141,6 +142,11 @@ def test_tracks_tell_what_happened_when(store: RunStore) -> None:
     assert {e["dur"] for e in compute} == {3_000}
     assert {"idle: H2D"} <= {e["name"] for e in tracks["device"]} - {"compute"}
     assert len(tracks["H2D copy"]) + len(tracks["H2D copy (2)"]) == 40
+    ends = {e["args"]["step"]: e["ts"] + e["dur"] for e in compute}
+    bubbles = tracks["launch bubbles"]
+    assert [e["args"]["step"] for e in bubbles] == list(range(20, 40))
+    assert all((e["name"], e["dur"]) == ("launch bubbles", 1_000) for e in bubbles)
+    assert [e["ts"] + e["dur"] for e in bubbles] == pytest.approx([ends[e["args"]["step"]] for e in bubbles])
 
 
 def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:

@@ -23,6 +23,7 @@ def add_run(
     n: int = 40,
     status: str = "done",
     wait_s: float = 0.005,
+    launch_idle_s: float = 0.0,
     group_key: str = "",
     role: str = "",
     **config: object,
@@ -53,6 +54,7 @@ def add_run(
             "decode_s": max(wait_s - 0.003, 0.0),
             "hand_over_s": 0.0,
             "worker": float("nan"),
+            "launch_idle_s": launch_idle_s,
         }
         rows.append([figures.get(name, 0.0) for name in STEP_COLUMNS])
     store.append_steps(run_id, rows)

@@ -18,6 +18,11 @@ Series = Mapping[str, Floats]
 """Columns by name, each (n,): the steps or the telemetry of a run. Nobody changes a series that was handed out."""
 
 
+def column(series: Series, name: str) -> Floats:
+    """Returns a column, (n,); NaN where an older run does not have it."""
+    return series[name] if name in series else np.full(len(next(iter(series.values()))), np.nan)
+
+
 def known(values: Floats) -> Floats:
     """Returns the finite values, in their order."""
     return values[np.isfinite(values)]

@@ -32,11 +32,14 @@ MAX_SHAPES = 500
 """Shapes in a time line: with more a browser takes long, and none is wide enough to be seen."""
 NARROW_FRAC = 0.05
 """A piece of a bar below this share has no text in it; its share stands in the legend all the same."""
-LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device"}
+KERNELS = "kernels"
+"""What is left of compute without launch bubbles."""
+LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device", "launches": "bubbles"}
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
-    """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause.
+    """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause. Launch
+    bubbles have a lane of their own, where there are any.
 
     One trace for each kind of span, so the cost does not depend on their number; whole steps from the first one on,
     at most `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis begins, on the
@@ -70,7 +73,7 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
             customdata=line.step[at],
         )
     span = f", steps {int(steps[0]):,} to {int(steps[fit - 1]):,}" if len(steps) else ""
-    lanes = [LANE_NAMES[lane] for lane in LANES]
+    lanes = [LANE_NAMES[lane] for number, lane in enumerate(LANES) if lane != "launches" or number in line.lane]
     marked = np.flatnonzero(drawn & (line.lane == device) & (line.step == mark))
     if len(marked):
         figure.add_shape(
@@ -97,16 +100,26 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
     """Returns where the device's time went: compute and what it idled for, as one bar of 100%.
 
-    `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
+    Where launch bubbles are known and there are any, compute is divided into the kernels and these. `intervals`
+    (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
-    shares = gaps.shares()
+    shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
+    bubbles = gaps.launch_idle_frac
+    if bubbles > 0:
+        rest = {cause: shares[cause] for cause in IDLE_CAUSES}
+        shares = {"compute": max(shares["compute"] - bubbles, 0.0), "launch_idle": bubbles} | rest
     pieces = []
-    for name, share in zip(("compute", *IDLE_CAUSES), shares.values(), strict=True):
+    for name, share in shares.items():
         words, colour = DEVICE_TIME[name]
+        told = f"idle, cause: {words}"
+        if name == "compute":
+            words = told = KERNELS if bubbles > 0 else words
+        elif name == "launch_idle":
+            told = f"{words}: the device waited for the next launch inside a step"
         known = (intervals or {}).get(name)
         spread = f" ({_range(known, 100, '%')})" if known is not None and np.isfinite(known.low) else ""
-        text = f"{words if name == 'compute' else f'idle, cause: {words}'}<br>{formats.percent(share)}{spread}"
-        pieces.append((words, colour, share * 100, formats.percent(share), f"{text} of {formats.seconds(gaps.span_s)}"))
+        text = f"{told}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
+        pieces.append((words, colour, share * 100, formats.percent(share), text))
     apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
     return _one_bar("device", pieces, f"share of the device's time (%){apart}")
 

@@ -15,6 +15,7 @@ from vitprof.charts.style import (
     EVALUATION,
     GPU_UTIL,
     H2D,
+    LAUNCH_IDLE,
     LEGEND,
     LOSS,
     MARGIN,
@@ -46,6 +47,8 @@ class LiveChart:
     traces: tuple[dict[str, Any], ...]
     layout: dict[str, Any]
     build: Builder
+    rare_axis: str = ""
+    """Axis in the layout that most runs have nothing for; hidden, with its traces, where there is nothing."""
     overview_groups: int = MAX_GROUPS
     """Groups at most for the whole run."""
     max_groups: int = MAX_GROUPS
@@ -91,28 +94,36 @@ GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
     help="Green: the device computes. Gaps in the green: it idles. Orange beneath: the training loop waits for "
-    "data. A gap above orange is time lost to data loading. Drag to zoom, down to single steps; double-click to see "
-    "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
-    alt="Time line of the device: busy in green, idle as gaps; data waits of the training loop beneath in orange",
+    "data. A gap above orange is time lost to data loading. Pink, where it was measured and there is any: launch "
+    "bubbles, the part of the busy time in which the device waited for the next launch, drawn in one piece. Drag to "
+    "zoom, down to single steps; double-click to see everything. Zoomed out, the gaps of neighbouring steps are drawn "
+    "as one gap of the same total length.",
+    alt="Time line of the device: busy in green, idle as gaps; beneath it launch bubbles in pink, where there are any, "
+    "and data waits of the training loop in orange",
     source="steps",
     x="compute_start_s",
     traces=(
         _filled("device busy", COMPUTE),
         _filled("data wait", DATA_WAIT, yaxis="y2"),
         _filled("evaluation", EVALUATION),
+        _filled("launch bubbles", LAUNCH_IDLE, yaxis="y3"),
     ),
     layout={
         "xaxis": axis("time since the run began (s)", anchor="y2"),
         "yaxis": axis(
-            "device", domain=[0.5, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
+            "device", domain=[0.53, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
         ),
         "yaxis2": axis(
-            "loop", domain=[0, 0.36], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
+            "loop", domain=[0, 0.32], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
+        ),
+        "yaxis3": axis(
+            "bubbles", domain=[0.41, 0.5], range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True
         ),
         "hovermode": "closest",
         "hoverdistance": -1,  # its points are at the upper and lower edges: without a limit a gap can be pointed at
     },
     build=gap_points,
+    rare_axis="yaxis3",
     overview_groups=OVERVIEW_GROUPS,
     max_groups=480,  # four points each
 )
@@ -200,14 +211,20 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
 
     What there is no figure for is in no legend: half a page is too narrow for names of nothing.
     """
-    data = [
-        {
-            **trace,
-            "x": p.x,
-            "y": p.y,
-            **({"text": p.text} if p.text is not None else {}),
-            **({} if not len(p.y) or np.isfinite(p.y).any() else {"showlegend": False}),
-        }
-        for trace, p in zip(chart.traces, points, strict=True)
-    ]
-    return {"data": data, "layout": {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout}
+    data, rare = [], chart.rare_axis.replace("axis", "")
+    layout: dict[str, Any] = {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout
+    for trace, p in zip(chart.traces, points, strict=True):
+        is_rare = trace.get("yaxis", "y") == rare
+        shown = bool(np.isfinite(p.y).any()) if len(p.y) else not is_rare  # what is empty now may have points soon
+        data.append(
+            {
+                **trace,
+                "x": p.x,
+                "y": p.y,
+                **({"text": p.text} if p.text is not None else {}),
+                **({} if shown else {"showlegend": False}),
+            }
+        )
+        if is_rare:
+            layout[chart.rare_axis] = layout[chart.rare_axis] | {"visible": shown}
+    return {"data": data, "layout": layout}

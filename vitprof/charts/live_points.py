@@ -26,7 +26,7 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the device's line, the loop's waits beneath it, and evaluations."""
+    """Returns the device's line, the loop's waits beneath it, evaluations, and launch bubbles where there are any."""
     s = slices(series, origin, start, stop, k)
     busy_from = s.end_s - s.busy_s
     other_to = s.start_s + s.other_s
@@ -51,10 +51,18 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         wait_text += [f"{label}<br>{waited}"] * 4
         other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}" if other_s else ""] * 2
     n = len(labels)
+    bubbly = s.launch_idle_s > 0
+    bubbles_from = np.maximum(s.end_s - s.launch_idle_s, s.start_s)
+    bubbles = np.stack([bubbles_from[bubbly], s.end_s[bubbly]], axis=1).ravel()
+    bubbles_text = []
+    for at in np.flatnonzero(bubbly).tolist():
+        took = f"{formats.seconds(float(s.launch_idle_s[at]))} of {formats.seconds(float(s.busy_s[at]))} busy"
+        bubbles_text += [f"{labels[at]}<br>launch bubbles {took}"] * 2
     return [
         Points(busy, np.tile([0.0, 1.0, 0.0], n), busy_text),
         Points(wait, np.tile([1.0, 0.0, 1.0, 0.0], n), wait_text),
         Points(other, np.tile([1.0, 0.0], n), other_text),
+        Points(bubbles, np.tile([1.0, 0.0], int(bubbly.sum())), bubbles_text),
     ]
 
 

@@ -13,6 +13,7 @@ COMPUTE = "#009E73"
 HOST = "#785EF0"
 EPOCH_BOUNDARY = "#8C510A"
 LOGGING = "#F0E442"
+LAUNCH_IDLE = "#F03CB4"
 NEUTRAL = "#5F6368"
 """What has no colour of its own: other causes, error bars, what nothing can be said about."""
 EVALUATION = "#C7CDD3"
@@ -35,8 +36,9 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "evaluation": ("evaluation", EVALUATION),
     "logging": ("recording", LOGGING),
     "other": ("other", NEUTRAL),
+    "launch_idle": ("launch bubbles", LAUNCH_IDLE),
 }
-"""What the device does, or idles for (`analysis.timing.gaps.CAUSES`) -> its name and colour."""
+"""What the device does, idles for (`analysis.timing.gaps.CAUSES`), or waits for in its compute -> name and colour."""
 
 LOADING_COLOURS: dict[str, str] = {
     "read": "#662506",

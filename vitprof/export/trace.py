@@ -30,12 +30,13 @@ CHUNK = 2_000
 DETAILED = 20_000
 """Steps up to which a batch tells the stages of its making; without them 100,000 steps are
 100 MB, 10 MB compressed."""
-PHASES, HOST, DEVICE, COPY, LOADER = 1, 100, 200, 300, 1_000
+PHASES, HOST, DEVICE, BUBBLES, COPY, LOADER = 1, 100, 200, 250, 300, 1_000
 """Number of the first track of a kind; it is also what tracks are sorted by."""
 TRACKS: dict[str, tuple[int, str]] = {
     "host": (HOST, "training loop"),
     "copy": (COPY, "H2D copy"),
     "device": (DEVICE, "device"),
+    "launches": (BUBBLES, "launch bubbles"),
 }
 """Lane of `analysis.timing.timeline` -> its track and the track's name."""
 COUNTERS: dict[str, str] = {
@@ -124,7 +125,7 @@ def _phases(run: StoredRun, origin: int) -> Iterator[Event]:
 
 
 def _spans(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
-    """Yields the loop, the copies and the device, each gap of the device with its cause."""
+    """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
     n = len(steps["step"])
     pieces = [timeline(steps, run.phases, first, min(first + CHUNK, n)) for first in range(0, n, CHUNK)]
     if not pieces:

@@ -29,6 +29,7 @@ STEP_NAMES = (
     "loss",
     "warmup",
     "device_prepare_s",
+    "launch_idle_s",
 )
 
 

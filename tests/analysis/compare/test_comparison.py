@@ -59,13 +59,22 @@ def test_the_parts_of_a_mean_step_add_up_to_it(make_steps: Any) -> None:
     steps = make_steps([0.002, 0.004, 0.006], [0.010] * 3, h2d=0.001, samples=20)
     found = step_time(find_gaps(steps, ()), 20)
     assert found is not None
-    assert set(found.seconds) == {"compute", *IDLE_CAUSES}
+    assert set(found.seconds) == {"compute", "launch_idle", *IDLE_CAUSES}
     # the first step's gap lies before the span; the others wait 4 and 6 ms
     assert found.scaled("step")["compute"] == pytest.approx(10)
     assert found.whole_s == pytest.approx(sum(found.seconds.values()))
     assert sum(found.scaled("share").values()) == pytest.approx(100)
     assert found.scaled("sample")["compute"] == pytest.approx(500)
     assert found.seconds["data_wait"] > found.seconds["h2d"] > 0
+
+
+def test_launch_bubbles_are_apart_from_compute(make_steps: Any) -> None:
+    steps = make_steps([0.002] * 3, [0.010] * 3)
+    steps["launch_idle_s"][:2] = 0.006  # of the third, a smaller batch, nobody knows: it counts as the others do
+    found = step_time(find_gaps(steps, ()), 20)
+    assert found is not None
+    ms = found.scaled("step")
+    assert (ms["compute"], ms["launch_idle"]) == (pytest.approx(4), pytest.approx(6))
 
 
 def test_no_step_no_mean(make_steps: Any) -> None:

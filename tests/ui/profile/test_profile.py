@@ -192,8 +192,9 @@ def test_what_is_simulated_says_so(store: RunStore) -> None:
     marks = {m.label: m.delta for m in at.metric}
     assert marks["Device idle"] == marks["Samples/s"] == "simulated"
     assert "Where the device's time went (simulated)" in said(at)
-    at = app(run=str(add_run(store)))
+    at = app(run=str(add_run(store, launch_idle_s=0.004)))
     assert not any(m.delta for m in at.metric)
+    assert "It waited another 40% (40% to 40%) for launches inside its steps." in said(at)
 
 
 def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:

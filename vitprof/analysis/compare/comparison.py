@@ -77,7 +77,8 @@ class StepTime:
     samples: float
     """Mean samples of a step."""
     seconds: Mapping[str, float]
-    """Mean seconds of a step by "compute" and `IDLE_CAUSES`; they add up to the whole step."""
+    """Mean seconds of a step by "compute" (without launch bubbles where these are known), "launch_idle" and
+    `IDLE_CAUSES`; they add up to the whole step."""
 
     @property
     def whole_s(self) -> float:
@@ -101,7 +102,9 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
     n = len(gaps.step)
     if not n or not gaps.span_ns:
         return None
-    parts = {"compute": gaps.busy_ns / 1e9} | {cause: gaps.seconds(cause) for cause in IDLE_CAUSES}
+    bubbles = float(gaps.launches_s.sum())
+    parts = {"compute": gaps.busy_ns / 1e9 - bubbles, "launch_idle": bubbles}
+    parts |= {cause: gaps.seconds(cause) for cause in IDLE_CAUSES}
     return StepTime(n, samples, {name: seconds / n for name, seconds in parts.items()})
 
 

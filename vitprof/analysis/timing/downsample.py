@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Series
+from vitprof.analysis.arrays import Floats, Ints, Series, column
 from vitprof.analysis.timing.moments import begin_s, end_s
 
 
@@ -62,6 +62,8 @@ class Slices:
     wait_s: Floats
     exposed_wait_s: Floats
     """The part of `wait_s` that lies in the idle time."""
+    launch_idle_s: Floats
+    """The part of `busy_s` in which the device waited for the next launch, where that is known; else 0."""
     wait_start_s: Floats
     """When the data wait of the group's first step began."""
     first_step: Ints
@@ -73,7 +75,7 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
     edges = np.arange(start, stop, k)
     if not len(edges):
         none = np.empty(0)
-        return Slices(none, none, none, none, none, none, none, none, edges, edges)
+        return Slices(none, none, none, none, none, none, none, none, none, edges, edges)
     last = np.minimum(edges + k, stop) - 1
     local = edges - start
 
@@ -94,6 +96,7 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
         end_s=ends_s - origin_s,
         wait_s=total("data_wait_s"),
         exposed_wait_s=total("exposed_wait_s"),
+        launch_idle_s=np.add.reduceat(np.nan_to_num(column(series, "launch_idle_s")[start:stop]), local),
         wait_start_s=series["t_start_s"][edges] - origin_s,
         first_step=edges,
         n_steps=last - edges + 1,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.analysis.arrays import Floats, Series, mean
+from vitprof.analysis.arrays import Floats, Series, column, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
@@ -82,9 +82,8 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
     gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
     idle = waited + copied
     whole = gap + gaps.compute_ns / 1e9
-    bubbles = _column(steps, "launch_idle_s", np.searchsorted(steps["step"], gaps.step))
-    known = np.isfinite(bubbles)
-    inside = np.where(known, bubbles, mean(bubbles) if known.any() else 0.0)
+    known = len(gaps.launches_s) > 0
+    inside = gaps.launches_s if known else np.zeros(len(whole))
     of_idle, of_host, of_launches, of_both = ratio_intervals(
         np.stack([idle, gap - idle, inside, gap - idle + inside]), whole
     )
@@ -93,7 +92,7 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
         n=n,
         idle=of_idle,
         host=of_host,
-        launches=of_launches if known.any() else UNKNOWN,
+        launches=of_launches if known else UNKNOWN,
         paced=of_both,
         idle_ms=float(idle.mean()) * 1e3 if n else math.nan,
         shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
@@ -177,4 +176,4 @@ def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[st
 
 def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:
     """Returns a column of the steps in `rows`; NaN where an older run does not have it."""
-    return np.asarray(steps[name][rows]) if name in steps else np.full(len(rows), np.nan)
+    return column(steps, name)[rows]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Mask, Series
+from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.chain import evaluated, find_chain
 from vitprof.analysis.timing.spans import covered_before, union
@@ -68,6 +68,9 @@ class Gaps:
     """(n,) the whole copy of the step's batch."""
     exposed_h2d_ns: Ints
     """(n,) the part of it inside the step's gap and in no data wait."""
+    launch_idle_s: Floats
+    """(n,) part of the step's compute in which the device waited for the next launch, seconds; NaN where that is not
+    known. In `compute_ns`, and in no gap."""
 
     def only(self, keep: Mask) -> Gaps:
         """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` finds them."""
@@ -109,6 +112,20 @@ class Gaps:
     def exposed_wait_frac(self) -> float:
         """Returns the share of the span in which the device idled because of a data wait."""
         return self._share(int(self.exposed_wait_ns.sum()))
+
+    @property
+    def launches_s(self) -> Floats:
+        """Returns (n,) `launch_idle_s`, of a step where it is not known the mean of the others; empty if of none."""
+        known = np.isfinite(self.launch_idle_s)
+        if not known.any():
+            return self.launch_idle_s[:0]
+        return np.where(known, self.launch_idle_s, self.launch_idle_s[known].mean())
+
+    @property
+    def launch_idle_frac(self) -> float:
+        """Returns the share of the span in which the device waited for launches inside a step; NaN if not known."""
+        inside = self.launches_s
+        return float(inside.sum()) / self.span_s if len(inside) and self.span_ns else math.nan
 
     @property
     def hidden_wait_ns(self) -> int:
@@ -195,6 +212,7 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
         exposed_wait_ns=waited,
         h2d_ns=chain.copy_end - chain.copy_start,
         exposed_h2d_ns=copied,
+        launch_idle_s=column(steps, "launch_idle_s")[chain.index],
     )
 
 
@@ -204,12 +222,17 @@ def every_gap(steps: Series, phases: Sequence[Phase]) -> Gaps:
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:
-    """ "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over steps)."""
+    """ "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over steps).
+
+    Also "launch_idle", where that is known.
+    """
     causes = gaps.causes_ns[:, [CAUSE_COLUMN[cause] for cause in IDLE_CAUSES]].T
     idle = causes.sum(axis=0)
-    parts = np.concatenate([idle[None], causes]).astype(float)
-    found = ratio_intervals(parts, (idle + gaps.compute_ns).astype(float))
-    return dict(zip(("idle", *IDLE_CAUSES), found, strict=True))
+    parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
+    if len(gaps.launches_s):
+        parts["launch_idle"] = gaps.launches_s
+    found = ratio_intervals(np.stack(list(parts.values())), (idle + gaps.compute_ns) / 1e9)
+    return dict(zip(parts, found, strict=True))
 
 
 def _meet(*spans: tuple[Ints, Ints]) -> Ints:

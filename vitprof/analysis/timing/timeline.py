@@ -1,4 +1,4 @@
-"""A few steps as spans of time: the host's line, the copy and the device's line, for a chart."""
+"""A few steps as spans of time: the host's line, the copy, the device's line and its launch bubbles, for a chart."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Mask, Series
+from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.timing.chain import Chain, evaluated, find_chain
 from vitprof.analysis.timing.gaps import CAUSES
-from vitprof.analysis.timing.spans import Spans, covered_before
+from vitprof.analysis.timing.spans import Spans, covered_before, nanoseconds
 from vitprof.records import Phase
 
-LANES: tuple[str, ...] = ("host", "copy", "device")
-KINDS: tuple[str, ...] = ("compute", *CAUSES)
+LANES: tuple[str, ...] = ("host", "copy", "device", "launches")
+KINDS: tuple[str, ...] = ("compute", *CAUSES, "launch_idle")
 
 
 @dataclass(frozen=True)
 class Timeline:
     """Spans of time on the monotonic clock, (m,) each, none of length 0.
 
-    The host waits for data, works and records; the copy lane copies; the device computes or idles, for a cause.
+    The host waits for data, works and records; the copy lane copies; the device computes or idles, for a cause. The
+    launches' lane has the launch bubbles of a step, where they are known: how long the device waited for launches
+    during the step's compute. There were many short ones; they are one span of the same length, at the end of compute.
     Spans of one lane do not overlap, but on the copy lane where two copies do.
     """
 
@@ -57,6 +59,8 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     evaluations = evaluated(phases)
     gap_row, gap_kind, gap_start, gap_end = _gap_pieces(chain, evaluations, waiting, logging)
     between_row, between_kind, between_start, between_end = _between(chain, evaluations, logging)
+    bubbles = nanoseconds(column(steps, "launch_idle_s")[before:stop][chain.index])
+    launches = np.full(len(number), KINDS.index("launch_idle"))
     pieces = (
         ("host", between_kind, number[between_row], between_start, between_end),
         ("host", waiting, number, chain.asked, chain.got),
@@ -64,6 +68,7 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
         ("copy", h2d, number, chain.copy_start, chain.copy_end),
         ("device", compute, number, chain.start, chain.end),
         ("device", gap_kind, number[gap_row], gap_start, gap_end),
+        ("launches", launches, number, np.maximum(chain.end - bubbles, chain.start), chain.end),
     )
     lane = np.concatenate([np.full(len(piece[1]), LANES.index(piece[0])) for piece in pieces])
     kind, step, start, end = (np.concatenate([np.asarray(piece[i]) for piece in pieces]) for i in (1, 2, 3, 4))

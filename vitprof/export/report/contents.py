@@ -111,6 +111,10 @@ def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | T
         return []
     intervals, shares = idle_interval(gaps), gaps.shares()
     rows = [("compute", formats.percent(gaps.busy_frac), "", formats.seconds(gaps.busy_ns / 1e9))]
+    if (bubbles := intervals.get("launch_idle")) and bubbles.value > 0:
+        spread = _percents(bubbles.low, bubbles.high)
+        took = formats.seconds(bubbles.value * gaps.span_s)
+        rows.append(("of it launch bubbles", formats.percent(bubbles.value), spread, took))
     for cause in IDLE_CAUSES:
         if shares[cause] > 0:
             spread = _percents(intervals[cause].low, intervals[cause].high)
@@ -129,7 +133,8 @@ def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | T
     return [
         _chart(
             "Where the device's time went",
-            "Steady state, from marks of the device: compute, and idle time by what it waited for.",
+            "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, "
+            "where they are known, are the part of compute in which the device waited for the next launch.",
             190,
             charts.device_time(gaps, intervals),
         ),

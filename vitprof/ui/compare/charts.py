@@ -103,7 +103,8 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         default="step" if same_batch else "sample",
         help="Mean over the steady state, from marks of the device: compute, and the time in which it computed "
         "nothing, by what the step was waiting for. Waits that were hidden behind queued work cost nothing and are "
-        "not in it. With different batch sizes compare times per sample.",
+        "not in it. Launch bubbles, where they are known, are apart from compute: in them the device waited for the "
+        "next launch. With different batch sizes compare times per sample.",
     )
     _draw_bars(told, unit)
     st.header(
@@ -124,11 +125,11 @@ def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
     _, title, suffix = UNITS[unit]
     scaled = [time.mean.scaled(unit) for _, time in told if time.mean is not None]
     parts = []
-    for cause in ("compute", *IDLE_CAUSES):
+    for cause in ("compute", "launch_idle", *IDLE_CAUSES):
         lengths = [values[cause] for values in scaled]
         if max(lengths) > 0:
             words, colour = DEVICE_TIME[cause]
-            parts.append((words if cause == "compute" else f"idle: {words}", colour, lengths))
+            parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
     plot(
         charts.shares([name for name, _ in told], parts, x_title=title, unit=suffix),
         height=bars_height(len(told)),

@@ -15,7 +15,9 @@ HEIGHT = 160
 HELP = (
     "Steady state, from marks of the device. Each moment in which it computed nothing counts for the one thing that "
     "the step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of "
-    "epochs, vitprof's own recording, or other. Point at a part for its 95% interval."
+    "epochs, vitprof's own recording, or other. Launch bubbles are the part of compute in which the device waited for "
+    "the next launch; they are known where about ten steps were launched in advance, which shows how long the kernels "
+    "alone take. Point at a part for its 95% interval."
 )
 
 
@@ -53,6 +55,11 @@ def _idle_sentence(found: Idle) -> str:
         f"The device was idle {formats.percent(idle.value)} ({formats.percent(idle.low)} to "
         f"{formats.percent(idle.high)}) of {formats.seconds(gaps.span_s)}, over {len(gaps.step):,} steady steps."
     )
+    if (bubbles := found.intervals.get("launch_idle")) and bubbles.value > 0:
+        said += (
+            f" It waited another {formats.percent(bubbles.value)} ({formats.percent(bubbles.low)} to "
+            f"{formats.percent(bubbles.high)}) for launches inside its steps."
+        )
     if gaps.hidden_wait_ns:
         hidden = formats.seconds(gaps.hidden_wait_ns / 1e9)
         said += f" Another {hidden} of data waits cost nothing: the device still had work queued."

@@ -25,7 +25,8 @@ BEFORE = 3
 WINDOW_HEIGHT = 220
 WINDOW_HELP = (
     "The loop's line: data wait, host work (launches and all that Python does), recording. The copy's line. The "
-    "device's line: compute, and gaps in the colour of what they waited for. Click a step for its figures; drag "
+    "device's line: compute, and gaps in the colour of what they waited for. Where it was measured, launch bubbles: "
+    "how long it waited for launches inside the step, drawn in one piece. Click a step for its figures; drag "
     "to zoom."
 )
 
