@@ -106,6 +106,14 @@ def _data(run: RunFacts) -> str:
     return run.config.dataset + (f" with {run.config.n_images:,} images" if run.config.n_images else "")
 
 
+def _compiled(run: RunFacts) -> str:
+    return f"on ({run.config.compile_mode or 'default mode'})" if run.config.compile else "off"
+
+
+def _optimizer(run: RunFacts) -> str:
+    return "fused Adam" if run.config.fused_optimizer else "Adam"
+
+
 def _kind_of_device(run: RunFacts) -> str | None:
     name = _device(run)
     return None if name == "auto" else "simulated" if name.startswith("simulated") else "real"
@@ -156,7 +164,8 @@ CHECKS: tuple[Check, ...] = (
     _differs(
         "model", "warning", "The precision differs", _config("precision"), "The device computes at another speed."
     ),
-    _differs("model", "warning", "torch.compile differs", _config("compile"), "The device computes at another speed."),
+    _differs("model", "warning", "torch.compile differs", _compiled, "The device computes at another speed."),
+    _differs("model", "warning", "The optimizer differs", _optimizer, "The device computes at another speed."),
     _differs(
         "order",
         "warning",
