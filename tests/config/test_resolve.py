@@ -163,6 +163,10 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
         ({"dataset": "nothing"}, f"dataset: 'nothing' is not possible; choose one of {', '.join(DATASETS)}"),
         ({"model": "nothing"}, f"model: 'nothing' is not possible; choose one of {', '.join(MODELS)}"),
         ({"strategy": "nothing"}, f"strategy: 'nothing' is not possible; choose one of {', '.join(STRATEGIES)}"),
+        (
+            {"compile_mode": "reduce-overhead"},
+            "compile_mode: 'reduce-overhead' is not possible; it goes with compile, which is off",
+        ),
         ({"batch_size": 60_001}, "batch_size: 60001 is not possible; the training set of digits has 60000 samples"),
         (
             {"image_size": 30},

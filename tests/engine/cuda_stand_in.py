@@ -103,15 +103,18 @@ class Card:
             patch.setattr(torch.cuda, name, value)
         patch.setattr(CudaDevice, "upload", lambda device, tensor, **how: self.copy(tensor, **how))
 
-    def train_on(self, patch: pytest.MonkeyPatch, *, launches: int, host_s: float, device_s: float) -> None:
-        """Has the training loop train on the card: steps of so many kernels, each of `host_s` and `device_s`."""
+    def train_on(self, patch: pytest.MonkeyPatch, *, launches: int, host_s: float, sample_s: float) -> None:
+        """Has the training loop train on the card: steps of so many kernels.
+
+        Each takes the host `host_s` to launch, and the card `sample_s` for each sample.
+        """
         self.put_in(patch)
         card = self
 
         class Trainer:
             def step(self, batch: Moved, to_input: Any) -> tuple[Mark, Tensor]:
                 for _ in range(launches):
-                    card.launch(host_s, device_s)
+                    card.launch(host_s, sample_s * len(batch.labels))
                 return batch.ready, torch.tensor(2.0)
 
         def opened(name: str, clock: Clock) -> CudaDevice:

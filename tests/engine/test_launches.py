@@ -10,7 +10,11 @@ import pytest
 
 from tests.engine.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import Recorded, small_home, trained  # noqa: F401
+from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
+from vitprof.config.resolve import resolve
 from vitprof.engine import devices
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
@@ -138,16 +142,26 @@ def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.
     assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
 
 
+TINY: dict[str, Any] = {
+    "device": "cuda:0",
+    "strategy": "memory",
+    "transfer": "blocking",
+    "steps": 80,
+    "warmup_steps": 10,
+    "batch_size": 20,
+    "evaluate": False,
+}
+
+
 @pytest.mark.usefixtures("small_home")
 class TestCudaGate:
     """What CUDA is asked to do for a gate, by a stand-in for `torch.cuda`: 8 kernels of 0.125 ms, 0.5 ms to launch."""
 
     def steps(
-        self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS
+        self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS, **config: Any
     ) -> dict[str, np.ndarray[Any, Any]]:
-        card.train_on(monkeypatch, launches=8, host_s=host_s, device_s=0.125 * MS)
-        budget = {"steps": 80, "warmup_steps": 10, "batch_size": 20, "evaluate": False}
-        return table_of(trained(clock=card.clock, device="cuda:0", strategy="memory", transfer="blocking", **budget))
+        card.train_on(monkeypatch, launches=8, host_s=host_s, sample_s=0.125 * MS / 20)
+        return table_of(trained(clock=card.clock, **(TINY | config)))
 
     def test_the_gate_stands_between_the_copy_and_the_start_mark(self, monkeypatch: pytest.MonkeyPatch) -> None:
         card = Card()
@@ -178,6 +192,31 @@ class TestCudaGate:
         steps = self.steps(monkeypatch, card, host_s=0.01 * MS)
         assert not [c for c in card.calls if not isinstance(c, str)]
         assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
+
+    def test_the_larger_batch_that_is_advised_gains_what_the_bubbles_cost(
+        self, monkeypatch: pytest.MonkeyPatch, make_telemetry: Any
+    ) -> None:
+        def judged(config: RunConfig) -> tuple[Verdict, float]:
+            asked = {name: getattr(config, name) for name in TINY}
+            with monkeypatch.context() as patch:
+                steps = self.steps(patch, Card(), **asked)
+            steady = {name: values[steps["warmup"] == 0] for name, values in steps.items()}
+            verdict = judge(config, steps, (), make_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
+            return verdict, steady["samples"].sum() / steady["step_s"].sum()
+
+        asked = resolve(RunConfig(**TINY))
+        found, rate = judged(asked)
+        assert (found.kind, found.launch_frac) == ("launch-bound", pytest.approx(3.125 / 4.225, rel=1e-3))
+        assert [dict(a.settings) for a in found.advice] == [
+            {"batch_size": 40},
+            {"compile": True, "compile_mode": "reduce-overhead"},
+            {"fused_optimizer": True},
+        ]
+        for advice in found.advice:
+            assert resolve(apply(asked, advice.settings))
+        again, faster = judged(apply(asked, found.advice[0].settings))
+        assert faster / rate == pytest.approx(2, rel=0.03), "the launches of a step cost what they did"
+        assert again.launch_frac < found.launch_frac
 
     @pytest.mark.parametrize("clock_khz", [None, 0])
     def test_a_clock_rate_that_nobody_tells_is_taken_to_be_2_ghz(

@@ -36,6 +36,8 @@ def resolve(config: RunConfig) -> RunConfig:
         raise ConfigError(
             "image_size", image_size, f"{model.name} cuts images into {model.patch_size} px patches; give a multiple"
         )
+    if config.compile_mode is not None and not config.compile:
+        raise ConfigError("compile_mode", config.compile_mode, "it goes with compile, which is off")
     parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
     if wrong := why_not(info, parts):
         others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]

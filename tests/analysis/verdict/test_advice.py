@@ -133,6 +133,9 @@ def test_what_does_not_fit_is_not_advised() -> None:
     assert {"strategy": "device"} not in settings(advise(of("transfer", small, **wait)))
     unknown = {"memory_bytes": 32 * GIB}
     assert {"strategy": "device"} not in settings(advise(of("transfer", unknown, **wait)))
+    there = settings(advise(of("launches", unknown, strategy="device", device="cuda:0")))
+    assert there[0] == {"batch_size": 256}, "the run itself had the set on the device"
+    assert len(there) == 3
 
 
 def test_workers_only_as_far_as_cores_are_free() -> None:

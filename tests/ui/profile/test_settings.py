@@ -216,6 +216,7 @@ def script_of_a_run() -> None:
         RunConfig(strategy="memory", batch_size=64),
         RunConfig(strategy="workers", workers=0, lr=0.01, device="simulated:1,0,launch=4"),
         RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
+        RunConfig(strategy="prefetch", compile=True, compile_mode="reduce-overhead", fused_optimizer=True),
     ],
     ids=lambda config: config.strategy,
 )

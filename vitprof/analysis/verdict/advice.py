@@ -191,9 +191,14 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
-    """Returns whether what `config` keeps in memory fits, as far as the machine is known."""
+    """Returns whether what `config` keeps in memory fits, as far as is known; what is there already does."""
     info = dataset_info(config.dataset, config.n_images)
-    needs = footprint(Combination(*(getattr(config, kind) for kind in PARTS)), info, config.cache_mb)
+    needs, there = (
+        footprint(Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)
+        for c in (config, situation.config)
+    )
+    if needs == there:
+        return True
     ram, device = situation.facts.get("memory_bytes"), situation.facts.get("gpu_memory_bytes")
     if ram and needs.ram_bytes > RAM_FRAC * float(ram):
         return False

@@ -216,6 +216,8 @@ def _model(info: DatasetInfo) -> None:
     toggle("compile")
     if settings()["compile"]:
         choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
+    else:
+        settings()["compile_mode"] = None
     toggle("fused_optimizer")
     toggle("cudnn_benchmark")
     st.caption(info.note)
