@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.engine.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import Recorded, small_home, trained  # noqa: F401
@@ -20,6 +21,8 @@ from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
+from vitprof.engine.train import Budget
+from vitprof.engine.transfer import Moved
 from vitprof.records import STEP_COLUMNS
 
 MS = 1e-3
@@ -81,6 +84,20 @@ class TestProbe:
     @pytest.mark.parametrize("warmup", [0, LEAST_WARMUP - 1, LEAST_WARMUP])
     def test_without_a_warm_up_nobody_asks(self, warmup: int) -> None:
         assert (LaunchProbe(device_of(Now()), warmup).asks_at == NEVER) == (warmup < LEAST_WARMUP)
+
+    def test_a_job_is_asked_unless_told_otherwise(self) -> None:
+        assert LaunchProbe(device_of(Now()), RunConfig().warmup_steps).asks_at == RunConfig().warmup_steps
+
+    def test_a_job_of_seconds_is_asked_if_it_will_have_steps_left(self) -> None:
+        assert Budget(0, 20.0, began=100.0, done=5).steps_left(105.0) == 15
+        assert Budget(80, math.inf, began=100.0, done=5).steps_left(105.0) == 75
+
+    def test_a_first_step_of_seconds_makes_no_gate_of_seconds(self) -> None:
+        probe = asked((2.0, 0.0, 2.0), *[PACED] * 4)
+        device = probe._device
+        assert isinstance(device, SimulatedDevice)
+        probe.gate(Moved(torch.empty(0), torch.empty(0), 0.0, 0.0, 0.0))
+        assert device.mark() == pytest.approx(2 * PACED[0] + 100e-6)
 
     def test_nor_where_work_is_done_at_once(self) -> None:
         assert LaunchProbe(CpuDevice(Now()), 10).asks_at == NEVER
@@ -170,7 +187,7 @@ class TestCudaGate:
         computed = ["launch"] * 8 + ["mark", "mark"]
         plain = copied + computed
         host_s = 4 * MS + 2 * COPY_S + 0.125 * MS  # the launches; the copies, behind the last kernel of the step before
-        cycles = int((1.5 * host_s + 100e-6) * 1e3 * CLOCK_KHZ)
+        cycles = int((2 * host_s + 100e-6) * 1e3 * CLOCK_KHZ)
         gated = [*copied, "synchronize", ("sleep", cycles), "mark", *computed]
         first = card.calls.index("copy") - 1
         expected = plain * 10 + gated * GATED_STEPS + plain * SETTLING_STEPS
@@ -186,6 +203,10 @@ class TestCudaGate:
         steady = steps["warmup"] == 0
         np.testing.assert_allclose(steps["compute_s"][steady], 4.125 * MS, rtol=1e-6)
         np.testing.assert_allclose(steps["launch_idle_s"][steady], 3.125 * MS, rtol=1e-6)
+
+    def test_with_nothing_but_the_defaults_bubbles_are_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = self.steps(monkeypatch, Card(), warmup_steps=RunConfig().warmup_steps)
+        np.testing.assert_allclose(steps["launch_idle_s"][steps["warmup"] == 0], 3.125 * MS, rtol=1e-6)
 
     def test_a_host_that_is_ahead_is_never_held_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         card = Card()

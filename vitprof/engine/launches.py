@@ -16,10 +16,10 @@ from statistics import median
 from vitprof.engine.devices import Device
 from vitprof.engine.transfer import Moved
 
-LEAST_WARMUP = 6
-"""Warm-up steps that are needed to ask."""
-LOOKED_AT = 8
+LOOKED_AT = 4
 """Last steps of the warm-up that the first answer rests on; the ones before load kernels and tune them."""
+LEAST_WARMUP = LOOKED_AT + 1
+"""Warm-up steps that are needed to ask: no more than a job has unless told otherwise."""
 GATED_STEPS = 10
 SETTLING_STEPS = 2
 """Steps behind them that do not count either: the host is ahead by the length of a gate."""
@@ -28,8 +28,8 @@ LEAST_LEFT = 4 * (GATED_STEPS + SETTLING_STEPS)
 LEAST_LAG_S = 100e-6
 LAG_FRAC = 0.05
 """The host paced a step if less than 100 us, or 5% of its compute, passed from its last launch to its end."""
-GATE_MARGIN = 1.5
-"""Length of a gate, in times that launching a step takes."""
+GATE_MARGIN = 2.0
+"""Length of a gate, in times that launching a step takes in the median: the first steps of some jobs take seconds."""
 MOST_GATE_S = 0.5
 NEVER = -1
 
@@ -82,7 +82,7 @@ class LaunchProbe:
         self._paced = median(lags) < max(LEAST_LAG_S, LAG_FRAC * median(computes))
         if not self._paced or steps_left < LEAST_LEFT:
             return 0
-        self._gate_s = min(GATE_MARGIN * max(hosts) + LEAST_LAG_S, MOST_GATE_S)
+        self._gate_s = min(GATE_MARGIN * median(hosts) + LEAST_LAG_S, MOST_GATE_S)
         self._first_gated = first
         self.gates_left = GATED_STEPS
         self.steady_from = first + GATED_STEPS + SETTLING_STEPS

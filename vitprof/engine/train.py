@@ -151,6 +151,13 @@ class Budget:
     """Steps so far."""
     reported: float = -math.inf
 
+    def steps_left(self, now: float) -> float:
+        """Returns how many steps are still to come; of a length in seconds as many as its pace so far lets expect."""
+        if self.steps:
+            return self.steps - self.done
+        spent = now - self.began
+        return self.done * (self.seconds - spent) / spent if spent > 0 else math.inf
+
     def spent_frac(self, now: float) -> float:
         """Returns the share of the budget that is spent; 1 or more when it is all."""
         if self.steps:
@@ -229,7 +236,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             budget.done = step = step + 1
             if step == launches.asks_at:
                 job.recorder.resolve(at_most_pending=MAX_PENDING)
-                longer = launches.ask(budget.steps - step if budget.steps else math.inf)
+                longer = launches.ask(budget.steps_left(clock()))
                 budget.least += longer if budget.least else 0
             if cpu.running:
                 cpu.samples += samples
