@@ -80,9 +80,11 @@ class TestRun:
             assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
 
     def test_loader_only_json(self, call: Call) -> None:
-        status, out, _ = call(*QUICK, "--loader-only", "--json")
-        summary = json.loads(out)["summary"]
-        assert status == 0
+        status, out, err = call(*QUICK, "--loader-only", "--json", "--name", "n" * 201)
+        told = json.loads(out)
+        summary = told["summary"]
+        assert (status, told["name"]) == (0, "n" * 200)
+        assert err == "vitprof: --name cut to the first 200 characters: names are no longer than that\n"
         assert summary["loss_first"] is summary["loss_last"] is summary["test_accuracy"] is None
         assert summary["device_idle_frac"] is summary["compute_frac"] is None
         assert summary["samples_per_s"] > 0

@@ -20,9 +20,10 @@ import sqlalchemy as sa
 
 from tests import ROOT
 from vitprof.config import RunConfig
+from vitprof.config.bounds import MAX_NAME
 from vitprof.errors import StoreError
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
-from vitprof.store import MAX_NAME, RunQuery, RunStore
+from vitprof.store import RunQuery, RunStore
 from vitprof.store.schema import runs as runs_table
 
 NAN, INF = math.nan, math.inf

@@ -301,6 +301,8 @@ def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
     at.button(key="history-save").click().run()
     assert "name: a run needs one" in said(at)
     assert store.run(run_id).name == "a better name"
+    at.text_input(key=f"history-name-{run_id}").set_value("n" * 201).run()
+    assert "Cut to the first 200 characters" in said(at)
 
 
 def test_tags_of_several_runs(store: RunStore) -> None:

@@ -12,7 +12,15 @@ from vitprof.cli.common.options import parameter, run_signature
 from vitprof.cli.common.progress import POLL_S, progress
 from vitprof.cli.common.run_summary import show_run
 from vitprof.cli.common.stopping import sigterm_interrupts
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, JSON_HELP, check_output, complain, print_json
+from vitprof.cli.common.terminal import (
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    JSON_HELP,
+    check_output,
+    complain,
+    name_to_keep,
+    print_json,
+)
 from vitprof.cli.headroom import measure_and_tell
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -25,7 +33,7 @@ OUTPUT_PANEL = "Output"
 
 def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
-    config = RunConfig(**settings)
+    config = RunConfig(**settings | {"name": name_to_keep(settings["name"])})
     check_output(csv, "csv")
     if headroom:
         from vitprof.experiments.headroom import anchor_configs

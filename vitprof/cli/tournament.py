@@ -15,7 +15,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import texts, whole
 from vitprof.cli.common.progress import overall_progress
 from vitprof.cli.common.stopping import stop_asked
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, print_json
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
 from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec
 from vitprof.cli.common.tournament_output import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig
@@ -59,7 +59,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     else:
         wanted = spec(asked, given)
         with contextlib.closing(RunStore()) as store:
-            tournament_id = create_tournament(store, wanted, given["name"])
+            tournament_id = create_tournament(store, wanted, name_to_keep(given["name"]))
         _run(asked, tournament_id)
 
 

@@ -84,3 +84,13 @@ TUNING_S = RUN_BOUNDS["seconds"]
 """Time for a tuning."""
 LOADING_S = Bounds(0.1, 600, whole=False)
 """Time for the loader-only run of a prediction."""
+
+MAX_NAME = 200
+"""Characters of the name of a run or a tournament."""
+NAME_CUT = f"cut to the first {MAX_NAME} characters: names are no longer than that"
+"""What is said of a longer one that a person gave, with `cut_name` of it."""
+
+
+def cut_name(name: str) -> str:
+    """Returns a name that a person gave, without white space around it, as long as one may be."""
+    return name.strip()[:MAX_NAME].rstrip()

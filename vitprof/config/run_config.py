@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
+from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, MAX_NAME, RUN_BOUNDS
 from vitprof.config.cards import CARDS, Precision
 from vitprof.errors import ConfigError
 from vitprof.records import DELAYED_STAGES
@@ -168,8 +168,8 @@ class RunConfig:
         self._check_device()
         if self.inject is not None:
             injection(self.inject)
-        if len(self.name) > 200:
-            raise ConfigError("name", self.name[:20] + "...", "give at most 200 characters")
+        if len(self.name) > MAX_NAME:
+            raise ConfigError("name", self.name[:20] + "...", f"give at most {MAX_NAME} characters")
         if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
             raise ConfigError("name", self.name, "give text in UTF-8")
 

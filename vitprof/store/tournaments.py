@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from vitprof.config.bounds import TOURNAMENT_BOUNDS
+from vitprof.config.bounds import MAX_NAME, TOURNAMENT_BOUNDS
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.records import LIVE_STATUSES
-from vitprof.store import MAX_ID, MAX_NAME, RunStore
+from vitprof.store import MAX_ID, RunStore
 from vitprof.store.groups import RunGroup, read_role
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import runs, tournaments

@@ -5,10 +5,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
+from vitprof.config.bounds import MAX_NAME
 from vitprof.errors import StoreError
 
-MAX_NAME, MAX_TAG, MAX_NOTE = 200, 40, 4000
-"""Characters; the name's limit is `RunConfig`'s."""
+MAX_TAG, MAX_NOTE = 40, 4000
+"""Characters."""
 
 
 def checked_name(name: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
-from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.config.bounds import MAX_NAME, NAME_CUT, RUN_BOUNDS, cut_name
+from vitprof.ui.texts import sentence
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 LABELS = {
@@ -185,3 +186,15 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
         toggle(field, default=bool(default), fresh=fresh)
     else:
         number(field, default=default, fresh=fresh, hint="none" if field == "cache_mb" else "the preset's")
+
+
+def name_field(words: str, key: str, **given: Any) -> str:
+    """The name of a run or a tournament; returns it as it is kept, and says where that is shorter than what was given.
+
+    `given` goes to `st.text_input`. Not its `max_chars`: a browser then leaves out a longer text that is pasted, in
+    silence.
+    """
+    name: str = st.text_input(words, key=key, **given)
+    if len(name.strip()) > MAX_NAME:
+        st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
+    return cut_name(name)

@@ -74,7 +74,6 @@ NAMES = ", ".join(STRATEGIES)
         (["--threads", "-1"], "--threads -1: give a whole number from 0 to 1,024"),
         (["--warmup-steps", "x"], "--warmup-steps x: give a whole number from 0 to 1,000,000"),
         (["--telemetry-hz", "0"], "--telemetry-hz 0.0: give a number from 0.01 to 50"),
-        (["--name", "x" * 201], f"--name {'x' * 20}...: give at most 200 characters"),
         (["--storage", "tape"], f"--storage tape: choose one of {', '.join(STORAGES)}"),
         (
             ["--strategy", "hdf5", "--loader", "threads"],

@@ -87,6 +87,16 @@ def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry(dat
         assert keys(at) & set(KNOBS) == set(plan.knobs(parts, info)), name
 
 
+def test_a_long_name_is_cut_and_the_page_says_so() -> None:
+    at = form(name="n" * 201)
+    assert "Name of the run: cut to the first 200 characters" in plain(at.warning[0].value)
+    assert made(at).name == "n" * 200
+    assert "Cut to" not in captions(at)
+    at.text_input(key="set-name").set_value("m" * 201).run()
+    assert "Cut to the first 200 characters: names are no longer than that." in captions(at)
+    assert made(at).name == "m" * 200
+
+
 def test_another_strategy_starts_from_its_own_settings() -> None:
     at = form(strategy="cache")
     at.number_input(key="set-cache_mb").set_value(128.0).run()

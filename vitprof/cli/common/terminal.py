@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from vitprof.config.bounds import MAX_NAME, NAME_CUT, cut_name
 from vitprof.errors import ConfigError
 from vitprof.records import SCHEMA_VERSION
 
@@ -74,7 +75,19 @@ def print_text(text: str) -> None:
     sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
 
 
+def name_to_keep(name: str) -> str:
+    """Returns a name from the command line as it is kept, and says so where that is shorter."""
+    if len(name.strip()) > MAX_NAME:
+        remark(f"--name {NAME_CUT}")
+    return cut_name(name)
+
+
+def remark(message: str) -> None:
+    """Prints one line on standard error."""
+    print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
+
+
 def complain(message: str, status: int) -> NoReturn:
     """Prints one line on standard error and ends the program with this exit status."""
-    print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
+    remark(message)
     raise SystemExit(status)

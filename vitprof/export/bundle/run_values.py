@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from vitprof.config import PARTS, RunConfig
+from vitprof.config.bounds import MAX_NAME
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
 from vitprof.records import ENDED_STATUSES, Phase, RunSummary, summary_from_dict, summary_to_dict
-from vitprof.store import MAX_ID, MAX_NAME, MAX_NOTE, StoredRun
+from vitprof.store import MAX_ID, MAX_NOTE, StoredRun
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
 from vitprof.store.words import checked_note, checked_tags

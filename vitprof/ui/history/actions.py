@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from vitprof.config.bounds import MAX_NAME
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
-from vitprof.store import MAX_NAME, MAX_NOTE, MAX_TAG, RunRow
+from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
 from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.profile.verdict import USED
 from vitprof.ui.resources import manager, store
 from vitprof.ui.texts import escaped, file_stamp, guarded
+from vitprof.ui.widgets import name_field
 
 DONE = "history-done"
 """What was done, to be told when the page is drawn again."""
@@ -144,9 +146,7 @@ def edit_one(ticked: list[RunRow]) -> None:
     """Name, tags and note of one run."""
     row = ticked[0]
     st.caption(f"Run {row.id}: {escaped(row.strategy)}, {escaped(row.dataset)}, batch {row.batch_size:,}")
-    name = st.text_input(
-        "Name", row.name, max_chars=MAX_NAME, key=f"history-name-{row.id}", help="1 to 200 characters."
-    )
+    name = name_field("Name", f"history-name-{row.id}", value=row.name, help=f"1 to {MAX_NAME} characters.")
     tags = _tags_field(row.tags, f"history-tags-{row.id}")
     note = st.text_area(
         "Note", row.note, max_chars=MAX_NOTE, key=f"history-note-{row.id}", help="What you want to remember about it."

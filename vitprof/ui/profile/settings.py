@@ -11,7 +11,7 @@ import streamlit as st
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.config.accelerators import as_asked
 from vitprof.config.availability import availability
-from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.config.bounds import MAX_NAME, NAME_CUT, RUN_BOUNDS, cut_name
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
@@ -29,6 +29,7 @@ from vitprof.ui.widgets import (
     help_of,
     knob,
     label,
+    name_field,
     number,
     read_first,
     settings,
@@ -231,9 +232,7 @@ def _measuring() -> None:
 
 def _more() -> None:
     values = settings()
-    values["name"] = st.text_input(
-        label("name"), max_chars=200, help=help_of("name"), key=state_key("name", values["name"])
-    )
+    values["name"] = name_field(label("name"), state_key("name", values["name"]), help=help_of("name"))
     toggle("loader_only")
     toggle("evaluate")
     toggle("share_machine")
@@ -253,6 +252,9 @@ def _reject_unusable(values: dict[str, Any]) -> str:
         if values[field] not in (*names, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
             values[field] = DEFAULTS[field]
+    if len(values["name"]) > MAX_NAME:
+        messages.append(f"{label('name')}: {NAME_CUT}")
+        values["name"] = cut_name(values["name"])
     for name, default in DEFAULTS.items():
         try:
             RunConfig(**{name: values[name]})

@@ -9,14 +9,13 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config.availability import why_unavailable
-from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds
+from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds, cut_name
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.formats import size
-from vitprof.store import MAX_NAME
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
@@ -26,7 +25,7 @@ from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start
-from vitprof.ui.widgets import label, settings
+from vitprof.ui.widgets import label, name_field, settings
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
@@ -107,15 +106,13 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
             help="No run starts after this time. The result is what was measured until then.",
         )
     with right:
-        st.text_input(
+        name_field(
             "Name",
-            key=NAME_KEY,
+            NAME_KEY,
             persist_state="session",
             placeholder=spec.title,
             help="Its name in the list. Empty: made from what it tries.",
         )
-        if len(st.session_state[NAME_KEY].strip()) > MAX_NAME:
-            st.caption(f":material/content_cut: Cut to the first {MAX_NAME} characters: names are no longer than that.")
     return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
@@ -179,4 +176,4 @@ def _draw_when_free() -> None:
 
 def _start(spec: TournamentSpec | None) -> None:
     if spec is not None:
-        open_one(start(spec, st.session_state[NAME_KEY].strip()[:MAX_NAME]))
+        open_one(start(spec, cut_name(st.session_state[NAME_KEY])))
