@@ -208,8 +208,12 @@ def test_losses_of_other_steps_are_not_compared() -> None:
 # what is read of a run
 
 
-def test_telemetry_counts_while_the_run_trained() -> None:
-    steps = {name: np.arange(5.0) for name in STEP_COLUMNS} | {"t_start_s": np.linspace(100, 110, 5)}
+def test_telemetry_counts_in_the_steady_state() -> None:
+    steps = {name: np.arange(5.0) for name in STEP_COLUMNS} | {
+        "t_start_s": np.array([90.0, 100, 103, 106, 110]),
+        "epoch": np.zeros(5),
+        "warmup": np.array([1.0, 0, 0, 0, 0]),
+    }
     t = np.array([90.0, 101, 102, 103, 120])
     telemetry = {name: np.full(5, np.nan) for name in TELEMETRY_COLUMNS} | {
         "t_s": t,

@@ -37,7 +37,7 @@ class RunFacts:
     other_gpu_bytes: float = math.nan
     """Median device memory that is not the job's."""
     others_cores: float = math.nan
-    """Median cores that other programs took while training."""
+    """Cores that other programs took in the steady state, on average (`analysis.timing.others_cpu`)."""
 
 
 @dataclass(frozen=True)

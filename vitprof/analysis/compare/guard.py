@@ -11,8 +11,9 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, device_name, which
-from vitprof.analysis.compare.other_programs import others_cores, while_training
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
+from vitprof.analysis.timing.others_cpu import others_cpu
+from vitprof.analysis.timing.steady import while_steady
 from vitprof.config import RunConfig
 from vitprof.formats import number, percent, size
 from vitprof.records import RunSummary
@@ -38,10 +39,10 @@ def run_facts(
     steps: Series,
     telemetry: Series,
 ) -> RunFacts:
-    """Returns what the guard needs of a run. `steps` and `telemetry` may be no more than the columns named here:
-    step, loss, t_start_s; t_s, gpu_sm_clock_mhz, gpu_mem_used_bytes, gpu_mem_job_bytes, cpu_pct, job_cpu_pct.
+    """Returns what the guard needs of a run. `steps` and `telemetry` may be no more than `GUARDED_STEPS`, and t_s with
+    `GUARDED_TELEMETRY`.
     """
-    inside = while_training(steps["t_start_s"], telemetry["t_s"])
+    inside = while_steady(steps, telemetry["t_s"])
     of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
         id=run_id,
@@ -54,10 +55,12 @@ def run_facts(
         loss=steps["loss"][: 2 * FIRST_LOSSES],
         sm_clock_mhz=median(of["gpu_sm_clock_mhz"]),
         other_gpu_bytes=median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
-        others_cores=others_cores(steps["t_start_s"], telemetry, environment),
+        others_cores=others_cpu(steps, telemetry, environment).cores,
     )
 
 
+GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
+"""Step columns that `run_facts` reads."""
 GUARDED_TELEMETRY: tuple[str, ...] = (
     "gpu_sm_clock_mhz",
     "gpu_mem_used_bytes",

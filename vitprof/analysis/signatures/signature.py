@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
-from vitprof.analysis.timing.steady import first_of_epoch, steady_state
+from vitprof.analysis.timing.steady import first_of_epoch, steady_state, while_steady
 from vitprof.config import RunConfig
 
 STD_OF_MAD = 1.4826
@@ -74,10 +74,7 @@ class Trace:
     def while_training(self, name: str) -> tuple[Floats, Floats]:
         """(m,) times and values of a telemetry column between the first and the last steady step, where known."""
         t, values = self.telemetry["t_s"], self.telemetry[name]
-        start = self.steps["t_start_s"][self.steady]
-        if not len(start):
-            return np.empty(0), np.empty(0)
-        inside = (t >= start[0]) & (t <= start[-1] + self.step_s) & np.isfinite(values)
+        inside = while_steady(self.steps, t) & np.isfinite(values)
         return t[inside], values[inside]
 
 

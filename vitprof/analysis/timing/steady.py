@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.arrays import Floats, Mask, Series
 
 
 def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
@@ -32,3 +32,13 @@ def steady_state(steps: Series) -> Mask:
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins
+
+
+def while_steady(steps: Series, t_s: Floats) -> Mask:
+    """Returns which moments, such as those of telemetry, lie between the starts of the first and the last steady step.
+    (n,) bool. `steps` needs t_start_s, epoch and warmup.
+    """
+    start = steps["t_start_s"][steady_state(steps)]
+    if not len(start):
+        return np.zeros(len(t_s), dtype=bool)
+    return np.asarray((t_s >= start[0]) & (t_s <= start[-1]))

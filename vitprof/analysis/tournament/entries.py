@@ -28,7 +28,7 @@ class Outcome:
     summary: RunSummary | None
     """None while it has not ended."""
     others_cores: float = math.nan
-    """CPU cores that other programs used meanwhile, on average; NaN where it is not known."""
+    """Cores that other programs took in its steady state, on average (`analysis.timing.others_cpu`); NaN: not known."""
 
 
 @dataclass(frozen=True)

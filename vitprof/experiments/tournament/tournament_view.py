@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.compare.other_programs import others_cores
+from vitprof.analysis.timing.others_cpu import others_cpu
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
@@ -151,11 +151,11 @@ def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
 
 
 def others_of(store: RunStore, run_id: int) -> float:
-    """Returns the CPU cores that other programs used while a run trained; NaN where it is not known."""
+    """Returns the cores that other programs took in a run's steady state; NaN where it is not known."""
     try:
-        steps = store.steps(run_id, names=("t_start_s",))
+        steps = store.steps(run_id, names=("t_start_s", "epoch", "warmup"))
         seen = store.telemetry(run_id, names=("t_s", "cpu_pct", "job_cpu_pct"))
-        return others_cores(steps["t_start_s"], seen, store.run(run_id).environment)
+        return others_cpu(steps, seen, store.run(run_id).environment).cores
     except StoreError:
         return math.nan
 

@@ -17,7 +17,7 @@ from vitprof.analysis.arrays import Floats
 from vitprof.analysis.compare.comparison import StepTime, step_time
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.compare.distribution import Distribution, distribution
-from vitprof.analysis.compare.guard import GUARDED_TELEMETRY, run_facts
+from vitprof.analysis.compare.guard import GUARDED_STEPS, GUARDED_TELEMETRY, run_facts
 from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.steady import steady_state
@@ -103,7 +103,7 @@ def groups_each(n_runs: int) -> int:
 def facts_of(run_id: int) -> RunFacts:
     """Returns what the guard looks at."""
     run = store().run(run_id)
-    steps = store().steps(run_id, names=("step", "loss", "t_start_s"))
+    steps = store().steps(run_id, names=GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))
     found = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
     # copies: a slice would keep the whole column in memory
