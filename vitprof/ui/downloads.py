@@ -145,14 +145,14 @@ def draw_exports(run: StoredRun) -> None:
 @guarded
 def draw_take_home(run: StoredRun) -> None:
     """Every file of a run that has ended with what it is good for, and its strategy as code."""
-    st.markdown("**Files**", help="Each file is made when you click. docs/formats.md tells every column.")
+    st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md tells every column.")
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
         with button:
             _button(file, [run], _name(run), width="stretch")
         text.caption(file.help)
     if not is_own_script(run.config):
-        st.markdown("**Copy as code**")
+        st.header("Copy as code", anchor=False)
         _draw_code(run)
 
 

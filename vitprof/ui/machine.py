@@ -26,8 +26,9 @@ def watch() -> MachineWatch:
 
 def draw_machine() -> None:
     """Draws what the machine does now, once a second as long as it is on the page."""
-    st.markdown(
-        "**This machine now**",
+    st.header(
+        "This machine now",
+        anchor=False,
         help="Whoever uses it: a job that you started elsewhere shows up here, too. Read once a second, and only while "
         "this is on your screen.",
     )

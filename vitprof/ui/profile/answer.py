@@ -27,16 +27,16 @@ def draw_answer(run: StoredRun) -> None:
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="answer-head"
     ):
         if advice:
-            st.markdown("**What to try**", help=TRY_HELP, width="content")
+            st.header("What to try", anchor=False, help=TRY_HELP, width="content")
         elif run.config.loader_only:
-            st.markdown("**Loading alone, without training**", width="content")
+            st.header("Loading alone, without training", anchor=False, width="content")
         else:
-            st.markdown(title(run), help=HELP, width="content")
+            st.header(title(run), anchor=False, help=HELP, width="content")
         draw_exports(run)
     for number, one in enumerate(advice):
         _draw_advice(run, one, number)
     if advice:
-        st.markdown(title(run), help=HELP)
+        st.header(title(run), anchor=False, help=HELP)
     draw_device_time(run)
     draw_signatures(run)
     draw_recording_cost(run)

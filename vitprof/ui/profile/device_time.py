@@ -22,8 +22,8 @@ HELP = (
 
 
 def title(run: StoredRun) -> str:
-    """Returns the heading of the chart, as Markdown."""
-    return f"**Where the device's time went{' (simulated)' if is_simulated_run(run) else ''}**"
+    """Returns the heading of the chart."""
+    return f"Where the device's time went{' (simulated)' if is_simulated_run(run) else ''}"
 
 
 @guarded

@@ -29,8 +29,9 @@ STARTUP_S = 4.0
 
 def draw_headroom(run: StoredRun) -> None:
     """The whole section; while the anchors are measured it is drawn again by itself."""
-    st.markdown(
-        "**Headroom**",
+    st.header(
+        "Headroom",
+        anchor=False,
         help="How much faster the same job would run if its data were free. Measured, not worked out: short runs with "
         "batches that are on the device already (A), in host memory (B), and of the strategy itself over files in "
         "memory (C) and not (D). What each takes longer than the one before is what that stage of loading costs.",

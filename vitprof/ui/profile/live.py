@@ -240,7 +240,7 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnP
     """One live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
-    st.markdown(f"**{chart.title}**", help=chart.help + hint)
+    st.header(chart.title, anchor=False, help=chart.help + hint)
     state = chart_state(key)
     origin = run.t_origin_s or 0.0
     points = for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)

@@ -51,8 +51,9 @@ def draw_loading(run: StoredRun) -> None:
     if not found.n or not found.largest:
         st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
         return
-    st.markdown(
-        "**Where a batch's loading time goes**",
+    st.header(
+        "Where a batch's loading time goes",
+        anchor=False,
         help="Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. "
         "Hand-over is what a finished batch took to reach the loop. With several threads on one batch the parts are "
         "thread-seconds.",
@@ -67,8 +68,9 @@ def draw_loading(run: StoredRun) -> None:
     _draw_workers(by_worker(steps, keep))
     at = typical_step(steps, keep)
     if at is not None:
-        st.markdown(
-            "**A typical batch**",
+        st.header(
+            "A typical batch",
+            anchor=False,
             help="The batch whose loading took the median time: made by the loader, waited for by the loop, copied and "
             "computed. Timeline shows the same of any step that you click.",
         )
@@ -78,7 +80,7 @@ def draw_loading(run: StoredRun) -> None:
 def _draw_workers(workers: Sequence[WorkerTime]) -> None:
     if not workers:
         return
-    st.markdown("**Workers**", help="Processes of the DataLoader, over the steady state.")
+    st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
     draw(WORKER_COLUMNS, frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
 
 
@@ -100,8 +102,9 @@ def draw_signatures(run: StoredRun) -> None:
     found = verdict_of(run).signatures
     if not found:
         return
-    st.markdown(
-        "**Patterns found**",
+    st.header(
+        "Patterns found",
+        anchor=False,
         help="Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow "
         "starts of epochs, files read cold, garbage collection, growing memory, other programs.",
     )

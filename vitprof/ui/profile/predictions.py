@@ -24,8 +24,9 @@ NOT_RUN = "predicted, not run"
 
 def draw_predictions(run: StoredRun) -> None:
     """The whole section; while its runs go on it is drawn again by itself."""
-    st.markdown(
-        "**Predictions**",
+    st.header(
+        "Predictions",
+        anchor=False,
         help="From this run's compute time and two seconds of loading alone with each strategy: what a step of it "
         "would take, and so how many samples a second. A prediction is only that until you run it.",
     )

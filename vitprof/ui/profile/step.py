@@ -36,7 +36,7 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
     steps = all_columns(run.id)
     usual = _medians(steps)
     stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
-    st.markdown(f"**Step {int(steps['step'][at]):,}**{', the largest gap of this run' if stands_out else ''}")
+    st.header(f"Step {int(steps['step'][at]):,}{', the largest gap of this run' if stands_out else ''}", anchor=False)
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
             if run.config.loader_only and column not in OF_LOADING:

@@ -106,7 +106,7 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
     largest = ("Largest gap", "The step before which the device was idle longest.")
     if run.config.loader_only:
         largest = ("Longest step", "The step that took longest.")
-    st.markdown("**Step by step**", help=None if run.config.loader_only else WINDOW_HELP)
+    st.header("Step by step", anchor=False, help=None if run.config.loader_only else WINDOW_HELP)
     moves: tuple[tuple[str, str, int, str], ...] = (
         ("Earlier", ":material/chevron_left:", at - WINDOW, f"{WINDOW} steps back."),
         (largest[0], ":material/search:", chosen.worst, largest[1]),

@@ -32,7 +32,7 @@ def draw_list() -> None:
     if not found:
         draw_empty()
         return
-    st.markdown("**Tournaments**")
+    st.header("Tournaments", anchor=False)
     for t in found[:most]:
         _draw_line(t)
     if len(found) > most:

@@ -124,7 +124,7 @@ def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation
             return
         through = now.tournament.status == "done" and not now.tournament.held
         heading = "Recommended" if through else "Best so far"
-        st.markdown(f"**{'Not decided yet' if found.key is None else heading}**")
+        st.header("Not decided yet" if found.key is None else heading, anchor=False)
         st.markdown(escaped(found.sentence))
         row = board.row(found.key or "")
         if row is not None:

@@ -36,7 +36,7 @@ def draw_setup() -> None:
     """The whole form."""
     rejected, said = reject_unusable(), in_url()
     with st.container(border=True, key="tournament-setup"):
-        st.markdown("**New tournament**")
+        st.header("New tournament", anchor=False)
         draw_job()
         made: TournamentSpec | ConfigError
         try:

@@ -48,7 +48,7 @@ def draw_tuning() -> None:
 
 
 def _draw_form() -> None:
-    st.markdown("**Find workers, prefetch and batch size for one strategy**")
+    st.header("Find workers, prefetch and batch size for one strategy", anchor=False)
     rejected = reject_unusable()
     draw_job()
     left, middle, right = st.columns(3, vertical_alignment="bottom")
@@ -155,7 +155,8 @@ def _draw_work(was_running: bool) -> None:
 
 def _draw_found(found: Tuning) -> None:
     with st.container(border=True):
-        st.markdown(f"**Found**  \n{escaped(found.sentence)}.")
+        st.header("Found", anchor=False)
+        st.markdown(f"{escaped(found.sentence)}.")
         if st.button(
             "Use this setting",
             type="primary" if found.enough else "secondary",
@@ -175,7 +176,7 @@ def _draw_found(found: Tuning) -> None:
             plot(importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
             st.caption(escaped(mattered.sentence))
         else:
-            st.markdown("**Hyperparameter importances**")
+            st.header("Hyperparameter importances", anchor=False)
             st.caption(escaped(mattered.sentence))
     columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in found.tried)]
     shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(found.tried, 1)])
