@@ -56,7 +56,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.get_by_text(re.compile("Paused.* 1 of 4 runs are done")).wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Too early: only per-sample").wait_for()
     page.locator(".st-key-tournament-resume button").first.click()
-    page.get_by_text("Recommended").wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_role("heading", name="Recommended", exact=True).wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()
     assert page.get_by_text(re.compile("^Use memory, batch 64: |^Keep per-sample")).count() == 1
     page.locator(".st-key-tournament-bars .js-plotly-plot .main-svg").first.wait_for()
