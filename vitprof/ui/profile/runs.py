@@ -1,30 +1,24 @@
-"""Which run a page shows, what is queued, and what to say when there is nothing."""
+"""Which run a page shows, its title, and its settings in the sidebar."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof.analysis.tournament import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError
 from vitprof.jobs.turns import ahead_of
-from vitprof.records import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
-from vitprof.store.groups import read_role
 from vitprof.ui import resources
 from vitprof.ui.address import RUN, show_run
-from vitprof.ui.group import STOP_HELP, stop_group
+from vitprof.ui.group import STOP_HELP
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.widgets import FIELDS, STATE
 
-SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
-"""By whether it is a tournament."""
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
 TAKEN = "run whose settings were taken"
@@ -108,50 +102,3 @@ def take_settings(run: StoredRun | None) -> None:
     st.session_state[TAKEN] = run.id
     if not said:
         use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
-
-
-def draw_queue(shown: StoredRun | None) -> None:
-    """Other runs that are running or waiting, from whichever tab or program, with a way to each.
-
-    Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
-    those of a tournament, which its own page shows, with its buttons.
-    """
-    groups: dict[object, list[StoredRun]] = {}
-    for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
-        groups.setdefault(run.group_key or run.id, []).append(run)
-    lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
-    others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
-    if not others:
-        return
-    with st.container(border=True):
-        st.caption("Also in the queue")
-        for runs, target in others:
-            first = runs[0]
-            tournament = first.group if first.group and first.group.kind == "tournament" else None
-            of_tournament = tournament is not None
-            left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            left.markdown(_group_label(runs, target))
-            if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
-                if tournament is not None:
-                    st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})
-                show_run(target.id)
-                st.rerun()
-            # a tournament that loses one trial goes on with the next: its own page pauses and stops it
-            owned = not of_tournament and any(resources.manager().owns(run.id) for run in runs)
-            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
-            if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
-                stop_group(runs)
-
-
-def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
-    """Returns what is running or waiting, in a line of Markdown."""
-    first = runs[0]
-    group = first.group
-    if group is not None and group.run_id is not None:
-        return f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
-    what = escaped(f"({first.status}, {first.config.device})")
-    if group is not None and group.kind == "tournament":
-        return f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
-    if group is not None:
-        return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
-    return f"Run {first.id}: {escaped(first.name)} {what}"

@@ -1,0 +1,75 @@
+"""The list of other runs on Profile: what is running or waiting besides the run that the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from vitprof.analysis.tournament import key_in_words
+from vitprof.records import LIVE_STATUSES
+from vitprof.store import StoredRun
+from vitprof.store.groups import read_role
+from vitprof.ui import resources
+from vitprof.ui.address import show_run
+from vitprof.ui.group import STOP_HELP, stop_group
+from vitprof.ui.profile.runs import behind
+from vitprof.ui.texts import escaped, guarded
+
+LOOK_S = 2.0
+"""How often it looks again: another tab or program may have started something, or ended it."""
+SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
+"""By whether it is a tournament."""
+
+
+def draw_queue(shown: StoredRun | None) -> None:
+    """Draws the other runs that are running or waiting, and follows them by itself."""
+    st.fragment(_draw, run_every=LOOK_S)(shown.id if shown is not None else None)
+
+
+@guarded
+def _draw(shown: int | None) -> None:
+    """Draws them from whichever tab or program they are, with a way to each.
+
+    Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
+    those of a tournament, which its own page shows, with its buttons.
+    """
+    groups: dict[object, list[StoredRun]] = {}
+    for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
+        groups.setdefault(run.group_key or run.id, []).append(run)
+    lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
+    others = [(r, t) for r, t in lines if shown not in {t.id, *(run.id for run in r)}]
+    if not others:
+        return
+    with st.container(border=True):
+        st.caption("Also in the queue")
+        for runs, target in others:
+            first = runs[0]
+            tournament = first.group if first.group and first.group.kind == "tournament" else None
+            of_tournament = tournament is not None
+            left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
+            left.markdown(_group_label(runs, target))
+            if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
+                if tournament is not None:
+                    st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})
+                show_run(target.id)
+                st.rerun(scope="app")
+            # a tournament that loses one trial goes on with the next: its own page pauses and stops it
+            owned = not of_tournament and any(resources.manager().owns(run.id) for run in runs)
+            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
+            if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
+                stop_group(runs)
+
+
+def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
+    """Returns what is running or waiting, in a line of Markdown."""
+    first = runs[0]
+    group = first.group
+    if group is not None and group.run_id is not None:
+        return f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+    what = escaped(f"({first.status}, {first.config.device})")
+    if group is not None and group.kind == "tournament":
+        return f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
+    if group is not None:
+        return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
+    return f"Run {first.id}: {escaped(first.name)} {what}"
