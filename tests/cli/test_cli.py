@@ -20,11 +20,11 @@ from vitprof.store import RunStore
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        (["run", "--no-such-thing"], "--no-such-thing"),
-        (["run", "--batch-size"], "Option '--batch-size' requires an argument"),
+        (["run", "--no-such-thing"], "--no-such-thing. See 'python -m vitprof run --help'"),
+        (["run", "--batch-size"], "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'"),
         (["run", "--json=yes"], "Option '--json' does not take a value"),
         (["run", "spare"], "extra argument"),
-        (["frobnicate"], "No such command 'frobnicate'"),
+        (["frobnicate"], "No such command 'frobnicate'. See 'python -m vitprof --help'"),
         (["export", "1", "--format", "xml"], "--format xml: choose one of csv, steps-csv, parquet"),
         (["export", "1", "--format", "parquet"], "--format parquet: a terminal cannot show it; give --output"),
         (["export", "1", "--csv", "x.csv", "--output", "y"], "--csv x.csv: it names file and format"),
@@ -32,7 +32,7 @@ from vitprof.store import RunStore
         (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),
         (["export", "first", "--csv", "x.csv"], "RUN first: give a whole number, as `runs` lists them"),
         (["export", "1", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no directory /no/such"),
-        (["delete"], "Missing argument 'RUN'"),
+        (["delete"], "Missing argument 'RUN'. See 'python -m vitprof delete --help'"),
         (["delete", "1e3"], "RUN 1e3: give a whole number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -81,7 +81,8 @@ def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
     at.run()
     assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
     assert "Selftest failed: 1 of 2" in said(at)
-    assert "the verdict named collate, right is decode" in said(at)
+    assert list(at.dataframe[0].value["verdict blames"]) == ["reading", "collating"]
+    assert "the verdict blamed collating, right is decoding" in said(at)
 
 
 @pytest.mark.usefixtures("store")

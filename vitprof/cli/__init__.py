@@ -31,6 +31,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 
+PROGRAM = "python -m vitprof"
 app = typer.Typer(
     help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
     add_completion=False,
@@ -63,7 +64,7 @@ def main() -> None:
         terminal.out.width = PIPE_WIDTH
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
-        status = app(args=sys.argv[1:] or ["--help"], prog_name="python -m vitprof", standalone_mode=False)
+        status = app(args=sys.argv[1:] or ["--help"], prog_name=PROGRAM, standalone_mode=False)
     except ConfigError as error:
         option = RUN if error.field == RUN else "--" + error.field.replace("_", "-")
         if isinstance(error.value, bool):  # a flag has no value to give
@@ -79,7 +80,9 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        complain(message(), EXIT_BAD_VALUE)
+        context = getattr(error, "ctx", None)  # none where a command's options end in the middle
+        command = context.command_path if context is not None else " ".join([PROGRAM, *sys.argv[1:2]])
+        complain(f"{message().rstrip('.')}. See '{command} --help'", EXIT_BAD_VALUE)
     if status == EXIT_STOPPED:
         complain("interrupted", EXIT_STOPPED)
     if status:

@@ -17,16 +17,17 @@ from vitprof.cli.common.progress import shows_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
 from vitprof.errors import ConfigError
-from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, run_selftest
+from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, n_jobs, run_selftest
 from vitprof.experiments.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
 from vitprof.experiments.selftest.report import Result
 from vitprof.export.code import script
 
 ROUNDS, QUICK_ROUNDS = 2, 1
+QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"
 
 
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="9 cases in 13 short jobs; about 1 to 1.5 minutes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=QUICK_HELP)] = False,
     gpu: Annotated[
         bool,
         typer.Option("--gpu", help=f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"),
@@ -111,12 +112,12 @@ def _show(report: SelftestReport) -> None:
     """A row for each case; milliseconds are for each batch, medians over the rounds."""
     table = Table(
         "case",
-        "injected, ms",
+        "verdict blames",
+        "added, ms",
         "reported, ms",
         "error, ms",
-        "cause named",
         "idle, true",
-        "reported",
+        "idle, reported",
         "rounds",
         "ok",
         title="What the device waits for, on a simulated device",
@@ -125,10 +126,10 @@ def _show(report: SelftestReport) -> None:
     for r in report.results:
         table.add_row(
             r.case,
+            r.blamed,
             _ms(r.expected_ms),
             _ms(r.reported_ms),
             f"{r.error_ms:+.2f} of {_ms(r.tolerance_ms)}",
-            r.cause or "none",
             formats.percent(r.true_idle_frac),
             formats.percent(r.idle_frac),
             _rounds(r),
@@ -136,8 +137,8 @@ def _show(report: SelftestReport) -> None:
         )
     terminal.out.print(table)
     terminal.out.print(
-        "Injected: how much longer the device has to wait, by arithmetic. Right within 10% or 0.3 ms a "
-        f"batch, idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
+        "Added: how much longer the device has to wait for each batch, by arithmetic. Right within 10% or 0.3 ms, "
+        f"idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
         soft_wrap=True,
     )
     terminal.out.print(report.sentence, soft_wrap=True)

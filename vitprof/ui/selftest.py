@@ -7,7 +7,16 @@ import math
 import pandas as pd
 import streamlit as st
 
-from vitprof.experiments.selftest import CASES, QUICK, Case, Result, SelftestProgress, SelftestReport, run_selftest
+from vitprof.experiments.selftest import (
+    CASES,
+    QUICK,
+    Case,
+    Result,
+    SelftestProgress,
+    SelftestReport,
+    n_jobs,
+    run_selftest,
+)
 from vitprof.experiments.selftest.gpu import GpuReport
 from vitprof.formats import percent, seconds
 from vitprof.records import LIVE_STATUSES
@@ -114,7 +123,7 @@ def _words(chosen: str) -> str:
     if chosen == gpu_selftest.CHOICE:
         return gpu_selftest.WORDS
     cases, rounds = CHOICES[chosen]
-    jobs = (len(cases) + len({case.base for case in cases})) * rounds
+    jobs = n_jobs(cases, rounds)
     return (
         f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no other runs meanwhile. "
         "Nothing is stored."
@@ -164,7 +173,7 @@ def _row(result: Result) -> tuple[str, ...]:
     return (
         "right" if result.ok else "wrong",
         result.what,
-        result.cause.replace("_", " ") or "none",
+        result.blamed,
         seconds(result.expected_ms / 1e3),
         seconds(result.reported_ms / 1e3),
         seconds(result.tolerance_ms / 1e3),

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,9 +140,9 @@ def test_a_right_verdict_is_right() -> None:
     ("slowed", "wrong"),
     [
         (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
-        (waiting("decode", 20.0), "the verdict named decode, right is read; it reported 0.00 ms"),
+        (waiting("decode", 20.0), "the verdict blamed decoding, right is reading; it reported 0.00 ms"),
         (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% where 95.0% is right"),
-        (waiting("", 20.0, kind="inconclusive"), "the verdict named inconclusive"),
+        (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, right is reading"),
         (waiting("read", math.nan), "it reported"),
     ],
 )
@@ -343,7 +344,8 @@ def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
     status, out, asked = call("--quick", report=SelftestReport((_result("read, in the loop"),), 1.0, 1))
     assert status == 0
     assert out.splitlines()[-1] == "selftest passed: 1 of 1"
-    assert "read, in the loop" in out
+    assert re.search(r"verdict blames.* idle, true .* idle, reported", out)
+    assert re.search(r"read, in the loop +│ reading ", out)
     assert asked == [QUICK, 1]
 
 

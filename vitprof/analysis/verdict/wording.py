@@ -9,6 +9,7 @@ from typing import Any
 
 from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
+from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
@@ -91,6 +92,18 @@ CAUSE_WORDS: dict[str, str] = {
     "slow_drive": "reading from the slow drive is",
     "cpu_contention": "other programs that keep the CPU busy cost about",
 }
+
+
+CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
+    "rest": "Python between the stages",
+    "transfer": "the copy to the device",
+    "loading": "making batches",
+    "slow_drive": "the slow drive",
+    "cpu_contention": "other programs",
+    "other-programs": "other programs",
+    "launches": "launches",
+}
+"""A verdict's cause, or the pattern that stands for one -> its name in a table or a list."""
 
 
 def cause_words(config: RunConfig, cause: str) -> str:

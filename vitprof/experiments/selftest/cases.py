@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,3 +230,8 @@ CASES: tuple[Case, ...] = (
 )
 QUICK: tuple[Case, ...] = CASES[:10]
 """Those that share jobs, or that no other stands for."""
+
+
+def n_jobs(cases: Sequence[Case], rounds: int) -> int:
+    """Returns the jobs that these cases take, reference runs included."""
+    return (len(cases) + len({case.base for case in cases})) * rounds

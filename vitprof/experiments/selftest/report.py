@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import median
+from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.experiments.selftest.arithmetic import expected_ms, tolerance_idle_frac, tolerance_ms
 from vitprof.experiments.selftest.cases import Case
 from vitprof.experiments.selftest.observing import Observed
@@ -70,11 +71,18 @@ class Result:
         return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
 
     @property
+    def blamed(self) -> str:
+        """Returns the cause as a person calls it, "nothing" where none was named; of a verdict without one its kind."""
+        return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
+
+    @property
     def wrong(self) -> str:
         """Returns what is not right, in words; empty if nothing."""
         if self.failure:
             return self.failure
-        named = f"the verdict named {self.cause or 'no cause'}, right is {' or '.join(self.right) or 'none'}"
+        right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
+        verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
+        named = f"the verdict {verdict}, right is {right}"
         size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
         idle = f"it reported an idle share of {self.idle_frac:.1%} where {self.true_idle_frac:.1%} is right"
         told = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
