@@ -268,6 +268,17 @@ def test_open_compare_and_the_way_to_the_sidebar(store: RunStore, tick: Tick) ->
     assert sorted(address(at)["runs"].split(",")) == [str(one), str(two)]
 
 
+def test_who_comes_back_finds_the_runs_ticked_still(store: RunStore) -> None:
+    ids = [add_run(store) for _ in range(3)]
+    at = app()
+    at.session_state[history_table.TICKED] = {ids[0], ids[2]}
+    at.session_state["query of pages/profile.py"] = {}  # as if History's own address had been opened
+    at.switch_page("pages/history.py").run()
+    assert f"2 runs ticked: {ids[2]}, {ids[0]}" in said(at)
+    store.delete(ids[2])  # the same ticks would now be other runs
+    assert f"1 run ticked: {ids[0]}" in said(at.run())
+
+
 def test_run_again_starts_the_same_job(store: RunStore, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = add_run(store, strategy="memory", batch_size=96)
     tick(run_id)

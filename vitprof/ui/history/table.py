@@ -45,6 +45,10 @@ HELP: dict[str, str] = {
 }
 
 
+TICKED = "runs ticked in History"
+"""Ids, in the session: who opens or compares them and comes back finds them ticked still."""
+
+
 def chips(row: RunRow) -> list[str]:
     """Returns the words of the verdict column."""
     words = [row.verdict_kind] if row.verdict_kind else []
@@ -87,14 +91,18 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     column = st.column_config
-    ids = zlib.crc32(",".join(str(row.id) for row in rows).encode())
+    # Ticks are positions: with other runs on the page they must not mean those.
+    key = f"history-table-{zlib.crc32(','.join(str(row.id) for row in rows).encode()):08x}"
+    if key not in st.session_state:  # another page was shown meanwhile, or other runs
+        before = st.session_state.get(TICKED, ())
+        at = [at for at, row in enumerate(rows) if row.id in before]
+        st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
     shown = st.dataframe(
         table(rows),
         hide_index=True,
         width="stretch",
         height="content",
-        # Ticks are positions: with other runs on the page they must not mean those.
-        key=f"history-table-{ids:08x}",
+        key=key,
         on_select="rerun",
         selection_mode="multi-row",
         placeholder="",
@@ -123,4 +131,6 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
             ),
         },
     )
-    return [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
+    ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
+    st.session_state[TICKED] = {row.id for row in ticked}
+    return ticked
