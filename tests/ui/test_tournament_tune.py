@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,7 +64,9 @@ def page() -> AppTest:
 @pytest.mark.usefixtures("store")
 def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     at = page()
+    assert re.search(r"Time for about 1\d of \d\d settings\.", said(at))
     at.number_input(key="tune_seconds").set_value(30.0).run()
+    assert re.search(r"Time for about \d of \d\d settings: too few to say anything\. Give it about \d min\.", said(at))
     at.toggle(key="tune_same_batch").set_value(True).run()
     at.button(key="tune-start").click().run()
     assert any("best so far 1,230 samples/s" in str(bar.proto) for bar in at.get("progress"))

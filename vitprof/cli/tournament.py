@@ -22,13 +22,13 @@ from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tuning.forecast import DEFAULT_S
 from vitprof.export import write_text
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
 
 POLL_S = 0.2
-DEFAULT_AUTO_S = 60.0
 
 
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
@@ -166,7 +166,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     sizes = whole("batch_sizes", asked["batch_sizes"]) if asked["batch_sizes"] else None
     workers = whole("workers", asked["workers"]) if asked["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
-    seconds = DEFAULT_AUTO_S if asked["time"] is None else asked["time"]
+    seconds = DEFAULT_S if asked["time"] is None else asked["time"]
     with contextlib.closing(RunStore()) as store:
         manager = JobManager(store, launcher=Launcher().warm())
         try:

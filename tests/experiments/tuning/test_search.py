@@ -18,8 +18,9 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
+from vitprof.experiments.tuning import forecast
 from vitprof.experiments.tuning import search as jobs
-from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, run_command
+from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, enough_of, run_command
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 
@@ -101,7 +102,7 @@ class TestTune:
         assert found.config.batch_size == 64
         assert "batch 64 reaches" in found.sentence
         assert "times that of batch 16" in found.sentence
-        assert told[0].words == "the default: batch 16"
+        assert told[0].words == "0 of 2 settings tried; now the default: batch 16"
         assert 0 <= told[-1].fraction <= 1
         (group,) = {r.group_key for r in manager.store.runs()}
         assert group.startswith("autotune:")
@@ -175,9 +176,17 @@ def test_too_little_was_tried_to_say_anything() -> None:
     known |= {"samples_per_s": 1000.0, "gain": Interval(1.0, 1.0, 1.0), "verified": False}
     known |= {"tried": tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((default, other), 1))}
     known |= {"n_candidates": 40, "seconds": 20.0, "stopped": False}
-    wanted = "hdf5: 2 of 40 settings tried in 20.0 s, so nothing can be said; give more time"
+    wanted = "hdf5: 2 of 40 settings tried in 20.0 s, so nothing can be said; give it about 8 min"
     assert Tuning(**known).sentence == wanted
     assert Tuning(**(known | {"winner": other, "verified": True})).sentence == wanted
     sure = known | {"winner": other, "verified": True, "gain": Interval(2.0, 1.5, 2.5)}
     assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s, 2.00 times" in Tuning(**sure).sentence
+    assert Tuning(**(known | {"stopped": True})).sentence.endswith("so nothing can be said; it was stopped")
     assert "keep batch 64" in Tuning(**(known | {"n_candidates": 2})).sentence
+
+
+def test_the_time_that_is_named_lets_enough_be_tried() -> None:
+    assert forecast.settings_within(20.0, 40, 5.0) == 3
+    needed = forecast.seconds_for(10, 40, 5.0)
+    assert forecast.settings_within(needed, 40, 5.0) >= 10 > forecast.settings_within(needed - 10, 40, 5.0)
+    assert forecast.settings_within(forecast.DEFAULT_S, 40, 5.0) >= enough_of(40)

@@ -16,6 +16,7 @@ from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
+from vitprof.experiments.tuning.forecast import DEFAULT_S
 
 DEFAULT_BATCH_SIZES = str(RunConfig.batch_size)
 TRIAL_S = 5.0
@@ -87,7 +88,8 @@ OPTIONS = (
         "--time",
         float,
         None,
-        "time limit in seconds for all runs together: no run starts after it; with --auto: for the search (default 60)",
+        "time limit in seconds for all runs together: no run starts after it; with --auto: for the search "
+        f"(default {DEFAULT_S:g})",
         "NUMBER",
     ),
     _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK_PANEL),

@@ -168,7 +168,8 @@ def show_tuning(found: Tuning) -> None:
     said = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
     terminal.out.print(f"hyperparameter importances: {said}", soft_wrap=True)
     terminal.out.print(found.sentence, soft_wrap=True)
-    terminal.out.print(found.command, soft_wrap=True)
+    if found.enough:
+        terminal.out.print(found.command, soft_wrap=True)
 
 
 def tuning_object(found: Tuning) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from vitprof.analysis.tournament import Candidate
 from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.config.bounds import MOST_TRIALS
 from vitprof.config.catalog import dataset_info
+from vitprof.config.duration import about
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import why_not_here
+from vitprof.experiments.tuning.forecast import seconds_for
 
 MOST_SPAN = 16
 """The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""
@@ -75,9 +77,14 @@ class Tuning:
     @property
     def enough(self) -> bool:
         """Returns whether so much was tried that something can be said of the winner."""
-        enough = min(self.n_candidates, max(LEAST_TRIED, math.ceil(self.n_candidates * LEAST_TRIED_FRAC)))
-        tried = len({t.candidate for t in self.tried}) >= enough or (self.verified and self.gain.low > 1)
-        return tried and math.isfinite(self.samples_per_s)
+        tried = len({t.candidate for t in self.tried}) >= enough_of(self.n_candidates)
+        return (tried or (self.verified and self.gain.low > 1)) and math.isfinite(self.samples_per_s)
+
+    @property
+    def needs_s(self) -> float:
+        """Returns seconds in which enough could be tried and checked, about: from what its runs took."""
+        a_run_s = self.seconds / max(len(self.tried), 1)
+        return seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
 
     @property
     def sentence(self) -> str:
@@ -87,7 +94,8 @@ class Tuning:
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
         if not self.enough:
-            return f"{self.strategy}: {of}, so nothing can be said; give more time"
+            remedy = "it was stopped" if self.stopped else f"give it about {about(self.needs_s)}"
+            return f"{self.strategy}: {of}, so nothing can be said; {remedy}"
         if self.winner == self.default:
             return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")
@@ -100,6 +108,11 @@ class Tuning:
         spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
         tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
         return f"{found}, {gain}{spread}{tie} ({of}){learns}"
+
+
+def enough_of(n_candidates: int) -> int:
+    """Returns how many of so many settings must be tried before anything is said of the best."""
+    return min(n_candidates, max(LEAST_TRIED, math.ceil(n_candidates * LEAST_TRIED_FRAC)))
 
 
 def candidate_in_words(candidate: Candidate) -> str:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.tournament import (
-    LEAST_ROUNDS,
     Candidate,
     Entry,
     Outcome,
     leaderboard,
-    rungs,
     survivors,
     trial_key,
 )
@@ -32,24 +30,15 @@ from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tournament.tournament_view import given
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words, candidates, with_candidate
+from vitprof.experiments.tuning.forecast import CHECKS, LEAST_S, OVERHEAD_S, ladder, reserve_s
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 from vitprof.store.groups import RunGroup, role_of
 
 __all__ = ["TuneProgress", "Tuning", "candidates", "tune"]
 
-LEAST_S = 1.0
-"""Seconds of training that say anything of a setting: 20 steps of 50 ms."""
 WARMUP_STEPS = 2
 """Of a run that short five would be too many."""
-CHECK_SHARE = 1 / 3
-"""Of the time, for running winner and default again."""
-LEAST_RUNS = 2
-"""Settings besides the default that are worth a check; with time for fewer all of it goes into trying."""
-CHECKS = LEAST_ROUNDS
-"""Times that each of the two is run again: with fewer their difference is hardly ever known."""
-OVERHEAD_S = {"process": 4.0, "thread": 0.3}
-"""What a run takes besides its training, until the first one has shown it: a process imports torch (DESIGN.md 7)."""
 POLL_S = 0.1
 
 
@@ -106,9 +95,10 @@ class _Search:
         self._group = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key
         self._tried: list[Tried] = []
         self._stopped = False
+        self._n = 1
 
     def run(self, options: list[Candidate]) -> Tuning:
-        default = options[0]
+        default, self._n = options[0], len(options)
         self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and makes what is to be prepared
         order = self._halve(options)
         scored = [c for c in order if not math.isnan(self._score(c))]
@@ -135,30 +125,24 @@ class _Search:
 
     def _halve(self, options: list[Candidate]) -> list[Candidate]:
         """Candidates, the best first, as far as the time went."""
-        reserve_s, least_s = self._reserve_s(), self._overhead_s + LEAST_S
-        left = self._left_s() - reserve_s
-        ladder = rungs(options, left, least_s=least_s) if left > 0 else []
-        alive = options[: ladder[0].n] if ladder else options[:1]
-        for number, rung in enumerate(ladder, 1):
+        a_run_s = self._overhead_s + LEAST_S
+        kept_s = reserve_s(self._seconds, self._left_s(), a_run_s)
+        steps = ladder(len(options), self._left_s() - kept_s, a_run_s)
+        alive = options[: steps[0].n] if steps else options[:1]
+        for number, rung in enumerate(steps, 1):
             for candidate in alive:
-                if self._stopped or self._left_s() - reserve_s < self._overhead_s + LEAST_S:
+                if self._stopped or self._left_s() - kept_s < a_run_s:
                     break
                 if number == 1 and candidate == options[0] and self._score(candidate) > 0:
                     continue  # it was the first run of all
                 budget = max(rung.seconds - self._overhead_s, LEAST_S)
-                self._train(candidate, budget, number, f"rung {number} of {len(ladder)}")
+                self._train(candidate, budget, number, f"rung {number} of {len(steps)}")
             scores = [self._score(c) for c in alive]
             alive = [alive[i] for i in survivors(scores)]
         every = {t.candidate for t in self._tried}
         rest = sorted(every - set(alive), key=lambda c: -_or_least(self._score(c)))
         # Those that went on were measured longest: what fell out before comes after them.
         return [*alive, *rest]
-
-    def _reserve_s(self) -> float:
-        """Returns the time to keep for the check; none where it would leave hardly anything to choose from."""
-        a_run_s = self._overhead_s + LEAST_S
-        reserve_s = max(self._seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
-        return reserve_s if self._left_s() - reserve_s >= LEAST_RUNS * a_run_s else 0.0
 
     def _check(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
         """Returns the gain of the winner over the default, the winner's samples/s, and whether they were run again for
@@ -222,7 +206,8 @@ class _Search:
     def _told(self, words: str) -> TuneProgress:
         known = [t.samples_per_s for t in self._tried if not math.isnan(t.samples_per_s)]
         fraction = min((self._clock() - self._began) / self._seconds, 1.0)
-        return TuneProgress(words, fraction, max(known, default=math.nan))
+        n = len({t.candidate for t in self._tried})
+        return TuneProgress(f"{n} of {self._n} settings tried; now {words}", fraction, max(known, default=math.nan))
 
 
 def _or_least(score: float) -> float:

@@ -13,9 +13,17 @@ from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import TUNING_S
 from vitprof.config.catalog import DATASETS, dataset_info
+from vitprof.config.duration import about
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words
+from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words, candidates, enough_of
+from vitprof.experiments.tuning.forecast import (
+    DEFAULT_S,
+    LEAST_S,
+    OVERHEAD_S,
+    seconds_for,
+    settings_within,
+)
 from vitprof.records import LIVE_STATUSES
 from vitprof.ui import resources, tables
 from vitprof.ui.address import IN_URL, say_settings
@@ -31,7 +39,7 @@ from vitprof.ui.tournament.use import use
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
-LEAST_S = 10.0
+LEAST_TIME_S = 10.0
 """Less time does not hold two runs of each of two settings."""
 TUNED_AT_FIRST = "workers"
 CHART_PX = 340
@@ -64,9 +72,9 @@ def _draw_form() -> None:
     with middle:
         seconds = st.number_input(
             "Time (s)",
-            min_value=LEAST_S,
+            min_value=LEAST_TIME_S,
             max_value=float(TUNING_S.most),
-            value=60.0,
+            value=DEFAULT_S,
             step=10.0,
             format="%g",
             key="tune_seconds",
@@ -89,6 +97,8 @@ def _draw_form() -> None:
             wrong = f"Not possible here: {why}"
     for text in filter(None, (rejected, wrong)):
         st.error(escaped(text))
+    if not wrong and isinstance(base, RunConfig):
+        st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
     say_settings()
     other = running_tournament()
     busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
@@ -107,6 +117,17 @@ def _draw_form() -> None:
         st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start when it has ended.")
     elif busy:
         st.caption("Other runs are running or waiting; they would disturb it. Start it when they have ended.")
+
+
+def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
+    """Returns how many settings a search of so long will try, and what it takes where those are too few."""
+    n = len(candidates(base, (base.batch_size,) if same_batch else None))
+    a_run_s, enough = OVERHEAD_S[base.isolation] + LEAST_S, enough_of(n)
+    tried = settings_within(seconds, n, a_run_s)
+    said = f"Time for about {tried} of {n} {'setting' if n == 1 else 'settings'}"
+    if tried >= enough:
+        return f"{said}."
+    return f"{said}: too few to say anything. Give it about {about(seconds_for(enough, n, a_run_s))}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
@@ -157,15 +178,8 @@ def _draw_found(found: Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
         st.markdown(f"{escaped(found.sentence)}.")
-        if st.button(
-            "Use this setting",
-            type="primary" if found.enough else "secondary",
-            icon=":material/play_arrow:",
-            key="tune-use",
-            help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
-        ):
-            use(found.config, "the tuning")
-        st.code(found.command, language="bash", wrap_lines=True)
+        if found.enough:
+            _draw_way_on(found)
     names = [candidate_in_words(t.candidate) for t in found.tried]
     left, right = st.columns(2)
     with left:
@@ -182,6 +196,18 @@ def _draw_found(found: Tuning) -> None:
     shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(found.tried, 1)])
     tables.draw(columns, shown, key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
+
+
+def _draw_way_on(found: Tuning) -> None:
+    if st.button(
+        "Use this setting",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="tune-use",
+        help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
+    ):
+        use(found.config, "the tuning")
+    st.code(found.command, language="bash", wrap_lines=True)
 
 
 COLUMNS: tuple[Column, ...] = (
