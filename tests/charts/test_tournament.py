@@ -88,13 +88,17 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert groups["as fast, within 5%"].marker.pattern.shape == "/"
     assert set(groups["slower"].y) == {"pt-memory, batch 64", "per-sample, batch 64", "lmdb&lt;b&gt;, batch 512"}
     best = found.rows[0]
-    rim, whiskers, words = figure.data[-3:]
+    rim, whiskers, _ = figure.data[-3:]
     for trace in (rim, whiskers):
         assert trace.error_x.array[0] == pytest.approx(best.high - best.samples_per_s)
         assert trace.error_x.arrayminus[0] == pytest.approx(best.samples_per_s - best.low)
     assert rim.error_x.thickness > whiskers.error_x.thickness
-    assert [text.strip() for text in words.text][-2:] == ["baseline", "0.501x"]
-    assert max(words.x) < figure.layout.xaxis.range[1]
+    beside = dict(zip(figure.layout.yaxis2.tickvals, figure.layout.yaxis2.ticktext, strict=True))
+    assert list(beside) == list(rim.y)
+    assert list(beside.values())[-2:] == ["baseline", "0.501x"]
+    assert figure.layout.yaxis.range == figure.layout.yaxis2.range, "a text stands beside its bar"
+    highs = [row.high for row in found.rows if row.rank is not None]
+    assert max(high for high in highs if math.isfinite(high)) < figure.layout.xaxis.range[1]
     base = found.row(BASE.key)
     assert base is not None
     assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -61,6 +62,9 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     names = [plain(setting_in_words(row.entry)) for row in ranked]
     equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
+    names_axis: dict[str, Any] = {"type": "category", "automargin": True, "fixedrange": True}
+    names_axis |= {"range": [max(len(names), 1) - 0.5, -0.5]}  # the same on both sides: texts stand beside their bars
+    names_axis |= {"categoryorder": "array", "categoryarray": names}
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
@@ -74,9 +78,13 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         margin=MARGIN | {"l": 16},
         legend=LEGEND_BELOW,
         showlegend=True,
-        xaxis=axis("throughput (samples/s)", range=[0, 1.22 * max(_ends(ranked))] if ranked else None),
-        yaxis={"type": "category", "autorange": "reversed", "automargin": True, "fixedrange": True}
-        | {"categoryorder": "array", "categoryarray": names},
+        xaxis=axis("throughput (samples/s)", range=[0, 1.03 * max(_ends(ranked))] if ranked else None)
+        | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
+        yaxis=names_axis,
+        # what stands beside a bar, in a column of its own: on a narrow screen it would be cut at the end of the bar
+        yaxis2=names_axis
+        | {"overlaying": "y", "side": "right", "showgrid": False, "tickvals": names}
+        | {"ticktext": [_bar_text(row, board) for row in ranked]},
     )
 
 
@@ -103,8 +111,8 @@ def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Sc
         }
         speeds = [row.samples_per_s for row in rows]
         traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
-    texts = [f" {_bar_text(row, board)}" for row in rows]
-    traces.append(go.Scatter(x=_ends(rows), y=names, text=texts, mode="text", textposition="middle right"))
+    # for the axis at the right, which Plotly draws only where a trace has it
+    traces.append(go.Scatter(x=speeds, y=names, yaxis="y2", mode="markers", marker_opacity=0))
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
