@@ -107,6 +107,7 @@ def draw_overview(shown: list[StrategyRow]) -> None:
         hide_index=True,
         width="stretch",
         height="content",
+        placeholder="–",
         column_config={
             "Strategy": st.column_config.TextColumn(pinned=True),
             "Disk": st.column_config.NumberColumn(
