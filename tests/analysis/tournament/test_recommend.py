@@ -31,6 +31,26 @@ def test_the_fastest_where_nothing_ties_with_it() -> None:
     assert "batch size" not in found.sentence
 
 
+def with_others(made: Entry, *cores: float) -> Entry:
+    """A setting during whose runs other programs took so many cores."""
+    outcomes = tuple(dataclasses.replace(o, others_cores=c) for o, c in zip(made.outcomes, cores, strict=True))
+    return dataclasses.replace(made, outcomes=outcomes)
+
+
+def test_a_machine_that_others_had_all_the_time_is_said() -> None:
+    base, fast = entry("base", 1000), entry("a", 4000)
+    found = of(with_others(base, 1.6, 1.5, 1.7), with_others(fast, 1.8, math.nan, 1.55))
+    assert found.key == fast.key
+    assert (
+        "No run of any setting had the machine to itself: other programs took at least 1.50 CPU cores" in found.sentence
+    )
+    assert "another setting can be the fastest" in found.sentence
+    one = of(with_others(base, 0.0, 1.5, 1.7), with_others(fast, 1.8, math.nan, 1.55))
+    assert "No run of a, batch 64 had the machine to itself: other programs took at least 1.55" in one.sentence
+    quiet = of(with_others(base, 0.0, 1.5, 1.7), with_others(fast, 1.8, 0.1, math.nan))
+    assert "to itself" not in quiet.sentence
+
+
 def test_of_those_that_tie_the_cheapest() -> None:
     base = entry("base", 1000, rss_peak_bytes=GIB)
     ram = entry("ram", 4000, rss_peak_bytes=8 * GIB)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitprof import formats
+from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.cheapest import cheapest
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
@@ -71,6 +72,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
         *_why(chosen, best, orderly, reasons),
         *_unsure([row for row in ranked[: ranked.index(chosen)] if row not in fast]),
         *_order(chosen, [row for row in fast if row not in orderly], ranked),
+        *_disturbed(ranked),
     ]
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
         said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
@@ -125,8 +127,26 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         if rivals
         else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
         f"The chance that none is: {formats.percent(first.near_best)}; more rounds are needed",
+        *_disturbed(ranked),
     ]
     return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
+
+
+def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
+    """Returns what to know where other programs had cores in every run of a setting: more rounds do not show what it
+    does on a quiet machine, and settings are not all slowed alike.
+    """
+    taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
+    least = {key: min(cores, default=math.nan) for key, cores in taken.items()}
+    found = [row for row in ranked if least[row.key] >= OTHERS_CORES]
+    if not found:
+        return []
+    of = "any setting" if len(found) == len(ranked) else _listed(found)
+    cores = formats.number(min(least[row.key] for row in found))
+    return [
+        f"No run of {of} had the machine to itself: other programs took at least {cores} CPU cores. End them and start "
+        "a new tournament: without them another setting can be the fastest"
+    ]
 
 
 def _sentences(said: Sequence[str]) -> str:
