@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitprof.engine import train
-from vitprof.engine.devices import Clock, Mark
+from tests.engine_fixtures import Recorded, never
+from vitprof.config import RunConfig
+from vitprof.engine.devices import Mark
 from vitprof.engine.devices.cuda import CudaDevice
+from vitprof.engine.train import train
 from vitprof.engine.transfer import Moved
 
 COPY_S = 50e-6
@@ -103,8 +105,10 @@ class Card:
             patch.setattr(torch.cuda, name, value)
         patch.setattr(CudaDevice, "upload", lambda device, tensor, **how: self.copy(tensor, **how))
 
-    def train_on(self, patch: pytest.MonkeyPatch, *, launches: int, host_s: float, sample_s: float) -> None:
-        """Has the training loop train on the card: steps of so many kernels.
+    def train(
+        self, patch: pytest.MonkeyPatch, config: RunConfig, *, launches: int, host_s: float, sample_s: float
+    ) -> Recorded:
+        """Runs the training loop on the card: steps of so many kernels.
 
         Each takes the host `host_s` to launch, and the card `sample_s` for each sample.
         """
@@ -117,10 +121,13 @@ class Card:
                     card.launch(host_s, sample_s * len(batch.labels))
                 return batch.ready, torch.tensor(2.0)
 
-        def opened(name: str, clock: Clock) -> CudaDevice:
-            device = CudaDevice("cuda:0", clock)
-            device.torch_device = torch.device("cpu")
-            return device
+            def evaluate(self, batch: Moved, to_input: Any) -> None:
+                raise NotImplementedError
 
-        patch.setattr(train, "open_device", opened)
-        patch.setattr(train, "open_trainer", lambda config, device: Trainer())
+            def evaluated(self) -> dict[str, float]:
+                return {}
+
+        device, events = CudaDevice("cuda:0", self.clock), Recorded()
+        device.torch_device = torch.device("cpu")
+        assert train(config, events, never, clock=self.clock, device=device, trains=lambda *_: Trainer())
+        return events

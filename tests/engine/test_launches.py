@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
-from tests.engine_fixtures import Recorded, small_home, trained  # noqa: F401
+from tests.engine_fixtures import CHEAP, Recorded, small_home, trained  # noqa: F401
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.config import RunConfig
@@ -177,8 +177,8 @@ class TestCudaGate:
     def steps(
         self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS, **config: Any
     ) -> dict[str, np.ndarray[Any, Any]]:
-        card.train_on(monkeypatch, launches=8, host_s=host_s, sample_s=0.125 * MS / 20)
-        return table_of(trained(clock=card.clock, **(TINY | config)))
+        asked = RunConfig(**(CHEAP | TINY | config))
+        return table_of(card.train(monkeypatch, asked, launches=8, host_s=host_s, sample_s=0.125 * MS / 20))
 
     def test_the_gate_stands_between_the_copy_and_the_start_mark(self, monkeypatch: pytest.MonkeyPatch) -> None:
         card = Card()
