@@ -25,6 +25,9 @@ other program on each core takes half of the time (CFS and EEVDF share a core ev
 WORTH_ADVICE_FRAC = 0.20
 """Share of the idle time from which a stage of loading is advised about where the cause has no remedy left: without all
 of a smaller one four fifths of the idle time remain."""
+BUBBLES_TOLD_FRAC = 0.01
+"""Share of the time from which launch bubbles are named beside the idle time between steps: a percent is what the
+sentence's own figures are rounded to."""
 COPIES_TOLD_FRAC = 0.10
 """Share of the idle time from which copies are named beside the waits: what is less does not change a percentage that
 is told with two digits and an interval."""

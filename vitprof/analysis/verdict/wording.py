@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.analysis.thresholds import COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
+from vitprof.analysis.thresholds import BUBBLES_TOLD_FRAC, COPIES_TOLD_FRAC, INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
@@ -166,7 +166,7 @@ def _paced(device: Device, exposure: Exposure) -> str:
     paced, idle = exposure.paced, exposure.idle
     gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
     where = ""
-    if math.isfinite(exposure.launches.value):
+    if exposure.launches.value >= BUBBLES_TOLD_FRAC:
         where = f", {percent(exposure.launches.value)} inside the steps, where it looks busy"
     return (
         f"{device.words} {percent(paced.value)} of the time ({_interval(paced.low, paced.high)}, {exposure.n} steps), "
