@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.other_versions import rewrite
 from tests.ui.dashboard import add_run
 from vitprof.analysis.timing import chain, gaps, utilisation
 from vitprof.analysis.timing.summary import summarise
@@ -48,7 +49,7 @@ def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store
     bad, good = (add_run(store, status="running") for _ in range(2))
     for run_id in (bad, good):
         store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, verdict=None)
-    store.update_run(bad, config=RunConfig().to_dict() | {"warmup_steps": 10**12})
+    rewrite(store, bad, RunConfig().to_dict() | {"warmup_steps": 10**12})
     settle_interrupted(store)
     assert {r.id: r.status for r in store.list_runs(RunQuery(), limit=5)} == dict.fromkeys((bad, good), "interrupted")
     assert store.run(good).verdict is not None

@@ -5,25 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
+from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
 from vitprof.jobs import turns
 from vitprof.jobs.turns import ahead_of, queue_of, running_beside, why_waiting
 from vitprof.store import RunStore
-from vitprof.store.schema import runs
 
 
 def add(store: RunStore, device: str = "cpu", *, status: str = "queued", shares: bool = False, **columns: Any) -> int:
     run_id = store.create_run(RunConfig(device=device, share_machine=shares))
     store.update_run(run_id, status=status, **columns)
     return run_id
-
-
-def rewrite(store: RunStore, run_id: int, config: dict[str, Any]) -> None:
-    """Gives a run a config that another version of vitprof wrote."""
-    with store.transaction() as db:
-        db.execute(sa.update(runs).where(runs.c.id == run_id).values(config=config))
 
 
 def ids(store: RunStore, run_id: int) -> list[int]:

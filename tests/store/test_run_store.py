@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests import ROOT
+from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
 from vitprof.config.bounds import MAX_NAME
 from vitprof.errors import StoreError
@@ -322,7 +323,8 @@ def test_a_run_that_cannot_be_read_is_interrupted_like_any_other_and_can_be_dele
     bad, good = store.create_run(RunConfig()), store.create_run(RunConfig())
     for run_id in (bad, good):
         store.update_run(run_id, owner_started=1.0)
-    store.update_run(bad, config=RunConfig().to_dict() | {"warmup_steps": 10**12}, status="running")
+    rewrite(store, bad, RunConfig().to_dict() | {"warmup_steps": 10**12})
+    store.update_run(bad, status="running")
     assert store.runs(LIVE_STATUSES, limit=5) == [store.run(good)]
     assert sorted(store.mark_interrupted()) == [bad, good]
     assert {r.status for r in store.list_runs(RunQuery(), limit=5)} == {"interrupted"}
