@@ -20,7 +20,7 @@ from vitprof.store import RunStore
 @pytest.mark.parametrize(
     ("args", "named"),
     [
-        (["run", "--no-such-thing"], "--no-such-thing. See 'python -m vitprof run --help'"),
+        (["run", "--xyzzy"], "No such option: --xyzzy. See 'python -m vitprof run --help'"),
         (["run", "--batch-size"], "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'"),
         (["run", "--json=yes"], "Option '--json' does not take a value"),
         (["run", "spare"], "extra argument"),
