@@ -127,10 +127,10 @@ class TestTune:
         assert not math.isnan(found.samples_per_s)
 
     def test_no_run_ends_well(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        def broken(*_: Any) -> Any:
+        def broken(*_: Any, **__: Any) -> Any:
             raise OSError("no room for it")
 
-        monkeypatch.setattr("vitprof.engine.train.open_trainer", broken)
+        monkeypatch.setattr("vitprof.engine.train.open_pipeline", broken)
         with pytest.raises(JobError, match="no room for it"):
             jobs.tune(manager, BASE, 1.0)
 
