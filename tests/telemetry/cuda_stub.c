@@ -3,6 +3,7 @@
  * Two GPUs that do not exist, those of nvml_stub.c. As real ones do, they have another order here than in NVML: the
  * second is the faster one and comes first, unless CUDA_DEVICE_ORDER=PCI_BUS_ID. CUDA_VISIBLE_DEVICES renumbers them:
  * numbers and UUIDs, up to the first that names none. CUDA_STUB_MIG=1: the faster one is in MIG mode and shows a slice.
+ * CUDA_STUB_VERSION=12020: the newest CUDA that it runs is 12.2; if not given, one newer than any.
  * CUDA_STUB_LOG names a file that gets a line for each function called from outside: "FUNCTION PID MASK".
  */
 #include <stdio.h>
@@ -66,7 +67,7 @@ int cuInit(unsigned flags) {
 
 int cuDriverGetVersion(int *version) {
     told("cuDriverGetVersion");
-    *version = 99990;
+    *version = getenv("CUDA_STUB_VERSION") ? atoi(variable("CUDA_STUB_VERSION")) : 99990;
     return OK;
 }
 
@@ -83,6 +84,12 @@ int cuDeviceGetName(char *name, int size, int device) {
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = shown[device]->memory; return OK; }
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) { /* 75 and 76: compute capability 9.0, of the slow one 8.6 */
+    int slow = shown[device] == &by_bus[0];
+    *value = attribute == 75 ? (slow ? 8 : 9) : attribute == 76 ? (slow ? 6 : 0) : -1;
+    return OK;
+}
 
 static int uuid_of(unsigned char *bytes, const char *text) {
     int at = 0;

@@ -125,6 +125,19 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
     assert result["calls"] == [1, 1]
 
 
+def test_free_memory_is_what_nobody_uses_also_through_the_old_package(run: Run) -> None:
+    result = run("""
+import pynvml
+from vitprof.telemetry import driver_version, free_bytes
+with Nvml() as nvml:
+    free = [free_bytes(nvml.call, SECOND), free_bytes(nvml.call, "GPU-none")]
+    del pynvml.nvmlMemory_v2  # as in the package pynvml 11.4
+    result = {"free": [*free, free_bytes(nvml.call, SECOND)], "driver": driver_version(nvml.call)}
+""")
+    assert result["free"] == pytest.approx([16e9 - 4500, math.nan, 16e9 - 4500], nan_ok=True)
+    assert result["driver"] == "999.01"
+
+
 @pytest.mark.parametrize(
     ("listed", "pids", "expected"),
     [

@@ -51,11 +51,12 @@ def test_what_cuda_shows_in_its_order(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CUDA_STUB_VERSION", "12020")
     found = visible_gpus()
     assert [gpu.uuid for gpu in found] == shown
     assert [gpu.index for gpu in found] == list(range(len(shown)))
     if shown[:1] == [SECOND]:
-        assert found[0] == VisibleGpu(0, "Stub GPU 1", SECOND, 16 * 2.0**30)
+        assert found[0] == VisibleGpu(0, "Stub GPU 1", SECOND, 16 * 2.0**30, cuda_driver=(12, 2), capability=(9, 0))
     assert f" {os.getpid()} " not in driver.read_text(), "asking settles what a process sees, so others are asked"
 
 

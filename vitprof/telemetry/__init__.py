@@ -1,6 +1,6 @@
 """What the machine does while a job runs: the GPU through NVML, everything else through psutil. No torch."""
 
-from vitprof.telemetry.cards import GpuInfo
+from vitprof.telemetry.cards import GpuInfo, driver_version, free_bytes
 from vitprof.telemetry.machine import GpuNow, MachineNow, MachineWatch
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE, Nvml
 from vitprof.telemetry.own_gpu import number_here, show_only
@@ -21,6 +21,8 @@ __all__ = [
     "Telemetry",
     "VisibleGpu",
     "choose_gpu",
+    "driver_version",
+    "free_bytes",
     "number_here",
     "show_only",
     "shown_here",

@@ -35,7 +35,7 @@ class GpuInfo:
 
 def cards(call: Call) -> Iterator[GpuInfo]:
     """Yields the GPUs in NVML's order, each with its slices behind it; those that do not answer are left out."""
-    driver = call("nvmlSystemGetDriverVersion") or ""
+    driver = driver_version(call)
     for index in range(call("nvmlDeviceGetCount") or 0):
         handle = call("nvmlDeviceGetHandleByIndex", index)
         gpu = None if handle is None else _info(call, index, handle, driver)
@@ -69,11 +69,24 @@ def _info(call: Call, index: int, handle: Any, driver: str) -> GpuInfo | None:
     return GpuInfo(index, name, uuid, total, driver, math.nan if milliwatts is None else milliwatts / 1e3)
 
 
+def driver_version(call: Call) -> str:
+    """Returns the version of the driver, such as 580.65.06; empty where it cannot be read."""
+    return call("nvmlSystemGetDriverVersion") or ""
+
+
+def free_bytes(call: Call, uuid: str) -> float:
+    """Returns the device memory of a GPU, or of a slice, that nobody uses now; NaN where it cannot be read."""
+    handle = call("nvmlDeviceGetHandleByUUID", uuid)
+    memory = None if handle is None else memory_of(call, handle)
+    return math.nan if memory is None else float(memory.free)
+
+
 def memory_of(call: Call, handle: Any) -> Any:
     """Returns NVML's figures of the device memory, None where it has none.
 
     Version 2 tells memory in use from what the driver keeps for itself, as nvidia-smi does; drivers before 510 know
     version 1 only.
     """
-    memory = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    version_2 = getattr(pynvml, "nvmlMemory_v2", None)  # the old package pynvml has none
+    memory = None if version_2 is None else call("nvmlDeviceGetMemoryInfo", handle, version_2)
     return call("nvmlDeviceGetMemoryInfo", handle) if memory is None else memory

@@ -28,6 +28,8 @@ ANSWER_S = 60.0
 NAME_BYTES = 256
 DECIDE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Variables that decide which GPUs CUDA shows, and in which order."""
+MAJOR, MINOR = 75, 76
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (CUDA driver API, CUdevice_attribute)."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class VisibleGpu:
     """`GPU-...`, of a slice `MIG-...`; "" where the driver does not tell."""
     memory_bytes: float
     """Device memory in all."""
+    cuda_driver: tuple[int, int] | None = None
+    """Newest CUDA that the driver runs, such as (13, 0); None where it does not tell."""
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability, such as (9, 0); None where the driver does not tell."""
 
 
 def visible_gpus() -> list[VisibleGpu]:
@@ -62,9 +68,15 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
             timeout=ANSWER_S,
             check=True,
         )
-        return tuple(VisibleGpu(**gpu) for gpu in json.loads(done.stdout))
+        return tuple(_told(gpu) for gpu in json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
+
+
+def _told(gpu: dict[str, Any]) -> VisibleGpu:
+    """Returns a GPU out of its JSON, which has lists for tuples."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
+    return VisibleGpu(**values)
 
 
 def shown_here() -> list[VisibleGpu]:
@@ -87,6 +99,7 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
 
     call("cuInit", 0)
     count, device, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
+    cuda = _number(driver, "cuDriverGetVersion")  # the manual: 1000 * major + 10 * minor
     call("cuDeviceGetCount", ctypes.byref(count))
     for index in range(count.value):
         name = ctypes.create_string_buffer(NAME_BYTES)
@@ -94,7 +107,22 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
         call("cuDeviceGetName", name, NAME_BYTES, device)
         call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
         title = name.value.decode(errors="replace")
-        yield VisibleGpu(index, title, _uuid(driver, device, title), float(memory.value))
+        major, minor = (_number(driver, "cuDeviceGetAttribute", which, device) for which in (MAJOR, MINOR))
+        yield VisibleGpu(
+            index=index,
+            name=title,
+            uuid=_uuid(driver, device, title),
+            memory_bytes=float(memory.value),
+            cuda_driver=divmod(cuda // 10, 100) if cuda else None,
+            capability=None if major is None or minor is None else (major, minor),
+        )
+
+
+def _number(driver: Any, function: str, *args: Any) -> int | None:
+    """Returns the number that a function of the driver writes to its first argument; None where it does not."""
+    value = ctypes.c_int()
+    known = hasattr(driver, function) and getattr(driver, function)(ctypes.byref(value), *args) == 0
+    return value.value if known else None
 
 
 def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
