@@ -183,7 +183,9 @@ class RunSummary:
         "share of the steady time that the device did not compute between steps: gaps / (gaps + compute)"
     )
     gpu_util_pct_mean: float = measured("mean of NVML's utilisation while training")
-    gpu_mem_peak_bytes: float = measured("highest device memory of the job (NVML, else PyTorch's allocator)")
+    gpu_mem_peak_bytes: float = measured(
+        "highest device memory of the job: gpu_mem_nvml_peak_bytes, else gpu_mem_reserved_peak_bytes"
+    )
     rss_peak_bytes: float = measured("highest resident memory of the job's process tree")
     cpu_s_per_sample: float = measured("CPU seconds of job and workers for each sample; process isolation only")
     prepare_s: float = measured("making or checking the data set and the storage, opening it, filling its cache")
@@ -224,6 +226,13 @@ class RunSummary:
     collate_ms: float = measured("inside the loader, for each batch: making one batch of the samples")
     hand_over_ms: float = measured("for each batch: the loop's wait after it was made")
     queue_depth_mean: float = measured("batches that were ready when the loop asked for one")
+    gpu_mem_nvml_peak_bytes: float = measured(
+        "highest device memory of the job's processes, NVML: all they hold, CUDA and its libraries included"
+    )
+    gpu_mem_reserved_peak_bytes: float = measured(
+        "highest device memory reserved by PyTorch's allocator: what its tensors have, and what it keeps for later ones"
+    )
+    gpu_mem_allocated_peak_bytes: float = measured("highest device memory allocated to PyTorch's tensors")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.engine_fixtures import Recorded, never
 from vitprof.config import RunConfig
-from vitprof.engine.devices import Mark
+from vitprof.engine.devices import Mark, cuda
 from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.train import train
 from vitprof.engine.transfer import Moved
@@ -33,7 +33,7 @@ class Card:
         self.free = 0.0
         """When the card will have done everything so far."""
         self.calls: list[str | tuple[str, int]] = []
-        self._properties = SimpleNamespace(name="stand-in", total_memory=8e9, uuid="GPU-0")
+        self._properties = SimpleNamespace(name="stand-in", total_memory=8e9, uuid="GPU-0", major=9, minor=0)
         if clock_khz is not None:
             self._properties.clock_rate = clock_khz
         self.hz = 1e3 * (clock_khz or 2_000_000)
@@ -96,6 +96,10 @@ class Card:
             "set_device": lambda index: None,
             "reset_peak_memory_stats": lambda index: None,
             "max_memory_reserved": lambda device: 0,
+            "max_memory_allocated": lambda device: 0,
+            "memory_reserved": lambda device: 0,
+            "memory_allocated": lambda device: 0,
+            "mem_get_info": lambda device: (1 << 34, 1 << 34),
             "get_device_properties": lambda device: self._properties,
             "Event": Event,
             "synchronize": self.synchronize,
@@ -103,6 +107,7 @@ class Card:
         }
         for name, value in stands_in.items():
             patch.setattr(torch.cuda, name, value)
+        patch.setattr(cuda, "first_kernel", lambda device: None)  # it runs whatever it is given
         patch.setattr(CudaDevice, "upload", lambda device, tensor, **how: self.copy(tensor, **how))
 
     def train(
@@ -127,7 +132,8 @@ class Card:
             def evaluated(self) -> dict[str, float]:
                 return {}
 
-        device, events = CudaDevice("cuda:0", self.clock), Recorded()
+        events = Recorded()
+        device = CudaDevice("cuda:0", self.clock, events.notice)
         device.torch_device = torch.device("cpu")
         assert train(config, events, never, clock=self.clock, device=device, trains=lambda *_: Trainer())
         return events

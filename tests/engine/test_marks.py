@@ -59,7 +59,7 @@ class Played:
         figures = {"step_s": 4 * MS, "sample_s": 0.0, "copy_latency_s": 0.0} | accelerator
         figures |= {"pinned_bytes_per_s": 1e15, "pageable_bytes_per_s": 1e15}
 
-        def opened(name: str, clock: Any) -> SimulatedDevice:
+        def opened(name: str, clock: Any, tell: Any) -> SimulatedDevice:
             self.device = SimulatedDevice(name, Accelerator("played", origin="", **figures), clock, self.host.works)  # type: ignore[arg-type]
             return self.device
 

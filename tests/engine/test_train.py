@@ -15,11 +15,13 @@ import torch.nn.functional as F
 
 from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import gpu_software
 from vitprof.config.catalog import MODELS
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
+from vitprof.config.torch_build import TorchBuild
 from vitprof.engine import data, train, trainer
-from vitprof.engine.devices import others
+from vitprof.engine.devices import cuda_checks
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.model import build_model
@@ -293,16 +295,18 @@ class TestFailure:
         monkeypatch.setattr(torch.version, "hip", "6.2")
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
         amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof does not support yet"
-        said = rf"^device cuda:0: .* sees no CUDA device but {amd}; choose cpu$"
+        todo = "; choose device cpu, or a simulated GPU"
+        said = rf"^device cuda:0: PyTorch .*: it has {amd}{todo}$"
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "is_available", lambda: True)
             with pytest.raises(DeviceError, match=said):
                 trained(strategy="memory", device="cuda:0")
-        monkeypatch.setattr(others, "other_accelerator", lambda: "an AMD GPU")
+        monkeypatch.setattr(cuda_checks, "other_accelerator", lambda: "an AMD GPU")
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         assert run.environments[0]["device"] == "cpu"
         assert run.notices == [
-            "device auto: PyTorch has an AMD GPU, which vitprof does not support yet; the job runs on the CPU"
+            f"the job runs on the CPU: PyTorch {torch.__version__}: it has an AMD GPU, which vitprof does not support "
+            f"yet{todo}"
         ]
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -310,12 +314,15 @@ class TestFailure:
     def test_a_gpu_that_pytorch_cannot_use_is_not_passed_over_in_silence(
         self, monkeypatch: pytest.MonkeyPatch, shown: list[str], kept: list[str]
     ) -> None:
-        monkeypatch.setattr(others, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
-        monkeypatch.setattr(others.own_gpu, "kept", lambda: kept)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+        monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("", []))
+        monkeypatch.setattr(cuda_checks, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
+        monkeypatch.setattr(cuda_checks.own_gpu, "kept", lambda: kept)
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         (said,) = run.notices
-        assert said.startswith(f"device auto: CUDA's driver shows {(shown or kept)[0]}, which this PyTorch (")
-        assert said.endswith(") cannot use; the job runs on the CPU")
+        here = f"the job runs on the CPU: PyTorch {torch.__version__}: it sees no GPU, and the driver lists "
+        assert said.startswith(f"{here}{(shown or kept)[0]} (")
 
 
 @pytest.mark.slow

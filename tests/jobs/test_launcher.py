@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from tests import ROOT
 from tests.engine_fixtures import (  # noqa: F401
@@ -169,7 +170,9 @@ class TestForked:
         process = launcher.start(log)
         server = waiting(process).ppid()
         (end,) = [m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"]
-        assert end.values["error"].startswith("device cuda:1: this PyTorch")  # a stand-in goes no further
+        name = {FIRST: "Stub GPU 0", SECOND: "Stub GPU 1"}[mine]
+        unseen = f"device cuda:1: PyTorch {torch.__version__}: it sees no GPU, and the driver lists {name} ("
+        assert end.values["error"].startswith(unseen)  # a stand-in goes no further
         asked = [line.split() for line in calls.read_text().splitlines()]
         assert {mask for _, pid, mask in asked if int(pid) == process.pid} == {mine}
         assert str(server) not in {pid for _, pid, _ in asked}

@@ -94,6 +94,16 @@ def built_without_cuda(torch: str, card: str) -> Finding:
     )
 
 
+def not_supported(torch: str, accelerator: str) -> Finding:
+    """Returns that PyTorch could compute on something that is no NVIDIA GPU, here `accelerator` in words."""
+    return Finding(
+        "note",
+        f"PyTorch {torch}",
+        f"it has {accelerator}, which vitprof does not support yet",
+        "choose device cpu, or a simulated GPU",
+    )
+
+
 def not_seen(torch: str, card: str, error: str) -> Finding:
     """Returns that PyTorch sees no GPU where the driver lists one; `error` is PyTorch's word on it."""
     return Finding(

@@ -12,6 +12,7 @@ import psutil
 import torch
 
 import vitprof
+from vitprof.config.gpu_findings import recorded_variables
 
 
 def describe() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def describe() -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "cpu_count": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
+        "variables": recorded_variables(os.environ),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import time
@@ -15,7 +16,8 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device, open_device
-from vitprof.engine.devices.others import why_cpu
+from vitprof.engine.devices.cuda_checks import limits
+from vitprof.engine.devices.out_of_memory import device_memory, give_memory_back, is_out_of_memory, out_of_memory
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.launches import LaunchProbe
@@ -23,7 +25,7 @@ from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.recorder import MAX_PENDING, StepMarks, StepRecorder
 from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
-from vitprof.errors import DataError
+from vitprof.errors import DataError, DeviceError
 
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
@@ -73,7 +75,7 @@ def train(
     *,
     clock: Clock = time.perf_counter,
     device: Device | None = None,
-    trains: Callable[[RunConfig, Device], Trainer] = open_trainer,
+    trains: Callable[[RunConfig, Device], Trainer] | None = None,
 ) -> bool:
     """Runs the job that `config` describes and reports to `events`.
 
@@ -84,18 +86,41 @@ def train(
     person can mend, and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
+    try:
+        return _train(config, events, stop, clock, device, trains)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        why = out_of_memory(str(error), config, device_memory())
+    # Out here nothing holds the error, and with it the frames of the job and all their tensors.
+    give_memory_back()
+    raise DeviceError(why)
+
+
+def _train(
+    config: RunConfig,
+    events: Events,
+    stop: Stop,
+    clock: Clock,
+    device: Device | None,
+    trains: Callable[[RunConfig, Device], Trainer] | None,
+) -> bool:
+    """Runs the job of the resolved `config`, as `train` does."""
     if config.threads:
         torch.set_num_threads(config.threads)
 
     events.stage("starting", math.nan)
     start = clock()
-    device = device or open_device(config.device, clock)
-    if config.device == "auto" and device.name == "cpu" and (why := why_cpu()):
-        events.notice(f"device auto: {why}; the job runs on the CPU")
+    if device is None:
+        device = open_device(config.device, clock, events.notice)
+        config = dataclasses.replace(config, device=device.name)  # "auto" is settled once, for loaders too
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
     if gauges := device.gauges():
         events.gauges(gauges)
+    if device.torch_device.type == "cuda":
+        for limit in limits(device.torch_device, config.precision):
+            events.notice(limit.line)
     events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only
     with open_pipeline(config, device, events, stop, clock, evaluate=evaluating) as pipeline:
@@ -111,7 +136,7 @@ def train(
             clock=clock,
             device=device,
             pipeline=pipeline,
-            trainer=trains(config, device),
+            trainer=(trains or open_trainer)(config, device),
             launches=launches,
             recorder=StepRecorder(device, events.step, launches),
             cpu=CpuMeter(),
@@ -128,8 +153,8 @@ def train(
                     "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
                     "cpu_s": job.cpu.cpu_s,
                     "cpu_samples": job.cpu.samples,
-                    "gpu_mem_peak_bytes": device.peak_memory_bytes(),
                 }
+                | device.peak_memory()
             )
 
 

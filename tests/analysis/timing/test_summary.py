@@ -185,14 +185,17 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
         gpu_mem_job_bytes=[NAN, 5, 9, 1, NAN, 2, 7],
         job_rss_bytes=range(7),
     )
-    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], gpu_mem_peak_bytes=4.0)
+    facts = {"gpu_mem_reserved_peak_bytes": 4.0, "gpu_mem_allocated_peak_bytes": 3.0}
+    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], **facts)
     assert s.gpu_util_pct_mean == pytest.approx((50 + 70 + 60) / 3)
     assert (s.gpu_mem_peak_bytes, s.rss_peak_bytes) == (9, 6)  # memory counts over the whole run
-    s = summary_of(steps, telemetry=make_telemetry(t_s=[100.5]), gpu_mem_peak_bytes=4.0)
+    assert (s.gpu_mem_nvml_peak_bytes, s.gpu_mem_reserved_peak_bytes, s.gpu_mem_allocated_peak_bytes) == (9, 4, 3)
+    s = summary_of(steps, telemetry=make_telemetry(t_s=[100.5]), **facts)
     assert math.isnan(s.gpu_util_pct_mean)
     assert math.isnan(s.rss_peak_bytes)
     assert s.gpu_mem_peak_bytes == 4.0  # PyTorch's word where NVML has none
-    assert math.isnan(summary_of(steps, gpu_mem_peak_bytes=None).gpu_mem_peak_bytes)
+    assert math.isnan(s.gpu_mem_nvml_peak_bytes)
+    assert math.isnan(summary_of(steps, gpu_mem_reserved_peak_bytes=None).gpu_mem_peak_bytes)
 
 
 def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any, summary_of: Any) -> None:

@@ -47,7 +47,7 @@ def test_cpu_facts() -> None:
     device = open_device("cpu", time.perf_counter)
     assert (device.name, device.torch_device) == ("cpu", torch.device("cpu"))
     assert device.environment()["device_name"]
-    assert math.isnan(device.peak_memory_bytes())  # the process's memory is telemetry's business
+    assert device.peak_memory() == {}  # the process's memory is telemetry's business
 
 
 def test_auto_is_the_cpu_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,9 @@ class TestCuda:
     def test_facts(self) -> None:
         device = open_device("cuda:0", time.perf_counter)
         held = torch.empty(1 << 24, device="cuda")
-        assert device.peak_memory_bytes() >= held.nbytes
+        peaks = device.peak_memory()
+        assert peaks["gpu_mem_reserved_peak_bytes"] >= peaks["gpu_mem_allocated_peak_bytes"] >= held.nbytes
+        assert 0 < device.free_memory_bytes() < device.environment()["gpu_memory_bytes"]
         facts = device.environment()
         assert facts["device_name"] == torch.cuda.get_device_name(0)
         assert facts["gpu_memory_bytes"] > held.nbytes

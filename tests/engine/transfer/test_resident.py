@@ -17,6 +17,7 @@ from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import open_transfer
+from vitprof.errors import DeviceError
 
 CONFIG = RunConfig(strategy="device", batch_size=8, device="cpu")
 
@@ -78,6 +79,15 @@ def test_a_gather_on_the_device_stands_between_marks(monkeypatch: pytest.MonkeyP
     again = transfer(batch())  # replayed: nothing was gathered
     assert again.prepared is None
     assert again.copy_start == again.ready
+
+
+def test_a_set_that_does_not_fit_into_what_is_free_is_refused_before_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = storage()
+    monkeypatch.setattr(CpuDevice, "free_memory_bytes", lambda self: kept.images.nbytes - 1.0)
+    with pytest.raises(DeviceError, match=r"^transfer resident: a split of 20 images takes 15.3 KiB .* are free; "):
+        open_transfer("resident", cpu(), lambda images: images).place(kept)
+    monkeypatch.setattr(CpuDevice, "free_memory_bytes", lambda self: float(kept.images.nbytes))
+    assert open_transfer("resident", cpu(), lambda images: images).place(kept).device.type == "cpu"
 
 
 class TestCuda:

@@ -8,6 +8,7 @@ import torch
 from tests.engine.transfer.transfer_helpers import batch, cpu, pixels
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine.batch import Batch
+from vitprof.engine.devices.pinning import Pinning
 from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.transfer import Transfer, open_transfer
 from vitprof.engine.transfer.ring import Packed
@@ -85,7 +86,7 @@ def test_nor_has_the_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5, 7, 3), (1, 1, 1, 1), (8, 2, 2, 2)])
 def test_labels_lie_where_int64_may_lie(shape: tuple[int, ...]) -> None:
-    packed = Packed.of(shape, pin=False)
+    packed = Packed.of(shape, Pinning(wanted=False))
     assert packed.labels.data_ptr() % 8 == 0
     packed.images.fill_(255)
     packed.labels.copy_(torch.arange(shape[0]) - 1)

@@ -86,7 +86,8 @@ def summarise(
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
     cpu_samples = fact("cpu_samples")
-    job_memory = highest(telemetry["gpu_mem_job_bytes"])
+    nvml_peak = highest(telemetry["gpu_mem_job_bytes"])
+    reserved_peak = fact("gpu_mem_reserved_peak_bytes")
     return RunSummary(
         n_steps=len(steps["step"]),
         n_steady_steps=len(steady["step"]),
@@ -104,7 +105,7 @@ def summarise(
         exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
         device_idle_frac=share("gap_s") if trained else math.nan,
         gpu_util_pct_mean=_utilisation(telemetry, steps, phases),
-        gpu_mem_peak_bytes=job_memory if math.isfinite(job_memory) else fact("gpu_mem_peak_bytes"),
+        gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
             fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
@@ -133,6 +134,9 @@ def summarise(
         recording_frac=recording_cost(steps, phases, gaps).frac,
         loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
         queue_depth_mean=mean(steady["queue_depth"]),
+        gpu_mem_nvml_peak_bytes=nvml_peak,
+        gpu_mem_reserved_peak_bytes=reserved_peak,
+        gpu_mem_allocated_peak_bytes=fact("gpu_mem_allocated_peak_bytes"),
         **{f"{stage}_ms": mean(steady[f"{stage}_s"]) * 1e3 for stage in (*TIMED_STAGES, "hand_over")},
     )
 

@@ -42,7 +42,7 @@ class LeaderboardRow:
     epoch_low: float
     epoch_high: float
     gpu_mem_bytes: float
-    """Highest device memory of any run."""
+    """Highest device memory of any run: NVML's figure, or what PyTorch reserved where NVML does not tell."""
     gpu_util_pct: float
     """Mean of NVML's utilisation over the runs."""
     device_idle_frac: float

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vitprof import formats
+from vitprof.analysis.timing.memory import device_memory
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.accelerators import is_simulated
 from vitprof.records import RunSummary
@@ -48,7 +49,7 @@ def show_run(run: StoredRun, console: Console) -> None:
         ("data wait", formats.percent(s.data_wait_frac)),
         ("device idle", formats.percent(s.device_idle_frac)),
         ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100)),
-        ("GPU memory, peak", formats.size(s.gpu_mem_peak_bytes)),
+        *((f"{memory.name}, peak", formats.size(memory.n_bytes)) for memory in device_memory(s)),
         ("memory, peak", formats.size(s.rss_peak_bytes)),
         ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),
         ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.engine.devices.others import cuda_here
+from vitprof.engine.devices.pinning import Pinning, Tell
+from vitprof.errors import DeviceError
 
 Clock = Callable[[], float]
 Mark = Any
@@ -44,6 +46,8 @@ class Device(Protocol):
     """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
     simulated: bool
     """Whether it only takes the time that an accelerator would, and computes nothing."""
+    pinning: Pinning
+    """Where host memory comes from that is copied to it."""
 
     def mark(self) -> Mark:
         """Returns a point after all work launched so far."""
@@ -78,8 +82,14 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Waits until all work launched so far is done."""
 
-    def peak_memory_bytes(self) -> float:
-        """Returns the most memory that PyTorch's allocator held on the device since the job began; NaN: it has none."""
+    def free_memory_bytes(self) -> float:
+        """Returns the memory on the device that a new tensor could have; NaN where it is not the device's own."""
+
+    def peak_memory(self) -> dict[str, float]:
+        """Returns the most that PyTorch's allocator had on the device since the job began, as figures of `RunSummary`.
+
+        Empty where it has none.
+        """
 
     def gauges(self) -> Callable[[], dict[str, float]] | None:
         """Returns what asks the device for columns of `TelemetrySample`, in any thread.
@@ -91,17 +101,26 @@ class Device(Protocol):
         """Returns facts about the device for the run's record."""
 
 
-def open_device(name: str, clock: Clock) -> Device:
+def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
+    `tell` takes lines on what is not as it was meant, such as "auto" that is the CPU because the GPU cannot be used.
     Raises `DeviceError` where it is not here, and `ConfigError` for a simulated device that is not known.
     """
     from vitprof.engine.devices.cpu import CpuDevice
     from vitprof.engine.devices.cuda import CudaDevice
+    from vitprof.engine.devices.cuda_checks import why_no_cuda
     from vitprof.engine.devices.simulated import SimulatedDevice
 
     if is_simulated(name):
         return SimulatedDevice(name, accelerator(name), clock)
     if name == "auto":
-        name = "cuda:0" if cuda_here() else "cpu"
-    return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock)
+        if cuda_here():
+            try:
+                return CudaDevice("cuda:0", clock, tell)
+            except DeviceError as error:
+                tell(f"the job runs on the CPU: {error}")
+        elif (wrong := why_no_cuda()) is not None:
+            tell(f"the job runs on the CPU: {wrong.line}")
+        return CpuDevice(clock)
+    return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock, tell)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitprof.engine.devices import Clock, Stream
+from vitprof.engine.devices.pinning import Pinning
 
 
 class CpuDevice:
@@ -22,6 +23,7 @@ class CpuDevice:
     def __init__(self, clock: Clock) -> None:
         self.name = "cpu"
         self.torch_device = torch.device("cpu")
+        self.pinning = Pinning(wanted=False)
         self.mark: Callable[[], float] = clock
 
     def reached(self, mark: float) -> bool:
@@ -52,8 +54,11 @@ class CpuDevice:
     def synchronize(self) -> None:
         return
 
-    def peak_memory_bytes(self) -> float:
+    def free_memory_bytes(self) -> float:
         return math.nan
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
 
     def gauges(self) -> Callable[[], dict[str, float]] | None:
         return None

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from vitprof.engine.devices import Clock
+from vitprof.engine.devices.cuda_checks import first_kernel, why_no_cuda
 from vitprof.engine.devices.hostclock import HostClock
-from vitprof.engine.devices.others import cuda_here, other_accelerator
+from vitprof.engine.devices.others import cuda_here
+from vitprof.engine.devices.pinning import Pinning, Tell
 from vitprof.errors import DeviceError
 from vitprof.telemetry import number_here, shown_here
 
@@ -47,21 +49,24 @@ class CudaDevice:
     immediate = False
     simulated = False
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None) -> None:
         index = number_here(name)
         if not cuda_here():
-            other = other_accelerator()
-            but = f" but {other}, which vitprof does not support yet" if other else ""
-            raise DeviceError(f"device {name}: this PyTorch ({torch.__version__}) sees no CUDA device{but}; choose cpu")
+            wrong = why_no_cuda()
+            why = wrong.line if wrong else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
+            raise DeviceError(f"device {name}: {why}")
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
             raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
         self.name = name
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(index)
+        if (wrong := first_kernel(self.torch_device)) is not None:
+            raise DeviceError(f"device {name}: {wrong.line}")
+        self.pinning = Pinning(wanted=True, tell=tell)
         torch.cuda.reset_peak_memory_stats(index)
         self._free: list[torch.cuda.Event] = []
-        self._slots = torch.empty(SCALARS_UNDER_WAY, dtype=torch.float32, pin_memory=True)
+        self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0
         told_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
         self._clock_hz = 1e3 * (told_khz or USUAL_CLOCK_KHZ)
@@ -127,8 +132,16 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
-    def peak_memory_bytes(self) -> float:
-        return float(torch.cuda.max_memory_reserved(self.torch_device))
+    def free_memory_bytes(self) -> float:
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        held = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return float(free + held)
+
+    def peak_memory(self) -> dict[str, float]:
+        return {
+            "gpu_mem_reserved_peak_bytes": float(torch.cuda.max_memory_reserved(self.torch_device)),
+            "gpu_mem_allocated_peak_bytes": float(torch.cuda.max_memory_allocated(self.torch_device)),
+        }
 
     def gauges(self) -> Callable[[], dict[str, float]] | None:
         return None
@@ -148,6 +161,7 @@ class CudaDevice:
             "gpu_uuid": self._uuid(),
             "cuda_version": torch.version.cuda,
             "gpu_memory_bytes": facts.total_memory,
+            "gpu_capability": f"{facts.major}.{facts.minor}",
         }
 
 

@@ -1,10 +1,8 @@
-"""Accelerators that a job does not use: those that vitprof does not support, and a GPU that PyTorch cannot use."""
+"""Which accelerators PyTorch has: an NVIDIA GPU, or one that vitprof does not support."""
 
 from __future__ import annotations
 
 import torch
-
-from vitprof.telemetry import own_gpu, shown_here
 
 
 def cuda_here() -> bool:
@@ -21,11 +19,3 @@ def other_accelerator() -> str:
     if torch.backends.mps.is_available():
         return "an Apple GPU (MPS)"
     return ""
-
-
-def why_cpu() -> str:
-    """Returns what else a job could have run on that was to find a device by itself, and why not; "" if nothing."""
-    if other := other_accelerator():
-        return f"PyTorch has {other}, which vitprof does not support yet"
-    shown = [gpu.name for gpu in shown_here()] or own_gpu.kept()
-    return f"CUDA's driver shows {shown[0]}, which this PyTorch ({torch.__version__}) cannot use" if shown else ""

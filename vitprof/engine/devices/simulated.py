@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
 from vitprof.engine.devices import Clock
+from vitprof.engine.devices.pinning import Pinning
 
 SPIN_S = 200e-6
 """The end of a blocking copy is waited for awake from here on."""
@@ -59,6 +60,7 @@ class SimulatedDevice:
     ) -> None:
         self.name = name
         self.torch_device = torch.device("cpu")
+        self.pinning = Pinning(wanted=False)
         self.accelerator = accelerator
         self.current = SimulatedStream(self)
         self._clock, self._sleep = clock, sleep
@@ -158,8 +160,11 @@ class SimulatedDevice:
     def synchronize(self) -> None:
         self.wait(max(self.current.free_s, self._copies_done_s))
 
-    def peak_memory_bytes(self) -> float:
+    def free_memory_bytes(self) -> float:
         return math.nan
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
 
     def gauges(self) -> Callable[[], dict[str, float]]:
         return lambda: {"gpu_util_pct": self.utilisation_pct()}

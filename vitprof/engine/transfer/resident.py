@@ -12,6 +12,8 @@ from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.loaders import Buffer
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import Moved, Stage
+from vitprof.errors import DeviceError
+from vitprof.formats import size
 
 
 class Gathered(MemoryStorage):
@@ -44,7 +46,14 @@ class Resident:
         """What a gather takes on a simulated device, whose own is done by the host in no time of the device."""
 
     def place(self, storage: Any) -> Any:
+        """Returns the storage on the device. Raises `DeviceError` where it does not fit into what is free there."""
         device = self._device
+        needed, free = storage.images.nbytes, device.free_memory_bytes()
+        if needed > free:
+            raise DeviceError(
+                f"transfer resident: a split of {len(storage):,} images takes {size(needed)} of device memory and "
+                f"{size(free)} are free; end what else uses this GPU, take fewer images, or choose transfer pinned"
+            )
         moved = storage.to(device.torch_device)
         if isinstance(device, SimulatedDevice):
             self._simulated_s = device.accelerator.gather_s

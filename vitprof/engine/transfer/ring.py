@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vitprof.engine.devices import Device, Mark
+from vitprof.engine.devices.pinning import Pinning
 
 LABEL_BYTES = 8
 
@@ -31,11 +32,11 @@ class Packed:
     """(b,) int64, the end of `whole`"""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], *, pin: bool) -> Packed:
-        """Returns a new buffer for images of `shape`."""
+    def of(cls, shape: tuple[int, ...], pinning: Pinning) -> Packed:
+        """Returns a new buffer for images of `shape`, page-locked if the system allows it."""
         used = prod(shape)
         labels_at = -(-used // LABEL_BYTES) * LABEL_BYTES  # int64 is read at multiples of its size
-        whole = torch.empty(labels_at + LABEL_BYTES * shape[0], dtype=torch.uint8, pin_memory=pin)
+        whole = pinning.empty((labels_at + LABEL_BYTES * shape[0],), torch.uint8)
         return cls(whole, whole[:used].view(shape), whole[labels_at:].view(torch.int64))
 
     def split(self, copy: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +52,6 @@ class Ring:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._pin = device.torch_device.type == "cuda"
         self._lock = threading.Lock()
         self._lent: dict[int, Packed] = {}
         """By address: that is how a batch's images tell which buffer they lie in."""
@@ -70,9 +70,14 @@ class Ring:
                 self._device.release(mark)
                 self._free.setdefault(tuple(read.images.shape), []).append(read)
             free = self._free.get(shape)
-            buffer = free.pop() if free else Packed.of(shape, pin=self._pin)
+            buffer = free.pop() if free else Packed.of(shape, self._device.pinning)
             self._lent[buffer.images.data_ptr()] = buffer
         return buffer.images
+
+    @property
+    def refused(self) -> bool:
+        """Whether its memory should have been page-locked, and is not."""
+        return self._device.pinning.refused
 
     def holds(self, images: Tensor) -> bool:
         """Returns whether `images` lie in a buffer of the ring."""

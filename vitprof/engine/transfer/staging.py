@@ -34,14 +34,15 @@ class Staging:
 
         Loaders of this process fill the ring's buffers themselves; their labels are put beside the images. What a
         DataLoader has pinned stays where it is: PyTorch's allocator does not hand that memory out again before the
-        copy has passed. Images that were made on the device, and those that are not bytes, stay as they are.
+        copy has passed. Images that were made on the device, and those that are not bytes, stay as they are; so do all
+        where the system refuses to pin memory: the way through a buffer would gain nothing.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
             return batch
         buffer = self.ring.buffer_of(images)
         if buffer is None:
-            if images.element_size() != 1 or images.is_pinned():
+            if images.element_size() != 1 or images.is_pinned() or self.ring.refused:
                 return batch
             images = to_pinned(self.ring, images)
             buffer = self.ring.buffer_of(images)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from vitprof import formats
 from vitprof.analysis.compare.comparison import against, slowest
+from vitprof.analysis.timing.memory import device_memory
 from vitprof.export.report.contents import Contents, Table
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
@@ -32,7 +33,7 @@ def headline(run: StoredRun) -> Table:
         ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it because of the copy to the device"),
         ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
         ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
-        ("GPU memory, peak", formats.size(s.gpu_mem_peak_bytes), "of the job"),
+        *((f"{memory.name}, peak", formats.size(memory.n_bytes), memory.meaning) for memory in device_memory(s)),
         ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
         ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),
         (

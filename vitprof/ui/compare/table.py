@@ -132,7 +132,22 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
         lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan,
     ),
     Column("GPU-util (%)", "Mean of NVML's utilisation while training.", lambda r: r.summary.gpu_util_pct_mean, "%.0f"),
-    Column("GPU memory (MiB)", "Highest device memory of the job.", lambda r: r.summary.gpu_mem_peak_bytes / 2**20),
+    Column(
+        "GPU memory (MiB)",
+        "Highest device memory of the job's processes as NVML counts it, CUDA itself included; where NVML does not "
+        "tell, what PyTorch reserved.",
+        lambda r: r.summary.gpu_mem_peak_bytes / 2**20,
+    ),
+    Column(
+        "Reserved (MiB)",
+        "Highest device memory held by PyTorch's allocator, used or not.",
+        lambda r: r.summary.gpu_mem_reserved_peak_bytes / 2**20,
+    ),
+    Column(
+        "Allocated (MiB)",
+        "Highest device memory in PyTorch's tensors.",
+        lambda r: r.summary.gpu_mem_allocated_peak_bytes / 2**20,
+    ),
     Column(
         "Memory (MiB)",
         "Highest resident memory of the job's processes.",

@@ -14,6 +14,7 @@ import streamlit as st
 from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.analysis.timing.memory import device_memory
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated
@@ -215,12 +216,19 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
         if math.isfinite(utilisation) or simulated:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
             tiles.append(("GPU-util", formats.percent(utilisation / 100), text))
-    tiles.append((memory[0], formats.size(memory[1]), "Highest value seen while the job ran."))
+    tiles.append((memory[0], formats.size(memory[1]), _memory_help(run)))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
     for column, (name, value, text) in zip(columns, tiles, strict=True):
         mark = None if name == memory[0] else simulated
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
+
+
+def _memory_help(run: StoredRun) -> str:
+    """Returns what the tile of memory counts; of a run on a GPU that has ended every figure there is, by its name."""
+    figures = device_memory(run.summary) if run.summary is not None else []
+    said = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
+    return "Highest value seen while the job ran." + "".join(said)
 
 
 def is_simulated_run(run: StoredRun) -> bool:

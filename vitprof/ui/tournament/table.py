@@ -140,7 +140,11 @@ COST_COLUMNS: tuple[Column, ...] = (
         "%.1f",
     ),
     Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
-    Column("GPU memory (MiB)", "Highest device memory of any run.", lambda r, b: r.gpu_mem_bytes / MIB),
+    Column(
+        "GPU memory (MiB)",
+        "Highest device memory of any run: NVML's figure, or what PyTorch reserved.",
+        lambda r, b: r.gpu_mem_bytes / MIB,
+    ),
     Column("Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / MIB),
     Column(
         "Kept in RAM (MiB)",

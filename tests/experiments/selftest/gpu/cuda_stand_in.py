@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vitprof.engine.devices import cuda
 from vitprof.engine.devices.cuda import CudaDevice
 
 TICK_S = 1e-6
@@ -104,13 +105,17 @@ def install(patch: pytest.MonkeyPatch) -> StandIn:
 
         return made
 
-    properties = SimpleNamespace(name="stand-in", clock_rate=2e6, uuid="0", total_memory=1 << 34)
+    properties = SimpleNamespace(name="stand-in", clock_rate=2e6, uuid="0", total_memory=1 << 34, major=9, minor=0)
     fakes: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "set_device": lambda index: None,
         "reset_peak_memory_stats": lambda index: None,
         "max_memory_reserved": lambda device: 0,
+        "max_memory_allocated": lambda device: 0,
+        "memory_reserved": lambda device: 0,
+        "memory_allocated": lambda device: 0,
+        "mem_get_info": lambda device: (1 << 34, 1 << 34),
         "get_device_properties": lambda device: properties,
         "Event": lambda enable_timing: Event(gpu),
         "synchronize": gpu.synchronize,
@@ -123,6 +128,7 @@ def install(patch: pytest.MonkeyPatch) -> StandIn:
         patch.setattr(torch.cuda, name, fake)
     for name in ("empty", "ones"):
         patch.setattr(torch, name, unpinned(getattr(torch, name)))
+    patch.setattr(cuda, "first_kernel", lambda device: None)  # it runs whatever it is given
     patch.setattr(Tensor, "is_pinned", lambda tensor: True)
     patch.setattr(Tensor, "record_stream", lambda tensor, stream: None)
     device = StandIn("cuda:0", gpu.clock)

@@ -1,0 +1,38 @@
+"""Device memory of a run by the name of whoever counted it: NVML and PyTorch's allocator do not mean the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vitprof.records import RunSummary
+
+
+@dataclass(frozen=True)
+class MemoryFigure:
+    """One peak of a run's device memory."""
+
+    name: str
+    """As a table calls it."""
+    n_bytes: float
+    meaning: str
+    """What is counted, in a few words."""
+
+
+def device_memory(summary: RunSummary) -> list[MemoryFigure]:
+    """Returns the peaks that are known, the widest first. Those of runs made before they were told apart are one."""
+    figures = [
+        MemoryFigure(
+            "GPU memory, NVML",
+            summary.gpu_mem_nvml_peak_bytes,
+            "all that the job's processes held, CUDA itself included",
+        ),
+        MemoryFigure(
+            "GPU memory, reserved", summary.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"
+        ),
+        MemoryFigure("GPU memory, allocated", summary.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"),
+    ]
+    known = [figure for figure in figures if math.isfinite(figure.n_bytes)]
+    if not known and math.isfinite(summary.gpu_mem_peak_bytes):
+        return [MemoryFigure("GPU memory", summary.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none")]
+    return known

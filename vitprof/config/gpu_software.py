@@ -1,0 +1,60 @@
+"""What is wrong with the software of this machine's GPUs, as far as it can be told without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+
+import pynvml
+
+from vitprof.config import gpu_findings as rules
+from vitprof.config.gpu_findings import Finding, Version
+from vitprof.config.torch_build import torch_build
+from vitprof.telemetry import VisibleGpu
+
+
+def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
+    """Returns why the installed PyTorch cannot use the GPU `card`; None where it can, or where that is not known."""
+    build = torch_build()
+    if build is None or build.rocm:
+        return None
+    if build.cuda is None:
+        return rules.built_without_cuda(build.version, card)
+    return rules.driver_too_old(build.version, build.cuda, driver, cuda_driver)
+
+
+def findings(
+    gpus: Sequence[VisibleGpu], environ: Mapping[str, str], *, driver: str = "", precision: str = ""
+) -> tuple[Finding, ...]:
+    """Returns what is wrong here for runs on `gpus`, the worst first; nothing where there are none.
+
+    `driver` is the version of theirs, "" where it is not known; `precision` is that of the run to come, "" for all that
+    there are.
+    """
+    return tuple(_findings(gpus, environ, driver, precision)) if gpus else ()
+
+
+def _findings(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], driver: str, precision: str) -> Iterator[Finding]:
+    if (wrong := unusable(gpus[0].name, driver, gpus[0].cuda_driver)) is not None:
+        yield wrong
+    if precision in ("", "bf16"):
+        for card, capability in dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus):
+            if capability is not None and (emulated := rules.bf16_emulated(card, capability)) is not None:
+                yield emulated
+    if (old := pynvml_finding()) is not None:
+        yield old
+    yield from rules.changing_variables(environ)
+
+
+def pynvml_finding() -> Finding | None:
+    """Returns that the old package pynvml is in front of nvidia-ml-py, where it is.
+
+    Theirs is a folder `pynvml`, which Python prefers to nvidia-ml-py's file `pynvml.py`; from version 12 on the package
+    has no such folder and is harmless.
+    """
+    if not hasattr(pynvml, "__path__"):
+        return None
+    try:
+        return rules.old_pynvml(metadata.version("pynvml"))
+    except metadata.PackageNotFoundError:
+        return rules.old_pynvml("")

@@ -1,0 +1,97 @@
+"""A device that has no memory left: telling it from other errors, and what to say."""
+
+from __future__ import annotations
+
+import gc
+import re
+from dataclasses import dataclass
+
+import torch
+
+from vitprof.config import RunConfig
+from vitprof.formats import size
+
+OTHERS_BYTES = 1 << 30
+"""What other processes hold, from which on it is named. A context of CUDA itself takes up to half of that."""
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of a CUDA device at one moment, in bytes."""
+
+    name: str
+    """The device's."""
+    total: int
+    """What it has."""
+    free: int
+    """What nobody holds: no process, and not this one's allocator."""
+    allocated: int
+    """What PyTorch's tensors took at most."""
+    reserved: int
+    """What PyTorch's allocator holds, for tensors now or later."""
+
+    @property
+    def others(self) -> int:
+        """What is held besides: by other processes, by CUDA and its libraries."""
+        return max(0, self.total - self.free - self.reserved)
+
+
+def device_memory() -> DeviceMemory | None:
+    """Returns the memory of the current CUDA device; None without one."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return DeviceMemory(
+        torch.cuda.get_device_name(), total, free, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether `error` is the device's memory that was too small: PyTorch's, CUDA's, or a library's of CUDA."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError)
+        and bool(re.search(r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED", said, re.IGNORECASE | re.DOTALL))
+    )
+
+
+def out_of_memory(said: str, config: RunConfig, memory: DeviceMemory | None) -> str:
+    """Returns in one line what a job asked for, who has the memory, and what to try with less. `said` is the error's
+    text.
+    """
+    asked = re.search(r"Tried to allocate ([\d.]+ \w+)", said)
+    line = f"CUDA out of memory{f' on {memory.name}' if memory else ''}"
+    line += f": it asked for {asked[1]} more" if asked else ""
+    tries = list(_less(config))
+    if memory is not None:
+        line += (
+            f"; of {size(memory.total)} PyTorch had {size(memory.allocated)} allocated at the most and holds "
+            f"{size(memory.reserved)} reserved, {size(memory.free)} are free"
+        )
+        if memory.others > OTHERS_BYTES:
+            line += f", and other processes (with CUDA itself) hold {size(memory.others)}"
+            tries.append("end what else uses this GPU")
+    return f"{line}; try {', or '.join(tries)}"
+
+
+def _less(config: RunConfig) -> list[str]:
+    """Returns settings that take less of the device's memory, those first that cost nothing else."""
+    found = []
+    if config.transfer == "resident":
+        found.append("transfer pinned (resident keeps the whole set on the device)")
+    if config.replay == "device":
+        found.append("replay host")
+    if config.batch_size > 1:
+        found.append(f"batch size {config.batch_size // 2}")
+    if config.precision in ("fp32", "tf32"):
+        found.append("precision bf16")
+    if config.compile and config.compile_mode:
+        found.append("torch.compile without a mode (CUDA graphs keep their memory)")
+    return [*found, "a smaller model"]
+
+
+def give_memory_back() -> None:
+    """Frees what a job that failed left to the garbage collector, and what PyTorch's allocator kept of it."""
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
