@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vitprof.config import availability as module
+from vitprof.config import gpu_software
 from vitprof.config.availability import Machine, availability, look_around, why_unavailable
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.footprint import pixel_bytes
@@ -102,10 +103,40 @@ def test_a_set_larger_than_the_gpu_is_a_note() -> None:
     seen = availability(STRATEGIES["device"], DIGITS, machine=small)
     assert (seen.verdict, seen.reason) == (
         "note",
-        "the set takes 52.3 MiB of device memory and a GPU here has 1.00 MiB",
+        "the set takes 52.3 MiB of device memory and H200 has 1.00 MiB",
     )
     unknown = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=float("nan")),))
     assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
+
+
+def test_a_set_that_does_not_fit_beside_what_is_on_the_gpu_is_a_note() -> None:
+    two = dataclasses.replace(PLENTY, gpus=(GPU, GPU), gpu_free_bytes=(2.0**20, 2.0**40))
+    for device in ("auto", "cuda:0"):
+        seen = availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=two)
+        assert (seen.verdict, seen.reason) == (
+            "note",
+            "the set takes 52.3 MiB of device memory and 1.00 MiB of H200 are free now; end what else uses it, or "
+            "choose transfer pinned",
+        )
+    for device in ("cuda:1", "cuda:7"):
+        assert availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=two) == module.OK
+    unknown = dataclasses.replace(PLENTY, gpu_free_bytes=(float("nan"),))
+    assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
+
+
+def test_dalis_wheel_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, cuda_driver=(12, 2)),), driver="535.104")
+    monkeypatch.setattr(gpu_software, "installed_dali", lambda: ("nvidia-dali-cuda130", "2.4.0"))
+    assert availability(STRATEGIES["dali"], PHOTOS, machine=PLENTY).verdict == "ok"
+    seen = availability(STRATEGIES["dali"], PHOTOS, machine=older)
+    assert (seen.verdict, seen.reason) == (
+        "note",
+        "package nvidia-dali-cuda130: it is built for CUDA 13, and NVIDIA driver 535.104 knows CUDA up to 12: DALI "
+        "cannot decode on the GPU; pip uninstall nvidia-dali-cuda130, then pip install nvidia-dali-cuda120",
+    )
+    without(monkeypatch, "nvidia-dali-cuda130")
+    reason = why_unavailable(STRATEGIES["dali"], PHOTOS, older)
+    assert reason == "the package nvidia-dali-cuda120 is missing: pip install nvidia-dali-cuda120"
 
 
 def test_no_ram_disk_or_one_that_is_too_small() -> None:

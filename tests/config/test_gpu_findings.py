@@ -96,6 +96,9 @@ def test_dalis_wheel_follows_the_driver() -> None:
     assert rules.dali_package("535.104", (12, 2)) == "nvidia-dali-cuda120"
     assert rules.dali_package("535.104") == "nvidia-dali-cuda120"
     assert rules.dali_package("580.65", (13, 0)) == rules.dali_package() == "nvidia-dali-cuda130"
+    assert rules.dali_package("470.82") == "nvidia-dali-cuda110"
+    assert rules.dali_too_new("nvidia-dali-cuda120", "535.104", (12, 2)) is None
+    assert rules.dali_too_new("nvidia-dali-cuda130", "", None) is None
 
 
 def test_the_build_that_is_installed_is_read_without_importing_it() -> None:

@@ -102,6 +102,10 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 
 @pytest.mark.usefixtures("full_home")
 class TestForked:
+    def test_it_says_for_what_pytorch_was_built(self, launcher: KeptLauncher) -> None:  # noqa: F811
+        assert launcher.archs == tuple(torch.cuda.get_arch_list())
+        assert Launcher().archs == ()
+
     def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
         """With the variables of now: its data lie in the home of this test, which the server does not know."""
         forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, gpu_software
+from vitprof.config.gpu_findings import Finding, kernel_failed
+from vitprof.config.torch_build import TorchBuild
+from vitprof.engine.devices import cuda_checks
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import Check, examine
 from vitprof.store import RunStore
-from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo
+from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, VisibleGpu
 from vitprof.telemetry.tmpfs import Tmpfs
 
 Usage = collections.namedtuple("Usage", "total used free")
@@ -22,6 +26,11 @@ Usage = collections.namedtuple("Usage", "total used free")
 
 def found(what: str) -> Check:
     """The one check of this name, on a line of its own like all others."""
+    return looked_at()[what]
+
+
+def looked_at(*findings: str) -> dict[str, Check]:
+    """All checks by name, with these about the GPU's software."""
     checks = {check.what: check for check in examine()}
     assert list(checks) == [
         "vitprof",
@@ -30,6 +39,7 @@ def found(what: str) -> Check:
         "nvImageCodec",
         "PyTorch",
         "NVML",
+        *findings,
         "shared memory",
         "RAM disk",
         "disk",
@@ -40,7 +50,7 @@ def found(what: str) -> Check:
         assert check.found
         assert check.verdict == "ok" or check.meaning
         assert "\n" not in check.found + check.meaning
-    return checks[what]
+    return checks
 
 
 def test_a_machine_on_which_vitprof_works_has_nothing_bad(vitprof_home: Path) -> None:
@@ -59,10 +69,13 @@ def test_no_gpu_is_a_note_and_jobs_run_on_the_cpu(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("amd")
-def test_a_gpu_of_another_kind_is_named_and_not_taken_for_one_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = found("PyTorch")
-    assert (check.verdict, check.meaning) == ("note", "not supported yet: jobs run on the CPU")
-    assert check.found == f"{torch.__version__}, an AMD GPU (Radeon, ROCm 6.2)"
+def test_a_gpu_of_another_kind_is_named_and_not_taken_for_one_of_nvidia() -> None:
+    which = f"PyTorch {torch.__version__}"
+    checks = looked_at(which)
+    assert (checks["PyTorch"].verdict, checks["PyTorch"].meaning) == ("note", "jobs run on the CPU")
+    assert checks["PyTorch"].found == f"{torch.__version__}, no CUDA device"
+    assert checks[which].verdict == "note"
+    assert checks[which].found == "it has an AMD GPU (Radeon, ROCm 6.2), which vitprof does not support yet"
 
 
 @pytest.fixture
@@ -78,13 +91,18 @@ class FakeNvml:
     """As many GPUs as there are in `cards`."""
 
     cards: tuple[GpuInfo, ...] = ()
+    driver = ""
     closed = 0
 
     def __init__(self) -> None:
-        self.available, self.reason = bool(self.cards), NO_GPU_MESSAGE
+        self.available, self.reason = bool(self.cards), "" if self.cards else NO_GPU_MESSAGE
 
     def gpus(self) -> list[GpuInfo]:
         return list(self.cards)
+
+    def call(self, function: str) -> str:
+        assert function == "nvmlSystemGetDriverVersion"
+        return self.driver
 
     def close(self) -> None:
         FakeNvml.closed += 1
@@ -100,6 +118,56 @@ def test_nvml_is_named_with_its_gpus_or_the_reason_why_not_and_closed(monkeypatc
     check = found("NVML")
     assert (check.verdict, check.found) == ("ok", "H200 (141 GiB)")
     assert FakeNvml.closed == before + 2
+
+
+T4 = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capability=(7, 5))
+
+
+@pytest.fixture
+def t4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card whose driver is older than this PyTorch, by what it says itself; PyTorch does not see it."""
+    monkeypatch.setattr(preflight, "Nvml", FakeNvml)
+    monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, T4.name, T4.uuid, T4.memory_bytes, "535.104.05"),))
+    monkeypatch.setattr(FakeNvml, "driver", "535.104.05")
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: [T4])
+    monkeypatch.setattr(cuda_checks, "shown_here", lambda: [T4])
+    monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("535.104.05", [T4.name]))
+    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("t4")
+def test_what_is_wrong_with_a_gpus_software_is_a_row_each_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setattr(gpu_software.pynvml, "__path__", [], raising=False)
+    driver = "NVIDIA driver 535.104.05"
+    checks = looked_at(driver, "Tesla T4", "package pynvml", "CUDA_LAUNCH_BLOCKING=1")
+    assert (checks[driver].verdict, checks[driver].meaning.partition(",")[0]) == ("bad", "install driver 580 or later")
+    assert checks["Tesla T4"].meaning == "choose precision fp16"
+    assert checks["DALI"].meaning.endswith("pip install nvidia-dali-cuda120")
+
+
+@pytest.mark.usefixtures("t4")
+@pytest.mark.parametrize("kernel", ["runs", "fails", "finds no memory"])
+def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
+    def first_kernel(device: torch.device) -> Finding | None:
+        if kernel == "finds no memory":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+        return kernel_failed("Tesla T4", "no kernel image") if kernel == "fails" else None
+
+    monkeypatch.setattr(preflight, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
+    monkeypatch.setattr(cuda_checks, "first_kernel", first_kernel)
+    for name, answer in (("is_available", True), ("device_count", 1), ("get_device_name", "Tesla T4")):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    rows = {"runs": ["Tesla T4", "pinned memory"], "fails": ["Tesla T4"], "finds no memory": ["Tesla T4"]}[kernel]
+    checks = looked_at(*rows)  # without a GPU PyTorch refuses to pin
+    said = {
+        "runs": ("ok", "jobs can use the GPU"),
+        "fails": ("bad", "jobs cannot use the GPU, see below"),
+        "finds no memory": ("note", "the GPU's memory is full"),
+    }[kernel]
+    assert (checks["PyTorch"].verdict, checks["PyTorch"].meaning.partition(" (")[0]) == said
 
 
 @pytest.mark.parametrize("below", ["", "home"])
@@ -177,12 +245,12 @@ def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(preflight.metadata, "version", lambda name: "2.4.0")
+    monkeypatch.setattr(gpu_software.metadata, "version", lambda name: "2.4.0")
     monkeypatch.setattr(preflight, "installed", lambda name: True)
     assert (found(what).verdict, found(what).found) == ("ok", f"{package} 2.4.0")
     monkeypatch.setattr(preflight, "installed", lambda name: False)
     assert (found(what).verdict, found(what).found) == ("note", f"{package} 2.4.0, without its module")
-    monkeypatch.setattr(preflight.metadata, "version", missing)
+    monkeypatch.setattr(gpu_software.metadata, "version", missing)
     assert found(what).verdict == "note"
     assert found(what).meaning.endswith(f"pip install {pip}")
 

@@ -9,6 +9,9 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from vitprof.config import gpu_software
+from vitprof.config.torch_build import TorchBuild
+from vitprof.jobs.launcher import Launcher
 from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.device_field import OWN
@@ -43,6 +46,42 @@ def field(**query: str) -> AppTest:
     at.run()
     assert not at.exception
     return at
+
+
+def warnings(at: AppTest) -> list[str]:
+    return [w.value.replace("\\", "").replace(":color[:]", ":") for w in at.warning]
+
+
+def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(
+    gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
+    gpus.append(VisibleGpu(0, "Tesla T4", "GPU-1", 15e9, cuda_driver=(12, 2), capability=(7, 5)))
+    monkeypatch.setattr(resources, "driver", lambda: "535.104")
+    at = field()
+    assert at.selectbox(key="here").options[0] == "automatic: the CPU, Tesla T4 cannot be used"
+    (line,) = warnings(at)
+    assert line.startswith(
+        "NVIDIA driver 535.104: it knows CUDA up to 12.2, and PyTorch 2.15.0+cu132 is built for CUDA"
+    )
+    assert not warnings(field(device="cpu"))
+    assert not warnings(field(device="simulated:h100"))
+    st.cache_resource.clear()
+    gpus[0] = dataclasses.replace(gpus[0], cuda_driver=(13, 0))
+    assert not warnings(field())
+    (line,) = warnings(field(precision="bf16"))
+    assert line.startswith("Tesla T4: it has no units for bf16")
+
+
+def test_a_card_without_kernels_is_said_as_soon_as_pytorch_is_loaded(
+    gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
+    gpus.append(VisibleGpu(0, "GTX 1080", "GPU-1", 8e9, cuda_driver=(13, 0), capability=(6, 1)))
+    assert not warnings(field())
+    monkeypatch.setattr(Launcher, "archs", ("sm_75", "sm_80"))
+    (line,) = warnings(field())
+    assert line.startswith("GTX 1080: PyTorch 2.15.0+cu132 has no kernels for its compute capability 6.1, only for sm")
 
 
 def captions(at: AppTest) -> str:

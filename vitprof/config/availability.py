@@ -18,11 +18,12 @@ from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.gpu_software import dali_finding, dali_wheel
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
-from vitprof.telemetry import VisibleGpu, visible_gpus
+from vitprof.telemetry import Nvml, VisibleGpu, driver_version, free_bytes, visible_gpus
 from vitprof.telemetry.tmpfs import find_tmpfs
 
 Verdict = Literal["ok", "note", "bad"]
@@ -54,6 +55,10 @@ class Machine:
     """Free where vitprof keeps its files."""
     tmpfs: tuple[Path, int] | None
     """The RAM disk, and the bytes free in it."""
+    gpu_free_bytes: tuple[float, ...] = ()
+    """Device memory of each of `gpus` that nobody uses now; NaN where it cannot be read."""
+    driver: str = ""
+    """Version of the driver of `gpus`; "" where it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,14 @@ def look_around() -> Machine:
     where = home.home().absolute()
     there = next(path for path in (where, *where.parents) if path.exists())
     found = find_tmpfs()
+    gpus = tuple(visible_gpus())
+    with Nvml() as nvml:
+        free = tuple(free_bytes(nvml.call, gpu.uuid) for gpu in gpus)
+        driver = driver_version(nvml.call)
     return Machine(
-        gpus=tuple(visible_gpus()),
+        gpus=gpus,
+        gpu_free_bytes=free,
+        driver=driver,
         ram_bytes=psutil.virtual_memory().available,
         disk_bytes=shutil.disk_usage(there).free,
         tmpfs=(found.path, found.free_bytes) if found is not None else None,
@@ -123,7 +134,8 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
         yield f"{loader.title} needs Linux, and this is {sys.platform}"
     for package in _packages(parts, info):
         if not installed(package):
-            yield f"the package {package} is missing: pip install {shlex.quote(package)}"
+            wheel = dali_wheel(machine.gpus, machine.driver) if MODULES.get(package) == "nvidia.dali" else package
+            yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
     if not installed("fcntl"):
         yield f"this system ({sys.platform}) has no file locks as POSIX knows them, which preparing storages needs"
     yield from _too_small(footprint(parts, info), machine)
@@ -176,13 +188,30 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
     if (on_cpu or simulated) and loader.decodes:
         yield f"without a GPU {loader.title} decodes on the CPU"
     if not (on_cpu or simulated):
-        needed = footprint(parts, info).device_bytes
-        smallest = min((g.memory_bytes for g in machine.gpus if math.isfinite(g.memory_bytes)), default=math.inf)
-        if needed > smallest:
-            yield f"the set takes {size(needed)} of device memory and a GPU here has {size(smallest)}"
+        yield from _too_small_gpu(footprint(parts, info).device_bytes, device, machine)
+        if parts.loader == "dali" and (too_new := dali_finding(machine.gpus, machine.driver)) is not None:
+            yield too_new.line
     decoder = settings.get("decoder")
     if decoder in DEPRECATED_DECODERS:
         yield f"decoder {decoder} is {DEPRECATED_DECODERS[decoder]}; choose {DECODERS[info.kind][0]}"
+
+
+def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
+    """Yields that the set does not fit on the GPU, or not beside what is there now: a note, for that may end."""
+    number = device.removeprefix("cuda:")
+    at = int(number) if number.isdecimal() else 0
+    if at >= len(machine.gpus):
+        return
+    gpu, free = machine.gpus[at], math.nan
+    if at < len(machine.gpu_free_bytes):
+        free = machine.gpu_free_bytes[at]
+    if needed > gpu.memory_bytes:
+        yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
+    elif needed > free:
+        yield (
+            f"the set takes {size(needed)} of device memory and {size(free)} of {gpu.name} are free now; "
+            "end what else uses it, or choose transfer pinned"
+        )
 
 
 NOTHING_TO_COPY: dict[str, str] = {

@@ -224,10 +224,25 @@ def changing_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("note", f"{name}={value}", wrong, "unset it unless that is what you want to measure")
 
 
-def dali_package(driver: str = "", cuda_driver: Version | None = None) -> str:
-    """Returns the name of DALI's newest wheel that this driver runs; the newest of all where no driver is known.
+DALI: dict[str, int] = {"nvidia-dali-cuda130": 13, "nvidia-dali-cuda120": 12, "nvidia-dali-cuda110": 11}
+"""DALI's wheels, the newest first, and the major version of CUDA that each is built for (DALI's installation page)."""
 
-    There is one for each major version of CUDA (DALI's installation page).
-    """
+
+def dali_package(driver: str = "", cuda_driver: Version | None = None) -> str:
+    """Returns the name of DALI's newest wheel that this driver runs; the newest of all where no driver is known."""
     runs = newest_cuda(driver, cuda_driver)
-    return "nvidia-dali-cuda120" if runs == 12 else "nvidia-dali-cuda130"
+    return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
+
+
+def dali_too_new(installed: str, driver: str, cuda_driver: Version | None) -> Finding | None:
+    """Returns that the wheel of DALI that is `installed` needs a newer CUDA than the driver runs."""
+    runs, fits = newest_cuda(driver, cuda_driver), dali_package(driver, cuda_driver)
+    which = f"NVIDIA driver {driver}".strip()
+    if runs is None or DALI[installed] <= runs:
+        return None
+    return Finding(
+        "note",
+        f"package {installed}",
+        f"it is built for CUDA {DALI[installed]}, and {which} knows CUDA up to {runs}: DALI cannot decode on the GPU",
+        f"pip uninstall {installed}, then pip install {fits}",
+    )

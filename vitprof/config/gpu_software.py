@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 
@@ -24,26 +25,56 @@ def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | N
 
 
 def findings(
-    gpus: Sequence[VisibleGpu], environ: Mapping[str, str], *, driver: str = "", precision: str = ""
+    gpus: Sequence[VisibleGpu],
+    environ: Mapping[str, str],
+    *,
+    driver: str = "",
+    precision: str = "",
+    archs: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """Returns what is wrong here for runs on `gpus`, the worst first; nothing where there are none.
 
     `driver` is the version of theirs, "" where it is not known; `precision` is that of the run to come, "" for all that
-    there are.
+    there are. `archs` is what PyTorch has kernels for, as it says itself, where somebody has asked it.
     """
-    return tuple(_findings(gpus, environ, driver, precision)) if gpus else ()
+    return tuple(_findings(gpus, environ, driver, precision, archs)) if gpus else ()
 
 
-def _findings(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], driver: str, precision: str) -> Iterator[Finding]:
-    if (wrong := unusable(gpus[0].name, driver, gpus[0].cuda_driver)) is not None:
+def _findings(
+    gpus: Sequence[VisibleGpu], environ: Mapping[str, str], driver: str, precision: str, archs: Sequence[str]
+) -> Iterator[Finding]:
+    build, wrong = torch_build(), unusable(gpus[0].name, driver, gpus[0].cuda_driver)
+    if wrong is not None:
         yield wrong
-    if precision in ("", "bf16"):
-        for card, capability in dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus):
-            if capability is not None and (emulated := rules.bf16_emulated(card, capability)) is not None:
-                yield emulated
+    cards = [(name, c) for name, c in dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus) if c is not None]
+    for card, capability in cards:
+        if build is not None and (unfit := rules.no_kernels(build.version, card, capability, archs)) is not None:
+            yield unfit
+    for card, capability in cards:
+        if precision in ("", "bf16") and (emulated := rules.bf16_emulated(card, capability)) is not None:
+            yield emulated
     if (old := pynvml_finding()) is not None:
         yield old
     yield from rules.changing_variables(environ)
+
+
+def dali_wheel(gpus: Sequence[VisibleGpu], driver: str = "") -> str:
+    """Returns the name of DALI's wheel for `gpus` and their driver, of which the version may be known."""
+    return rules.dali_package(driver, gpus[0].cuda_driver) if gpus else rules.dali_package()
+
+
+def installed_dali() -> tuple[str, str] | None:
+    """Returns the name and version of DALI's wheel that is installed; None without one."""
+    for name in rules.DALI:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return name, metadata.version(name)
+    return None
+
+
+def dali_finding(gpus: Sequence[VisibleGpu], driver: str = "") -> Finding | None:
+    """Returns that the wheel of DALI that is installed is too new for the driver of `gpus`, where it is."""
+    dali = installed_dali()
+    return rules.dali_too_new(dali[0], driver, gpus[0].cuda_driver) if dali and gpus else None
 
 
 def pynvml_finding() -> Finding | None:

@@ -119,7 +119,7 @@ def _train(
     if gauges := device.gauges():
         events.gauges(gauges)
     if device.torch_device.type == "cuda":
-        for limit in limits(device.torch_device, config.precision):
+        for limit in limits(device.torch_device, config):
             events.notice(limit.line)
     events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only

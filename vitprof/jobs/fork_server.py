@@ -41,12 +41,22 @@ def load() -> None:
     gc.freeze()  # a collection in a fork would copy the pages of all that was imported
 
 
+def archs() -> list[str]:
+    """Returns what PyTorch was built for, without a look at CUDA, which `torch.cuda.get_arch_list` of old versions
+    takes.
+    """
+    import torch
+
+    flags = getattr(torch._C, "_cuda_getArchFlags", None)
+    return (flags() or "").split() if flags is not None else []
+
+
 def serve(connection: socket.socket) -> bool:
     """Answers requests until the socket ends. Returns twice and more: False here, True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not wake anybody
     signal.set_wakeup_fd(wake_write)
-    _tell(connection, {"ready": True})
+    _tell(connection, {"ready": True, "archs": archs()})
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)

@@ -92,6 +92,12 @@ class Launcher:
                     self._server = _Server()
         return self
 
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """Returns what PyTorch has kernels for, as `torch.cuda.get_arch_list()` gives it; empty before it is loaded."""
+        server = self._server
+        return () if server is None else server.archs
+
     def wait(self, stop: threading.Event) -> None:
         """Waits for loading that has begun, which would disturb a job, or until `stop` is set."""
         if (server := self._server) is not None:
@@ -133,6 +139,8 @@ class _Server:
                 self._socket.close()
                 raise
         self._ready = threading.Event()
+        self.archs: tuple[str, ...] = ()
+        """See `Launcher.archs`."""
         self.ended = threading.Event()
         """Set when it is gone: nobody tells any more how its jobs end."""
         self._pids: queue.Queue[int] = queue.Queue()
@@ -146,6 +154,7 @@ class _Server:
             while message := self._socket.recv(MAX_MESSAGE_BYTES):
                 told = json.loads(message)
                 if "ready" in told:
+                    self.archs = tuple(told.get("archs", ()))
                     self._ready.set()
                 elif "pid" in told:
                     self._pids.put(told["pid"])

@@ -40,7 +40,7 @@ class JobManager:
 
     def __init__(self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None) -> None:
         self.store = store
-        self._logs, self._launcher = logs, launcher or Launcher()
+        self._logs, self.launcher = logs, launcher or Launcher()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         """Told when a run has ended: another one's turn may have come."""
@@ -123,7 +123,7 @@ class JobManager:
             self._turn.notify_all()
         for thread in self._threads:
             thread.join()
-        self._launcher.close()
+        self.launcher.close()
         self._record_the_unrecorded()
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
@@ -163,7 +163,7 @@ class JobManager:
 
     def _record(self, run_id: int) -> None:
         stop = self._stops[run_id]
-        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self._launcher).run()
+        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher).run()
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
         """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Literal
 
 from vitprof import __version__, formats
 from vitprof.config.availability import installed
+from vitprof.config.gpu_findings import DALI, Finding
+from vitprof.config.gpu_software import dali_finding, dali_wheel, findings
 from vitprof.config.parts import LOADERS
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.store import RunQuery, RunStore
-from vitprof.telemetry import Nvml
+from vitprof.telemetry import GpuInfo, Nvml, VisibleGpu, driver_version, visible_gpus
 from vitprof.telemetry.tmpfs import find_tmpfs
 
 PACKAGES: tuple[tuple[str, ...], ...] = (
@@ -35,7 +38,6 @@ PACKAGES: tuple[tuple[str, ...], ...] = (
     ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
 )
 """What vitprof needs; of several names, which bring the same module, any one."""
-DALI = tuple(f"nvidia-dali-cuda{version}" for version in ("130", "120", "110"))
 NVIMGCODEC = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
@@ -45,6 +47,8 @@ NO_FIGURES = (
     "GPU-util, GPU memory, power and temperature are not available; jobs use a GPU that PyTorch has all the same "
     "(a container wants NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
 )
+PINNED_BYTES = 64 << 20
+"""What is pinned for a moment, to see whether it can be: some batches of photos."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,20 @@ class Check:
 
 def examine() -> Iterator[Check]:
     """Yields all checks, in the order they matter."""
+    gpus = visible_gpus()
+    with contextlib.closing(Nvml()) as nvml:
+        listed, driver = nvml.gpus(), driver_version(nvml.call)
+        reason = nvml.reason
     yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
-    yield _optional("DALI", DALI, "dali")
+    yield _dali(gpus, driver)
     yield _optional("nvImageCodec", NVIMGCODEC, "nvimgcodec")
-    yield _torch()
-    yield _nvml()
+    torch, wrong = _torch()
+    yield torch
+    yield _nvml(listed, reason)
+    # CUDA's driver and PyTorch may find the same.
+    for finding in dict.fromkeys([*findings(gpus, os.environ, driver=driver), *wrong]):
+        yield Check(finding.where, finding.wrong, finding.verdict, finding.todo)
     yield _shared_memory()
     yield _ram_disk()
     yield from _home()
@@ -87,13 +99,20 @@ def _packages() -> Check:
     return Check("packages", ", ".join(filter(None, versions.values())), "ok", "")
 
 
-def _optional(what: str, packages: tuple[str, ...], loader: str) -> Check:
+def _dali(gpus: Sequence[VisibleGpu], driver: str) -> Check:
+    check, too_new = _optional("DALI", tuple(DALI), "dali", dali_wheel(gpus, driver)), dali_finding(gpus, driver)
+    if check.verdict != "ok" or too_new is None:
+        return check
+    return Check("DALI", f"{check.found}: {too_new.wrong}", too_new.verdict, too_new.todo)
+
+
+def _optional(what: str, packages: tuple[str, ...], loader: str, fits: str | None = None) -> Check:
     """What one loader needs and no other; a package whose module is not there is one for another system, or half
-    removed.
+    removed. `fits` is what to install, where that is not for all machines the same.
     """
     version = _version(packages)
     (package,) = LOADERS[loader].packages
-    pip = f"pip install {shlex.quote(package)}"
+    pip = f"pip install {shlex.quote(fits or package)}"
     if version is None:
         return Check(what, "not installed", "note", f"strategy {loader} needs it: {pip}")
     if not installed(package):
@@ -101,30 +120,38 @@ def _optional(what: str, packages: tuple[str, ...], loader: str) -> Check:
     return Check(what, version, "ok", "")
 
 
-def _torch() -> Check:
+def _torch() -> tuple[Check, list[Finding]]:
+    """Returns whether there is a PyTorch that can use the GPU, and what is wrong if not."""
     try:
         import torch
     except (ImportError, OSError) as error:
-        return Check("PyTorch", one_line(error), "bad", "no job can run; install PyTorch")
-    from vitprof.engine.devices.others import cuda_here, other_accelerator
+        return Check("PyTorch", one_line(error), "bad", "no job can run; install PyTorch"), []
+    from vitprof.engine.devices.cuda_checks import first_kernel, why_no_cuda
+    from vitprof.engine.devices.others import cuda_here
+    from vitprof.engine.devices.pinning import Pinning
 
-    if cuda_here():
-        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        return Check("PyTorch", f"{torch.__version__}, {names}", "ok", "jobs can use the GPU")
-    if other := other_accelerator():
-        return Check("PyTorch", f"{torch.__version__}, {other}", "note", "not supported yet: jobs run on the CPU")
-    return Check("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
-
-
-def _nvml() -> Check:
-    nvml = Nvml()
+    if not cuda_here():
+        wrong = why_no_cuda()
+        check = Check("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
+        return check, [] if wrong is None else [wrong]
+    indices = range(torch.cuda.device_count())
+    found = f"{torch.__version__}, {', '.join(torch.cuda.get_device_name(i) for i in indices)}"
     try:
-        if not nvml.available:
-            return Check("NVML", nvml.reason, "note", NO_FIGURES)
-        gpus = nvml.gpus()
-        return Check("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
-    finally:
-        nvml.close()
+        failed = [wrong for i in indices if (wrong := first_kernel(torch.device("cuda", i))) is not None]
+    except RuntimeError as error:
+        return Check("PyTorch", found, "note", f"the GPU's memory is full ({one_line(error)}): end what uses it"), []
+    if len(failed) == len(indices):
+        return Check("PyTorch", found, "bad", "jobs cannot use the GPU, see below"), failed
+    pinning = Pinning(wanted=True)
+    pinning.empty((PINNED_BYTES,), torch.uint8)
+    refusal = [] if pinning.refusal is None else [pinning.refusal]
+    return Check("PyTorch", found, "ok", "jobs can use the GPU"), failed + refusal
+
+
+def _nvml(gpus: Sequence[GpuInfo], reason: str) -> Check:
+    if reason:
+        return Check("NVML", reason, "note", NO_FIGURES)
+    return Check("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
 
 
 def _shared_memory() -> Check:

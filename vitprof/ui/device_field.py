@@ -24,7 +24,7 @@ from vitprof.config.cards import MEASURED
 from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
 from vitprof.ui import resources
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, sentence
 from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
 
 OWN = f"{SIMULATED}own"
@@ -52,6 +52,9 @@ def draw_device(key: str) -> None:
     )
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
+    if values["device"] != "cpu" and not is_simulated(values["device"]):
+        for finding in resources.gpu_findings(values["precision"]):
+            st.warning(escaped(sentence(finding.line)))
     if is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
         st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
@@ -116,7 +119,10 @@ def _own(key: str) -> str:
 
 def _automatic() -> str:
     found = resources.gpus()
-    return resources.card(found[0], among=found) if found else "the CPU, no GPU here"
+    if not found:
+        return "the CPU, no GPU here"
+    unusable = any(finding.verdict == "bad" for finding in resources.gpu_findings())
+    return f"the CPU, {found[0].name} cannot be used" if unusable else resources.card(found[0], among=found)
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from vitprof import formats, home
 from vitprof.telemetry import GpuNow, MachineNow, MachineWatch
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import resources
-from vitprof.ui.texts import escaped
+from vitprof.ui.texts import escaped, sentence
 
 PROCESSES_SHOWN = 5
 
@@ -101,5 +101,8 @@ def machine_in_words() -> str:
         return "No GPU here: the CPU plays the device. Or pick a simulated GPU under **Device**."
     names = [f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in found]
     listed = ", ".join(f"**{escaped(name)}**" for name in names)
+    for finding in resources.gpu_findings():
+        if finding.verdict == "bad":
+            return f"{listed} cannot be used yet, and runs use the CPU. {escaped(sentence(finding.line))}"
     which = " Runs use the first one unless you choose another **Device**." if len(found) > 1 else ""
     return f"{listed} is ready to be profiled.{which}" if len(found) == 1 else f"{listed}.{which}"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import os
 
 import streamlit as st
 
 from vitprof.config.accelerators import SIMULATED
 from vitprof.config.cards import CARDS
+from vitprof.config.gpu_findings import Finding
+from vitprof.config.gpu_software import findings
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.telemetry import VisibleGpu, visible_gpus
+from vitprof.telemetry import Nvml, VisibleGpu, driver_version, visible_gpus
 from vitprof.ui.series import RunSeries
 
 SERIES_KEPT = 12
@@ -37,6 +40,13 @@ def gpus() -> list[VisibleGpu]:
     return visible_gpus()
 
 
+@st.cache_resource(show_spinner=False)
+def driver() -> str:
+    """Returns the version of the GPUs' driver; "" where it cannot be read."""
+    with Nvml() as nvml:
+        return driver_version(nvml.call)
+
+
 def card(gpu: VisibleGpu, *, among: list[VisibleGpu]) -> str:
     """Returns the GPU's name, with the start of its UUID where another one has that name too."""
     twins = sum(other.name == gpu.name for other in among) > 1
@@ -46,6 +56,14 @@ def card(gpu: VisibleGpu, *, among: list[VisibleGpu]) -> str:
 def short_uuid(uuid: str) -> str:
     """Returns the start of a UUID, enough to tell the GPUs of a machine apart: "GPU-8932f937"."""
     return "-".join(uuid.split("-")[:2])
+
+
+def gpu_findings(precision: str = "") -> tuple[Finding, ...]:
+    """Returns what is wrong with the software of the GPUs here for runs in `precision` ("": in any)."""
+    found = gpus()
+    if not found:
+        return ()
+    return findings(found, os.environ, driver=driver(), precision=precision, archs=manager().launcher.archs)
 
 
 def device_names() -> dict[str, str]:

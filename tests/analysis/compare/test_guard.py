@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "device_name": "NVIDIA A100",
     "cuda_version": "13.0",
     "driver_version": "580.1",
+    "variables": "",
     "gpu_power_limit_w": 400.0,
 }
 LOSSES = 2.3 * np.exp(-np.arange(20) / 50)
@@ -99,6 +100,12 @@ def test_strategies_may_differ() -> None:
         ({"environment": {"torch_threads": 2}}, "cpu", "note", "threads"),
         ({"environment": {"torch": "2.16.0"}}, "versions", "warning", "PyTorch"),
         ({"environment": {"driver_version": "590"}}, "versions", "warning", "driver"),
+        (
+            {"environment": {"variables": "CUDA_LAUNCH_BLOCKING=1"}},
+            "variables",
+            "warning",
+            "none in run 1; CUDA_LAUNCH_BLOCKING=1 in run 2",
+        ),
         ({"environment": {"gpu_power_limit_w": 250.0}}, "power", "warning", "400 W in run 1; 250 W in run 2"),
         ({"sm_clock_mhz": 1300.0}, "clocks", "warning", "1300 MHz in run 2 and 1410 MHz in run 1"),
         ({"facts": {"page_cached_frac": 0.02}}, "page-cache", "warning", "2.0% of the files"),

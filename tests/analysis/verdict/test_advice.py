@@ -131,6 +131,8 @@ def test_what_does_not_fit_is_not_advised() -> None:
     assert {"strategy": "device"} in settings(advise(of("transfer", **wait)))
     small = MACHINE | {"gpu_memory_bytes": 2 * GIB}
     assert {"strategy": "device"} not in settings(advise(of("transfer", small, **wait)))
+    full = MACHINE | {"gpu_memory_free_bytes": 2 * GIB}
+    assert {"strategy": "device"} not in settings(advise(of("transfer", full, **wait)))
     unknown = {"memory_bytes": 32 * GIB}
     assert {"strategy": "device"} not in settings(advise(of("transfer", unknown, **wait)))
     there = settings(advise(of("launches", unknown, strategy="device", device="cuda:0")))

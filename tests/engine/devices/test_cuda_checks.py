@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.engine_fixtures import small_home, trained  # noqa: F401
-from vitprof.config import gpu_software
+from vitprof.config import RunConfig, gpu_software
 from vitprof.config.gpu_findings import Version
 from vitprof.config.torch_build import TorchBuild
 from vitprof.engine.devices import cuda_checks, open_device
@@ -156,11 +156,17 @@ def test_a_full_card_says_nothing_about_kernels(driver: Driver) -> None:
 def test_limits_of_a_run(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.has("Tesla T4", (7, 5), None)
     gpu = torch.device("cuda", 0)
-    assert [*cuda_checks.limits(gpu, "fp16")] == []
-    assert [found.where for found in cuda_checks.limits(gpu, "bf16")] == ["Tesla T4"]
+    assert [*cuda_checks.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
+    assert [found.where for found in cuda_checks.limits(gpu, RunConfig(precision="bf16"))] == ["Tesla T4"]
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setattr(gpu_software.pynvml, "__path__", ["/site-packages/pynvml"], raising=False)
-    assert [found.where for found in cuda_checks.limits(gpu, "fp32")] == ["package pynvml", "CUDA_LAUNCH_BLOCKING=1"]
+    monkeypatch.setattr(gpu_software, "installed_dali", lambda: ("nvidia-dali-cuda130", "2.4.0"))
+    driver.shows([CARD], "535.104.05")
+    assert [found.where for found in cuda_checks.limits(gpu, RunConfig(loader="dali"))] == [
+        "package pynvml",
+        "package nvidia-dali-cuda130",
+        "CUDA_LAUNCH_BLOCKING=1",
+    ]
 
 
 @pytest.mark.usefixtures("small_home")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -75,3 +76,9 @@ def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPat
     found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30)
     monkeypatch.setattr(resources, "visible_gpus", lambda: [found])
     assert "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled." in said(app())
+    st.cache_resource.clear()
+    found = dataclasses.replace(found, cuda_driver=(11, 4))
+    monkeypatch.setattr(resources, "driver", lambda: "470.82")
+    words = said(app())
+    assert "**NVIDIA RTX A6000 (48.0 GiB)** cannot be used yet, and runs use the CPU. NVIDIA driver 470" in words
+    assert "ready to be profiled" not in words

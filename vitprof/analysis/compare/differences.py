@@ -45,8 +45,8 @@ class Caveat:
     """A difference between runs that makes comparing them less than fair."""
 
     topic: str
-    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, power, cpu,
-    sharing or losses."""
+    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, variables, power,
+    cpu, sharing or losses."""
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
@@ -148,6 +148,12 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
     return Caveat("sharing", "warning", said, tuple(run.id for run in shared))
 
 
+def _variables(run: RunFacts) -> str | None:
+    """Returns the variables that can change results; None for a run made before they were recorded."""
+    found = run.environment.get("variables")
+    return None if found is None else str(found) or "none"
+
+
 SAME_WORK = "They did not do the same work."
 VERSIONS: dict[str, str] = {
     "vitprof": "vitprof",
@@ -224,6 +230,13 @@ CHECKS: tuple[Check, ...] = (
     _shared,
     _differs(
         "power", "warning", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."
+    ),
+    _differs(
+        "variables",
+        "warning",
+        "Environment variables differ",
+        _variables,
+        "They can change how fast the device or the CPU computes, and what can overlap.",
     ),
     *(
         _differs(

@@ -200,6 +200,8 @@ def _fits(config: RunConfig, situation: Situation) -> bool:
     if needs == there:
         return True
     ram, device = situation.facts.get("memory_bytes"), situation.facts.get("gpu_memory_bytes")
+    free = situation.facts.get("gpu_memory_free_bytes")  # other programs may have the rest
+    device = device if free is None else free
     if ram and needs.ram_bytes > RAM_FRAC * float(ram):
         return False
     if not needs.device_bytes or situation.on_cpu:

@@ -161,6 +161,7 @@ class CudaDevice:
             "gpu_uuid": self._uuid(),
             "cuda_version": torch.version.cuda,
             "gpu_memory_bytes": facts.total_memory,
+            "gpu_memory_free_bytes": self.free_memory_bytes(),
             "gpu_capability": f"{facts.major}.{facts.minor}",
         }
 

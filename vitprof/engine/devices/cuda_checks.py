@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import torch
 
+from vitprof.config import RunConfig
 from vitprof.config import gpu_findings as rules
 from vitprof.config.gpu_findings import Finding
-from vitprof.config.gpu_software import pynvml_finding, unusable
+from vitprof.config.gpu_software import dali_finding, pynvml_finding, unusable
 from vitprof.engine.devices.others import other_accelerator
 from vitprof.engine.devices.out_of_memory import is_out_of_memory
 from vitprof.errors import one_line
@@ -78,12 +79,14 @@ def first_kernel(device: torch.device) -> Finding | None:
     return None
 
 
-def limits(device: torch.device, precision: str) -> Iterator[Finding]:
-    """Yields what makes a run on a CUDA `device` other than it is meant."""
-    if precision == "bf16":
+def limits(device: torch.device, config: RunConfig) -> Iterator[Finding]:
+    """Yields what makes a run of `config` on a CUDA `device` other than it is meant."""
+    if config.precision == "bf16":
         card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         if (emulated := rules.bf16_emulated(card, capability)) is not None:
             yield emulated
     if (old := pynvml_finding()) is not None:
         yield old
+    if config.loader == "dali" and (too_new := dali_finding(shown_here(), nvml_lists()[0])) is not None:
+        yield too_new
     yield from rules.changing_variables(os.environ)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vitprof.config.gpu_findings import pinning_refused
+from vitprof.config.gpu_findings import Finding, pinning_refused
 from vitprof.errors import one_line
 
 Tell = Callable[[str], None]
@@ -22,10 +22,14 @@ class Pinning:
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
         """`wanted`: whether there is a GPU to copy to. `tell` gets one line at the first refusal."""
-        self.refused = False
-        """Whether the system refused it; nobody asks again then."""
+        self.refusal: Finding | None = None
+        """Why the system refused it, if it did; nobody asks again then."""
         self._wanted = wanted
         self._tell = tell
+
+    @property
+    def refused(self) -> bool:
+        return self.refusal is not None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Returns an uninitialised tensor."""
@@ -46,5 +50,5 @@ class Pinning:
         return tensor
 
     def _refuse(self, error: RuntimeError) -> None:
-        self.refused = True
-        self._tell(pinning_refused(one_line(error)).line)
+        self.refusal = pinning_refused(one_line(error))
+        self._tell(self.refusal.line)

@@ -10,7 +10,9 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 
+from vitprof.config.gpu_software import dali_wheel
 from vitprof.errors import ConfigError, DataError
+from vitprof.telemetry import shown_here
 
 INPUTS = ("encoded", "start", "shape", "flip")
 """Names of what the pipeline is fed with, in the order of `Sample`."""
@@ -35,10 +37,11 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
     try:
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
     except (ImportError, OSError) as error:
+        wheel = dali_wheel(shown_here())
         raise ConfigError(
             "loader",
             "dali",
-            f"NVIDIA DALI cannot be imported ({reason(error)}); pip install nvidia-dali-cuda130, or choose threads",
+            f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads",
         ) from error
     pipeline = None
     try:
