@@ -114,6 +114,16 @@ def not_seen(torch: str, card: str, error: str) -> Finding:
     )
 
 
+def cuda_fails(torch: str, error: str) -> Finding:
+    """Returns that CUDA does not start, where nobody lists a GPU; `error` is PyTorch's word on it."""
+    return Finding(
+        "bad",
+        f"PyTorch {torch}",
+        f"CUDA does not start ({error})",
+        "restart the machine if its driver was updated; in a container, check that it was started with the GPU",
+    )
+
+
 def no_kernels(torch: str, card: str, capability: Version, archs: Sequence[str]) -> Finding | None:
     """Returns that PyTorch was built with no kernels for this card; None where it was, or where that is not known.
 

@@ -116,6 +116,18 @@ def test_a_gpu_that_pytorch_does_not_see(
     assert cuda_checks.why_no_cuda() is None  # hidden on purpose
 
 
+def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: Driver) -> None:
+    for ordinary in ("Found no NVIDIA driver on your system.", "No CUDA GPUs are available"):
+        driver.refuses(ordinary)
+        assert cuda_checks.why_no_cuda() is None
+    driver.refuses("Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted")
+    found = cuda_checks.why_no_cuda()
+    assert found is not None
+    assert found.line.startswith(
+        f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: Unexpected error from"
+    )
+
+
 @pytest.mark.parametrize(
     ("capability", "error", "wrong"),
     [

@@ -24,6 +24,10 @@ HIDDEN = ("", "-1")
 """Values of CUDA_VISIBLE_DEVICES with which somebody hides all GPUs on purpose."""
 
 
+NOTHING_THERE = ("no NVIDIA driver", "No CUDA GPUs are available", "not compiled with CUDA")
+"""What PyTorch says where there is no GPU, or it was built for machines without one."""
+
+
 def why_no_cuda() -> Finding | None:
     """Returns why PyTorch has no NVIDIA GPU though there seems to be one, or another accelerator instead; None where
     there is nothing, or it is hidden on purpose.
@@ -43,7 +47,7 @@ def why_no_cuda() -> Finding | None:
     # CUDA's driver shows none where it fails; then what it showed before, or what NVML lists, is there nonetheless
     names = [gpu.name for gpu in shown] or own_gpu.kept() or listed
     if not names:
-        return None
+        return None if any(words in error for words in NOTHING_THERE) else rules.cuda_fails(torch.__version__, error)
     known = shown[0].cuda_driver if shown else None
     return unusable(names[0], driver, known) or rules.not_seen(torch.__version__, names[0], error)
 

@@ -34,11 +34,11 @@ OnPick = Callable[[Pick], None] | None
 
 REFRESH_S = 0.5
 MEMORY_TILES = (
-    ("GPU memory, peak", "gpu_mem_job_bytes"),
-    ("GPU memory in use", "gpu_mem_used_bytes"),
-    ("Memory, peak", "job_rss_bytes"),
+    ("GPU memory, peak", "gpu_mem_job_bytes", "of the job's processes, by NVML"),
+    ("GPU memory in use", "gpu_mem_used_bytes", "of everybody on the GPU, by NVML"),
+    ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
-"""What the memory tile shows: the first of these that could be read."""
+"""What the memory tile shows, and whose it is: the first of these that could be read."""
 CHART_HEIGHT = 260
 FACTS = ("copied", "throttled")
 """How notices begin that say where the data lie; the others say that something is not as it should be."""
@@ -203,8 +203,8 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     """Up to five figures, over the steady state so far: those that there can be for this run."""
     totals, telemetry = series.totals, series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
-    peaks = ((label, highest(telemetry[name])) for label, name in MEMORY_TILES)
-    memory = next((p for p in peaks if math.isfinite(p[1])), (MEMORY_TILES[-1][0], math.nan))
+    peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
+    memory = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
     tiles = [("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples in a second.")]
     if not run.config.loader_only:
         wait = formats.percent(totals.share(totals.data_wait_s))
@@ -216,7 +216,7 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
         if math.isfinite(utilisation) or simulated:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
             tiles.append(("GPU-util", formats.percent(utilisation / 100), text))
-    tiles.append((memory[0], formats.size(memory[1]), _memory_help(run)))
+    tiles.append((memory[0], formats.size(memory[1]), _memory_help(run, memory[2])))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
     for column, (name, value, text) in zip(columns, tiles, strict=True):
@@ -224,11 +224,11 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
 
 
-def _memory_help(run: StoredRun) -> str:
+def _memory_help(run: StoredRun, whose: str) -> str:
     """Returns what the tile of memory counts; of a run on a GPU that has ended every figure there is, by its name."""
     figures = device_memory(run.summary) if run.summary is not None else []
     said = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
-    return "Highest value seen while the job ran." + "".join(said)
+    return f"Highest value seen while the job ran, {whose}." + "".join(said)
 
 
 def is_simulated_run(run: StoredRun) -> bool:
