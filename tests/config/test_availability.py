@@ -92,6 +92,7 @@ def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str
     for seen in (
         availability(STRATEGIES[name], PHOTOS, machine=BARE),
         availability(STRATEGIES[name], PHOTOS, {"device": "cpu"}, machine=PLENTY),
+        availability(STRATEGIES[name], PHOTOS, machine=dataclasses.replace(PLENTY, gpus_usable=False)),
     ):
         assert seen.verdict == "note"
         assert seen.reason.startswith("without a GPU")

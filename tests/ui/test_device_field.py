@@ -49,7 +49,8 @@ def field(**query: str) -> AppTest:
 
 
 def warnings(at: AppTest) -> list[str]:
-    return [w.value.replace("\\", "").replace(":color[:]", ":") for w in at.warning]
+    texts = [c.value.replace("\\", "").replace(":color[:]", ":") for c in at.caption]
+    return [text.removeprefix(":material/warning: ") for text in texts if text.startswith(":material/warning: ")]
 
 
 def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(

@@ -18,7 +18,7 @@ from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
-from vitprof.config.gpu_software import dali_finding, dali_wheel
+from vitprof.config.gpu_software import dali_finding, dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
@@ -59,6 +59,8 @@ class Machine:
     """Device memory of each of `gpus` that nobody uses now; NaN where it cannot be read."""
     driver: str = ""
     """Version of the driver of `gpus`; "" where it cannot be read."""
+    gpus_usable: bool = True
+    """Whether the PyTorch that is installed can use them, as far as that is known."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def look_around() -> Machine:
     return Machine(
         gpus=gpus,
         gpu_free_bytes=free,
+        gpus_usable=not gpus or unusable(gpus[0].name, driver, gpus[0].cuda_driver) is None,
         driver=driver,
         ram_bytes=psutil.virtual_memory().available,
         disk_bytes=shutil.disk_usage(there).free,
@@ -181,7 +184,8 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
     """Yields what works, but not as the strategy means it, or not for long."""
     device = settings.get("device") or "auto"
     simulated = is_simulated(device)
-    on_cpu = not simulated and (device == "cpu" or not machine.gpus)
+    no_gpu = not machine.gpus or not machine.gpus_usable
+    on_cpu = not simulated and (device == "cpu" or no_gpu)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
         yield NOTHING_TO_COPY[parts.transfer]
     loader = LOADERS[parts.loader]

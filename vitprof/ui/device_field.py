@@ -53,8 +53,9 @@ def draw_device(key: str) -> None:
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not is_simulated(values["device"]):
-        for finding in resources.gpu_findings(values["precision"]):
-            st.warning(escaped(sentence(finding.line)))
+        found = resources.gpu_findings(values["precision"])
+        for finding in [f for f in found if f.verdict == "bad"] or found:
+            st.caption(f":material/warning: {escaped(sentence(finding.line))}")
     if is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
         st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
