@@ -131,9 +131,17 @@ import pynvml
 from vitprof.telemetry import driver_version, free_bytes
 with Nvml() as nvml:
     free = [free_bytes(nvml.call, SECOND), free_bytes(nvml.call, "GPU-none")]
-    del pynvml.nvmlMemory_v2  # as in the package pynvml 11.4
+    del pynvml.nvmlMemory_v2  # as in the package pynvml 11.4, which also speaks bytes
+    pynvml.__path__ = []
+    by_uuid, name = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetName
+    pynvml.nvmlDeviceGetHandleByUUID = lambda uuid: by_uuid(uuid.decode())
+    pynvml.nvmlDeviceGetName = lambda handle: name(handle).encode()
+    driver = pynvml.nvmlSystemGetDriverVersion
+    pynvml.nvmlSystemGetDriverVersion = lambda: driver().encode()
     result = {"free": [*free, free_bytes(nvml.call, SECOND)], "driver": driver_version(nvml.call)}
+    result["names"] = [gpu.name for gpu in nvml.gpus()]
 """)
+    assert result["names"] == ["Stub GPU 0", "Stub GPU 1"]
     assert result["free"] == pytest.approx([16e9 - 4500, math.nan, 16e9 - 4500], nan_ok=True)
     assert result["driver"] == "999.01"
 

@@ -133,7 +133,10 @@ class Nvml:
         try:
             if not hasattr(pynvml, function):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            if hasattr(pynvml, "__path__"):  # the old package pynvml, a folder, speaks bytes
+                args = tuple(arg.encode() if isinstance(arg, str) else arg for arg in args)
             answer = getattr(pynvml, function)(*args)
+            answer = answer.decode() if isinstance(answer, bytes) else answer
         except (pynvml.NVMLError, UnicodeDecodeError) as error:  # pynvml decodes whatever the driver calls a GPU
             self._failure = getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)
             self._troubles += self._failure not in _ABSENT
