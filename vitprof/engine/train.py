@@ -17,7 +17,7 @@ from vitprof.config.resolve import resolve
 from vitprof.engine.data import Stop
 from vitprof.engine.devices import Clock, Device, open_device
 from vitprof.engine.devices.cuda_checks import limits
-from vitprof.engine.devices.out_of_memory import device_memory, give_memory_back, is_out_of_memory, out_of_memory
+from vitprof.engine.devices.out_of_memory import telling_out_of_memory
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.launches import LaunchProbe
@@ -25,7 +25,7 @@ from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.recorder import MAX_PENDING, StepMarks, StepRecorder
 from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
-from vitprof.errors import DataError, DeviceError
+from vitprof.errors import DataError
 
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
@@ -86,15 +86,7 @@ def train(
     person can mend, and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
-    try:
-        return _train(config, events, stop, clock, device, trains)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        why = out_of_memory(str(error), config, device_memory())
-    # Out here nothing holds the error, and with it the frames of the job and all their tensors.
-    give_memory_back()
-    raise DeviceError(why)
+    return telling_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)
 
 
 def _train(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from vitprof.config import RunConfig
+from vitprof.errors import DeviceError
 from vitprof.formats import size
 
 OTHERS_BYTES = 1 << 30
@@ -90,8 +92,19 @@ def _less(config: RunConfig) -> list[str]:
     return [*found, "a smaller model"]
 
 
-def give_memory_back() -> None:
-    """Frees what a job that failed left to the garbage collector, and what PyTorch's allocator kept of it."""
+def telling_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
+    """Returns what `job`, a run of `config`, returns.
+
+    Raises `DeviceError` where the device's memory was too small, and has all of it given back then.
+    """
+    try:
+        return job()
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        why = out_of_memory(str(error), config, device_memory())
+    # Out here nothing holds the error any more, and with it the frames of the job and all their tensors.
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
+    raise DeviceError(why)
