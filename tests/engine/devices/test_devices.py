@@ -13,6 +13,7 @@ from vitprof.engine.devices import cuda as cuda_module
 from vitprof.engine.devices import open_device
 from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.devices.cuda import CudaDevice
+from vitprof.engine.devices.out_of_memory import DeviceMemory, device_memory
 from vitprof.errors import DeviceError
 
 gpu = [
@@ -66,6 +67,21 @@ def test_no_such_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(DeviceError, match=r"^device cuda:7: there is no such GPU; choose cuda:0 to cuda:1, or cpu$"):
         open_device("cuda:7", time.perf_counter)
+
+
+def test_memory_of_a_gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the allocator keeps for later counts as free: a new tensor can have it."""
+    figures = {"memory_reserved": 30, "memory_allocated": 20, "max_memory_reserved": 40, "max_memory_allocated": 25}
+    for name, value in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (50, 100))
+    device = object.__new__(CudaDevice)
+    device.torch_device = torch.device("cuda", 0)
+    assert device.free_memory_bytes() == 60
+    assert device.peak_memory() == {"gpu_mem_reserved_peak_bytes": 40, "gpu_mem_allocated_peak_bytes": 25}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "H100")
+    assert device_memory() == DeviceMemory("H100", total=100, free=50, allocated=25, reserved=30)
 
 
 class TestCuda:
