@@ -83,6 +83,11 @@ def test_a_card_without_kernels_is_said_as_soon_as_pytorch_is_loaded(
     monkeypatch.setattr(Launcher, "archs", ("sm_75", "sm_80"))
     (line,) = warnings(field())
     assert line.startswith("GTX 1080: PyTorch 2.15.0+cu132 has no kernels for its compute capability 6.1, only for sm")
+    st.cache_resource.clear()
+    gpus[:] = [dataclasses.replace(H100, capability=(8, 0)), dataclasses.replace(gpus[0], index=1)]
+    at = field()
+    assert (at.selectbox(key="here").options[0], warnings(at)) == ("automatic: NVIDIA H100 80GB HBM3", [])
+    assert warnings(field(device="cuda:1")) == [line]
 
 
 def captions(at: AppTest) -> str:

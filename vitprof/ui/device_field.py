@@ -53,7 +53,7 @@ def draw_device(key: str) -> None:
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not is_simulated(values["device"]):
-        found = resources.gpu_findings(values["precision"])
+        found = resources.gpu_findings(values["precision"], values["device"])
         for finding in [f for f in found if f.verdict == "bad"] or found:
             st.caption(f":material/warning: {escaped(sentence(finding.line))}")
     if is_simulated(values["device"]):

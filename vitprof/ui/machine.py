@@ -103,6 +103,7 @@ def machine_in_words() -> str:
     listed = ", ".join(f"**{escaped(name)}**" for name in names)
     for finding in resources.gpu_findings():
         if finding.verdict == "bad":
-            return f"{listed} cannot be used yet, and runs use the CPU. {escaped(sentence(finding.line))}"
+            why = escaped(sentence(finding.line))
+            return f"**{escaped(names[0])}** cannot be used yet, and runs use the CPU. {why}"
     which = " Runs use the first one unless you choose another **Device**." if len(found) > 1 else ""
     return f"{listed} is ready to be profiled.{which}" if len(found) == 1 else f"{listed}.{which}"

@@ -58,9 +58,10 @@ def short_uuid(uuid: str) -> str:
     return "-".join(uuid.split("-")[:2])
 
 
-def gpu_findings(precision: str = "") -> tuple[Finding, ...]:
-    """Returns what is wrong with the software of the GPUs here for runs in `precision` ("": in any)."""
-    found = gpus()
+def gpu_findings(precision: str = "", device: str = "auto") -> tuple[Finding, ...]:
+    """Returns what is wrong here for runs on the GPU that `device` means, in `precision` ("": in any)."""
+    number = device.removeprefix("cuda:")
+    found = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
     if not found:
         return ()
     return findings(found, os.environ, driver=driver(), precision=precision, archs=manager().launcher.archs)
