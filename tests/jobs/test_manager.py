@@ -438,7 +438,7 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     def test_two_programs_on_one_store(self, jobs: JobManager, tmp_path: Path) -> None:
-        """Each runs its own jobs; neither takes the other's for lost, until the other is killed.
+        """Each runs its own jobs in turn; neither takes the other's for lost, until the other is killed.
 
         Then its job ends too, with the job's workers, and what was measured is kept and summed up.
         """
@@ -454,21 +454,21 @@ while not len(store.steps(run_id, names=["step"])["step"]): time.sleep(0.02)
 print(run_id, flush=True)
 jobs.wait(run_id)
 """
-        mine = jobs.submit(config(epochs=1000, name="mine"))
         env = {**os.environ, "PYTHONPATH": str(ROOT), "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as other:
             assert other.stdout is not None
             theirs = int(other.stdout.readline())
+            mine = jobs.submit(config(epochs=1000, name="mine"))
             assert theirs != mine
-            under_way(jobs, mine)
             assert jobs.store.mark_interrupted() == []
-            assert {r.id: r.status for r in jobs.store.runs()} == {mine: "running", theirs: "running"}
+            assert {r.id: r.status for r in jobs.store.runs()} == {mine: "queued", theirs: "running"}
             with pytest.raises(JobError, match="stop it where it was started"):
                 jobs.stop(theirs)
             family = psutil.Process(other.pid).children(recursive=True)
             assert len(family) == 3  # the job and two workers
             other.kill()
         assert gone(family)
+        under_way(jobs, mine)  # nobody waits for a program that is gone
         JobManager(jobs.store).shutdown()  # as when vitprof is started anew
         run = jobs.store.run(theirs)
         assert run.status == "interrupted"

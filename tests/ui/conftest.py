@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def _installed_packages_are_read_once() -> Iterator[None]:
         once = functools.cache(manifest_scanner.scan_component_manifests)
         patch.setattr(manifest_scanner, "scan_component_manifests", once)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _main_stays_what_it_is() -> Iterator[None]:
+    """Streamlit puts the script in place of `__main__`, and each worker process that is spawned later runs that."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture
