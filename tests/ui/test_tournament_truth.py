@@ -27,7 +27,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
         run_id = add_run(
             store, wait_s=wait_s, group_key=group, role=role, strategy=strategy, device=DEVICE, status=status
         )
-        busy = {"t_s": 100.1, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
+        busy = {"t_s": 100.2, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
         store.append_telemetry(run_id, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
 
     for round_ in (3, 4, 5):  # added

@@ -16,21 +16,15 @@ from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.runs import behind
 from vitprof.ui.texts import escaped, guarded
 
-LOOK_S = 2.0
-"""How often it looks again: another tab or program may have started something, or ended it."""
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
 """By whether it is a tournament."""
 
 
-def draw_queue(shown: StoredRun | None) -> None:
-    """Draws the other runs that are running or waiting, and follows them by itself."""
-    st.fragment(_draw, run_every=LOOK_S)(shown.id if shown is not None else None)
-
-
 @guarded
-def _draw(shown: int | None) -> None:
-    """Draws them from whichever tab or program they are, with a way to each.
+def draw_queue(shown: StoredRun | None) -> None:
+    """Draws the other runs that are running or waiting, from whichever tab or program, with a way to each.
 
+    It does not look again by itself: drawn anew every 2 s it lost clicks on Run.
     Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
     those of a tournament, which its own page shows, with its buttons.
     """
@@ -38,7 +32,7 @@ def _draw(shown: int | None) -> None:
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
         groups.setdefault(run.group_key or run.id, []).append(run)
     lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
-    others = [(r, t) for r, t in lines if shown not in {t.id, *(run.id for run in r)}]
+    others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
     if not others:
         return
     with st.container(border=True):
