@@ -32,7 +32,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
 
     for round_ in (3, 4, 5):  # added
         made("per-sample", round_, 0.02)
-        made("memory", round_, 0.00101)
+        made("memory", round_, 0.00099)  # the best: what others took then is known
     made("memory", 6, 0.02, others=True)
     made("per-sample", 6, 0.02, status="interrupted")
     made("per-sample", 6, 0.02)
@@ -49,7 +49,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     }
     assert [per_setting[KEYS[name.partition(",")[0]]] for name in runs] == [6, 7, 1]
     assert "Done: 14 runs" in said(at)
-    assert "memory, batch 128: round 6 not counted: other programs used 2.0 CPU cores" in said(at)
+    assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)
     (times,) = re.findall(r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at))
     assert frame["Speed-up"][0] == f"{times[0]}x ({times[1]}-{times[2]})"
     assert (frame["Rank"][0], frame["vs baseline"][0], frame["Result"][0]) == (1, "faster", "★ recommended")
