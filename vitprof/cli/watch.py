@@ -35,9 +35,9 @@ def watch(
         ),
     ],
     name: Annotated[str, typer.Option(help="what to call the run; the command if not given")] = "",
-    steps: Annotated[int | None, typer.Option(min=1, help="end the script after so many training steps")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="end the script after this many training steps")] = None,
     detach_after: Annotated[
-        int | None, typer.Option(min=1, help="let the script go on unobserved after so many training steps")
+        int | None, typer.Option(min=1, help="let the script go on unobserved after this many training steps")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
 ) -> None:
