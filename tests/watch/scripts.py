@@ -95,6 +95,27 @@ def check_first() -> None:
             optimizer.step()
 
 
+class Nested(torch.utils.data.IterableDataset[Any]):
+    """Reads another loader's batches, which it begins with `iter(self)`: in the loop's process or in a worker."""
+
+    def __iter__(self) -> Any:
+        return iter(DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=1))
+
+
+def nested(*, workers: int) -> list[str]:
+    """Trains on what another loader gives."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for ((x,),) in DataLoader(Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples):
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+    return losses
+
+
 def fail() -> None:
     """Ends with a status of its own because of an error in its collate function."""
 

@@ -146,6 +146,25 @@ def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain:
     assert told.complaint.startswith("vitprof: gave up watching (")
 
 
+def test_a_listener_that_goes_ends_the_watching_and_not_the_training(host: Host, plain: str) -> None:
+    told = host.run(hang_up=True)
+    assert told.status == 0
+    assert told.returned == plain
+    assert told.complaint.count("\n") == 1
+    assert told.complaint.startswith("vitprof: gave up watching (nobody takes the figures any more")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: int) -> None:
+    """It begins while another one begins, or in a worker, which has all that was put in place by its fork."""
+    plain = host.run("nested", watched=False, workers=workers)
+    told = host.run("nested", workers=workers)
+    assert plain.status == told.status == 0
+    assert told.returned == plain.returned
+    assert told.steps["step"].tolist() == list(range(8))
+    assert told.complaint == ""
+
+
 @pytest.mark.parametrize("method", ["asked", "given", "begun"])
 def test_an_error_of_ours_never_reaches_the_script(host: Host, plain: str, method: str) -> None:
     told = host.run(failing=method)

@@ -64,15 +64,16 @@ class Host:
         *,
         watched: bool = True,
         listen: bool = True,
+        hang_up: bool = False,
         failing: str = "",
         env: dict[str, str] | None = None,
         **arguments: Any,
     ) -> Told:
-        """Runs the script. `failing`: the method of `Loop` that raises an error."""
+        """Runs the script. `failing`: the method of `Loop` that raises an error; `hang_up`: who listens goes."""
         told = Told()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = str(Path(folder) / "socket")
-            reader = threading.Thread(target=_read, args=(listening, told))
+            reader = threading.Thread(target=_read, args=(listening, told, hang_up))
             if listen:
                 listening.bind(path)
                 listening.listen()
@@ -108,10 +109,13 @@ class Host:
         self._process.stdout.close()
 
 
-def _read(listening: socket.socket, told: Told) -> None:
+def _read(listening: socket.socket, told: Told, hang_up: bool) -> None:
     try:
         connection, _ = listening.accept()
     except OSError:  # shut down: nobody came
+        return
+    if hang_up:
+        connection.close()
         return
     with connection, connection.makefile("rb") as stream:
         for message in read_messages(stream):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import threading
@@ -15,11 +14,10 @@ import typer
 from vitprof.cli.common import terminal
 from vitprof.cli.common.run_summary import show_run
 from vitprof.cli.common.stopping import stop_asked
-from vitprof.cli.common.terminal import check_output, complain
+from vitprof.cli.common.terminal import check_output, complain, json_text
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.export import run_object, write_text
-from vitprof.records import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 POLL_S = 0.2
@@ -105,8 +103,7 @@ def _watched(
     if run.error:
         terminal.err.print(f"vitprof: run {run_id}: {run.error}", soft_wrap=True)
     if json_file is not None:
-        text = json.dumps({"schema_version": SCHEMA_VERSION} | run_object(run), indent=2, allow_nan=False)
-        write_text(json_file, text + "\n")
+        write_text(json_file, json_text(run_object(run)))
     return _status(code)
 
 

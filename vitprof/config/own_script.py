@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from vitprof.config.bounds import cut_name
 from vitprof.config.run_config import CHOICES, RunConfig
 from vitprof.errors import ConfigError
 
@@ -28,9 +29,9 @@ def is_own_script(config: RunConfig) -> bool:
 
 
 def own_config(name: str) -> RunConfig:
-    """Returns the config of a script of which nothing is known yet but its name, cut to 200 characters."""
+    """Returns the config of a script of which nothing is known yet but its name."""
     return RunConfig(
-        name=name[:200],
+        name=cut_name(name),
         strategy=OWN_SCRIPT,
         model=OWN_SCRIPT,
         dataset=UNKNOWN_DATA,

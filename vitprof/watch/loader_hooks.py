@@ -7,6 +7,7 @@ PyTorch is half imported when this is put in place: its classes can be patched, 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from time import perf_counter
 from types import ModuleType
@@ -26,6 +27,8 @@ def install(dataloader: ModuleType) -> None:
     guard = Guard()
     loop = Loop(guard)
     guard.at_end = loop.close
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=loop.forget)
     _time_fetching(dataloader)
     _time_next(dataloader, guard, loop)
     for name, method in COMPOSES.items():

@@ -9,16 +9,18 @@ import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.guard import Guard
 from vitprof.watch.timed import FetchTimes
+
+if TYPE_CHECKING:
+    from vitprof.watch.steps import Steps  # needs PyTorch, which is half imported when this is
 
 STEPS = "VITPROF_WATCH_STEPS"
 """Names the number of steps after which the script is ended."""
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Names the number of steps after which it goes on unobserved."""
-WARMUP_STEPS = 5
 ITER_AND_NEXT_S = 0.001
 """A first batch that is asked for this soon after `iter(loader)` waited for that, too: workers are started there."""
 
@@ -54,34 +56,33 @@ class Loop:
 
     def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
         self._guard, self._clock = guard, clock
-        self.forking = threading.Lock()
-        """Held while workers are forked, and by the thread that sends."""
-        self._session: Any = None
-        self._recorder: Any = None
-        self._device: Any = None
+        self.forking = threading.RLock()
+        """Held while workers are forked, and by the thread that sends. Beginning an iteration may begin another one."""
+        self._steps: Steps | None = None
+        """None until a loader is iterated with gradients on."""
         self._ours: Seen | None = None
         """The train loader, or the candidate for it."""
         self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
         """What is known of each loader, and of each iterator: of a loader made in a `for` that is all there is left."""
-        self._confirmed = False
-        self._held: list[Any] = []
-        """Rows of a candidate, until an optimizer steps."""
-        self._marks: Any = None
-        """Of the step under way."""
         self._asked_s = math.nan
-        self._queue_depth = math.nan
         self._validating_since = math.nan
-        self._step = self._epoch = 0
+        self._epoch = 0
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
+
+    def forget(self) -> None:
+        """In a forked process, such as a worker: it is not the one that is watched, whatever it does with loaders."""
+        self._guard.given_up = True
+        self.forking = threading.RLock()
+        self._steps = None
 
     # what the loaders tell
 
     def beginning(self, loader: Any, now: float) -> None:
         """An iteration over `loader` begins: validation is over, where it is the train loader."""
-        if self._is_ours(loader):
-            self._end_step(now)
-            self._end_validation(now)
+        if self._steps is not None and self._is_ours(loader):
+            self._steps.end(now)
+            self._end_validation(self._steps, now)
 
     def begun(self, loader: Any, iterator: Any, took_s: float) -> None:
         """An iteration over `loader` has begun, which took so long: workers are started there."""
@@ -92,28 +93,27 @@ class Loop:
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         seen.begun = (took_s, self._clock())
-        self._epoch += seen is self._ours and self._step > 0
+        self._epoch += seen is self._ours and self._steps is not None and self._steps.n > 0
 
     def asked(self, iterator: Any, now: float) -> None:
         """The script asks for a batch: the step before ends here."""
         import torch
 
         if not torch.is_grad_enabled():
-            if self._ours is not None and not self._is_ours(iterator):
-                self._end_step(now)
+            if self._steps is not None and not self._is_ours(iterator):
+                self._steps.end(now)
                 if math.isnan(self._validating_since):
                     self._validating_since = now
             return
-        if not self._is_ours(iterator):
-            if iterator not in self._seen or (self._confirmed and self._ours is not None and self._ours.is_alive):
-                return
-            self._take(self._seen[iterator])
-        self._end_step(now)
-        if self._enough():
+        if not self._is_ours(iterator) and not self._take(iterator):
             return
-        self._end_validation(now)
-        self._queue_depth = _ready(iterator)
+        assert self._steps is not None
         assert self._ours is not None
+        self._steps.end(now)
+        if self._enough(self._steps):
+            return
+        self._end_validation(self._steps, now)
+        self._steps.ask(iterator)
         took_s, ready = self._ours.begun
         self._ours.begun = (0.0, math.nan)
         self._asked_s = self._clock()  # what came before it here is our own cost
@@ -122,28 +122,10 @@ class Loop:
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """The batch that was asked for is here: its step begins."""
-        if math.isnan(self._asked_s) or not self._is_ours(iterator):
+        if math.isnan(self._asked_s) or self._steps is None or not self._is_ours(iterator):
             return
-        from vitprof.engine.batch import BatchTimes
-        from vitprof.engine.recorder import StepMarks
-
-        mark = self._device.mark()
-        self._marks = marks = StepMarks()
-        marks.step, marks.epoch, marks.samples = self._step, self._epoch, _n_samples(batch)
-        marks.t_start, marks.t_got = self._asked_s, now
-        marks.copy_start = marks.copy_end = marks.compute_start = mark
-        marks.decoded = marks.prepared = None
-        marks.loss = _no_loss
-        marks.warmup = self._step < WARMUP_STEPS
-        marks.made = None
-        if times is not None:
-            dataset_s, transform_s, collate_s, start_s, end_s, worker = times
-            number = math.nan if worker < 0 else float(worker)
-            read_s = max(0.0, dataset_s - transform_s)
-            made = BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, self._queue_depth)
-            marks.made = made
+        self._steps.begin(self._epoch, self._asked_s, now, batch, times)
         self._asked_s = math.nan
-        self._step += 1
 
     def left_empty(self, iterator: Any) -> None:
         """No batch came: the iteration is over, or failed."""
@@ -151,118 +133,71 @@ class Loop:
 
     def close(self) -> None:
         """Ends the watching, and sends what there is."""
-        self._detach_after = self._end_after = 0
-        if self._session is not None:
-            self._session.close()
+        if self._steps is not None:
+            self._steps.close()
 
     # which loader trains
 
     def _is_ours(self, loader_or_iterator: Any) -> bool:
         return self._ours is not None and self._seen.get(loader_or_iterator) is self._ours
 
-    def _take(self, seen: Seen) -> None:
-        """This loader is the candidate from here on; after a train loader that is gone, it is the next epoch's."""
-        if self._session is None:
-            self._open()
-        if self._confirmed:
-            self._end_step(self._clock())
+    def _take(self, iterator: Any) -> bool:
+        """Takes the loader of `iterator` as the candidate; after a train loader that is gone, it is the next epoch's.
+
+        Returns False where another one is the train loader, or nothing is known of this one.
+        """
+        seen = self._seen.get(iterator)
+        if self._steps is None:
+            self._steps = self._open()
+        if seen is None or (self._steps.confirmed and self._ours is not None and self._ours.is_alive):
+            return False
+        if self._steps.confirmed:
+            self._steps.end(self._clock())
             self._epoch += 1
         else:
-            self._held.clear()
-            self._marks = None
-            self._step = self._epoch = 0
+            self._steps.drop()
+            self._epoch = 0
         self._ours = seen
-        self._recorder.resume()
+        self._steps.resume()
+        return True
 
-    def _open(self) -> None:
+    def _open(self) -> Steps:
         """The first batch of a loop with gradients: what had to wait until PyTorch was there is done now."""
-        import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        from vitprof.engine.devices import open_device
-        from vitprof.engine.recorder import StepRecorder
-        from vitprof.watch.session import Session
+        from vitprof.watch.steps import Steps
 
-        on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        name = f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu"
-        self._device = open_device(name, self._clock)
-        self._recorder = StepRecorder(self._device, self._hand_on)
-        self._session = Session(self._guard, self.forking)
         register_optimizer_step_post_hook(self._optimizer_stepped)
         atexit.register(self._guard, self._leave)
+        return Steps(self._guard, self.forking, self._clock)
 
     def _optimizer_stepped(self, *_: Any) -> None:
-        if not self._confirmed and self._marks is not None:
-            self._guard(self._confirm)
+        steps = self._steps
+        if steps is not None and not steps.confirmed and steps.under_way and self._ours is not None:
+            self._guard(steps.confirm, self._ours.facts)
 
-    def _confirm(self) -> None:
-        """An optimizer has stepped between two batches of the candidate: it is the train loader."""
-        assert self._ours is not None
-        self._confirmed = True
-        self._session.begin(self._device, self._ours.facts)
-        for row in self._held:
-            self._session.step(row)
-        self._held.clear()
+    # ends
 
-    # steps
-
-    def _end_step(self, now: float) -> None:
-        marks, self._marks = self._marks, None
-        if marks is None:
-            return
-        marks.t_launched = now
-        marks.compute_end = self._device.mark()
-        self._recorder.step(marks)
-
-    def _end_validation(self, now: float) -> None:
+    def _end_validation(self, steps: Steps, now: float) -> None:
         if not math.isnan(self._validating_since):
-            self._recorder.resume()
-            self._session.phase("evaluate", self._validating_since, now)
+            steps.resume()
+            steps.phase("evaluate", self._validating_since, now)
             self._validating_since = math.nan
 
-    def _hand_on(self, row: tuple[float, ...]) -> None:
-        (self._session.step if self._confirmed else self._held.append)(row)
-
-    def _enough(self) -> bool:
+    def _enough(self, steps: Steps) -> bool:
         """Ends the watching, or the script, after the steps that were asked for."""
-        if not self._confirmed:
+        if not steps.confirmed:
             return False
-        if self._detach_after and self._step >= self._detach_after:
-            self._guard.given_up = True
-            self._leave()
-            return True
-        if self._end_after and self._step >= self._end_after:
-            self._guard.given_up = True
-            self._leave()
+        ends = bool(self._end_after and steps.n >= self._end_after)
+        if not ends and not (self._detach_after and steps.n >= self._detach_after):
+            return False
+        self._guard.given_up = True
+        self._leave()
+        if ends:
             raise EnoughSteps(0)
-        return False
+        return True
 
     def _leave(self) -> None:
-        """At the script's end: what the device has passed is sent; the step under way has no end."""
-        if self._recorder is not None and self._confirmed:
-            self._recorder.resolve()
-        self.close()
-
-
-def _no_loss() -> float:
-    return math.nan
-
-
-def _ready(iterator: Any) -> float:
-    """Batches that workers have delivered and nobody has taken; NaN where the loop makes its own."""
-    from vitprof.engine.loaders.ready import n_ready
-
-    return n_ready(iterator)
-
-
-def _n_samples(batch: Any) -> int:
-    """Samples of a batch: the length of the first tensor in it, in whatever containers; 0 where there is none."""
-    import torch
-
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.ndim else 1
-    if isinstance(batch, dict) or hasattr(batch, "values"):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((n for n in map(_n_samples, batch) if n), 0)
-    return 0
+        """At the script's end, or when it was watched for long enough."""
+        if self._steps is not None:
+            self._steps.leave()

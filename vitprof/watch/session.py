@@ -2,76 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import socket
 import threading
-from typing import Any
+from typing import IO, Any
 
 import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.watch.guard import Guard
 from vitprof.watch.on_import import SOCKET
 
-MOST_WAITING = 100_000
-"""Steps that wait to be sent at most; more are dropped, and counted."""
 SEND_LIMIT_S = 5.0
-"""How long sending may stand still before the listener counts as gone."""
+"""How long sending may stand still before the listener counts as gone: what waits to be sent is bounded by it."""
 
 
 class Session:
     """A connection, and the thread that sends. Nothing of it is ever waited for in a step."""
 
-    def __init__(self, guard: Guard, forking: threading.Lock) -> None:
+    def __init__(self, guard: Guard, forking: threading.RLock) -> None:
         self._guard, self._forking = guard, forking
         self._buffer = EventBuffer()
-        self._waiting = 0
-        self.dropped = 0
         self.step = self._buffer.step
         self.phase = self._buffer.phase
         self._closing = threading.Event()
-        self._pid = os.getpid()
-        self._thread: threading.Thread | None = None
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(SEND_LIMIT_S)
-        connection.connect(os.environ[SOCKET])
-        self._stream = connection.makefile("wb")
-        connection.close()  # the stream keeps it open
+        self._stream: IO[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
-        """The train loader is known (`loader_facts`): from here on steps are sent."""
+        """The train loader is known (`loader_facts`): connects, and sends from here on. Raises `OSError`.
+
+        Not sooner: who listens takes the first that connects for the one that trains.
+        """
+        with socket.socket(socket.AF_UNIX) as connection:  # the stream keeps it open
+            connection.settimeout(SEND_LIMIT_S)
+            connection.connect(os.environ[SOCKET])
+            self._stream = connection.makefile("wb")
         self._buffer.environment({**device.environment(), **_process_facts(device), "watched": loader})
         self._buffer.stage("training", 0.0)
-        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Sends what is left, and ends."""
-        if os.getpid() != self._pid:  # a forked worker, which has the script's exit handlers too
-            return
+        """Sends what is left, and ends. May be called from any thread, and again."""
         self._closing.set()
-        if self._thread is not None:
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(SEND_LIMIT_S)
-            self._thread = None
-            self._send()
-            self._stream.close()
+        if self._stream is not None:
+            self._send(self._stream)
+            stream, self._stream = self._stream, None
+            with contextlib.suppress(OSError):  # what could not be sent is lost
+                stream.close()
 
     def _run(self) -> None:
-        while not self._closing.wait(SEND_EVERY_S):
+        while (stream := self._stream) is not None and not self._closing.wait(SEND_EVERY_S):
             with self._forking:
-                sent = self._send()
-            if not sent:
-                return
+                self._send(stream)
 
-    def _send(self) -> bool:
+    def _send(self, stream: IO[bytes]) -> None:
         try:
             for message in self._buffer.drain():
-                write_message(self._stream, message)
-            self._stream.flush()
+                write_message(stream, message)
+            stream.flush()
         except (OSError, ValueError) as error:
+            self._stream = None
             self._guard.give_up(f"nobody takes the figures any more: {error}")
-            return False
-        return True
 
 
 def _process_facts(device: Any) -> dict[str, Any]:

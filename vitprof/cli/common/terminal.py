@@ -65,8 +65,13 @@ def check_output(path: Path | None, option: str = "output") -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Prints one JSON object, and with it the version of what its names mean."""
-    print_text(json.dumps({"schema_version": SCHEMA_VERSION} | value, indent=2, allow_nan=False) + "\n")
+    """Prints one JSON object, see `json_text`."""
+    print_text(json_text(value))
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """Returns one JSON object, and with it the version of what its names mean."""
+    return json.dumps({"schema_version": SCHEMA_VERSION} | value, indent=2, allow_nan=False) + "\n"
 
 
 def print_text(text: str) -> None:

@@ -76,7 +76,7 @@ class Ring:
 
     @property
     def refused(self) -> bool:
-        """Whether its memory should have been page-locked, and is not."""
+        """Returns whether its memory should have been page-locked, and is not."""
         return self._device.pinning.refused
 
     def holds(self, images: Tensor) -> bool:
