@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,16 @@ def refreshes(frames: list[bytes]) -> list[int]:
     return sizes[1:-1]  # without those that were cut
 
 
+def is_finer(frame: bytes) -> bool:
+    """Whether the server sends a chart for a window that the user zoomed to."""
+    message = ForwardMsg()
+    message.ParseFromString(frame)
+    key, _, sent = message.delta.new_element.bidi_component.bytes.partition(b"\n")
+    if not key.startswith(b"live-"):
+        return False
+    return json.loads(zlib.decompress(sent) if sent[:1] == b"\x78" else sent)["view"] is not None
+
+
 def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: Any) -> None:
     frames: list[bytes] = []
 
@@ -96,6 +108,8 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     page.mouse.up()
     page.wait_for_url(re.compile("run=1"))
     page.wait_for_function(f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.autorange === false")
+    while not any(map(is_finer, frames)):  # the zoom's own answer is no refresh
+        page.wait_for_timeout(100)
     frames.clear()
     page.wait_for_function(f"document.querySelector('{GAPS}').data[0].x.length > 30")
     zoomed = page.evaluate(RANGE)
