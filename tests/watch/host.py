@@ -1,4 +1,4 @@
-"""Runs functions of `tests.watch.scripts` in forks of a process that has PyTorch loaded and has never used it.
+"""Runs functions of a module, named as argument, in forks of a process that has it and PyTorch loaded, and never used.
 
 Each line on standard input is a JSON object: the function, its arguments, variables of the environment, whether it is
 watched, the method of `Loop` that fails, and a folder for what comes of it. Each is answered by its exit status.
@@ -7,6 +7,7 @@ watched, the method of `Loop` that fails, and a folder for what comes of it. Eac
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import sys
@@ -17,7 +18,9 @@ from typing import Any, NoReturn
 import torch  # noqa: F401
 import torchvision  # noqa: F401
 
-from tests.watch import scripts
+from tests.watch.scripts import SPENT
+
+SCRIPTS = importlib.import_module(sys.argv[1])
 
 
 def _run(job: dict[str, Any]) -> NoReturn:
@@ -25,11 +28,12 @@ def _run(job: dict[str, Any]) -> NoReturn:
     folder, status = Path(job["folder"]), 70
     try:
         os.environ.update(job["env"])
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is for the statuses
         sys.stderr = (folder / "complaint").open("w")
         if job["watched"]:
             _watch(job["failing"])
-        (folder / "returned").write_text(str(getattr(scripts, job["function"])(**job["arguments"])))
-        (folder / "spent").write_text(json.dumps(scripts.SPENT))
+        (folder / "returned").write_text(str(getattr(SCRIPTS, job["function"])(**job["arguments"])))
+        (folder / "spent").write_text(json.dumps(SPENT))
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)

@@ -116,6 +116,38 @@ def nested(*, workers: int) -> list[str]:
     return losses
 
 
+def scaled() -> list[str]:
+    """Trains in mixed precision: its losses are scaled before they are differentiated."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)  # type: ignore[no-untyped-call]
+    losses = []
+    for (x,) in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
+        with torch.autocast("cpu"):
+            loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def compiled() -> str:
+    """Trains a step that dynamo has traced."""
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def forward(x: Tensor) -> Tensor:
+        return model(x.to(torch.float32)).sum()
+
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
+        forward(x).backward()
+        optimizer.step()
+    return "ok"
+
+
 def fail() -> None:
     """Ends with a status of its own because of an error in its collate function."""
 

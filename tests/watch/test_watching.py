@@ -68,6 +68,23 @@ def test_the_wait_is_idle_time_and_the_body_is_compute(in_the_loop: Told) -> Non
     assert np.median(own) < 0.001
 
 
+def test_each_step_has_its_loss(in_the_loop: Told, plain: str) -> None:
+    assert str([float(loss).hex() for loss in in_the_loop.steps["loss"]]) == plain
+
+
+def test_a_loss_is_told_as_it_was_before_it_was_scaled(host: Host) -> None:
+    plain, told = host.run("scaled", watched=False), host.run("scaled")
+    assert told.status == 0
+    assert told.returned == plain.returned == str([float(loss).hex() for loss in told.steps["loss"]])
+
+
+def test_a_compiled_step_is_compiled_as_before(host: Host) -> None:
+    told = host.run("compiled")
+    assert told.status == 0
+    assert (told.returned, told.complaint) == ("ok", "")
+    assert len(told.steps["step"]) == 4
+
+
 def test_a_check_between_epochs_is_a_phase_and_in_no_step(in_the_loop: Told) -> None:
     (phase,) = in_the_loop.note("phase")  # the one after the last epoch ends with the script
     assert phase["name"] == "evaluate"

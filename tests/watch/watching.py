@@ -46,11 +46,11 @@ class Told:
 
 
 class Host:
-    """Forks that run functions of `tests.watch.scripts`: a tenth of the time of a process that loads PyTorch."""
+    """Forks that run functions of a module: a tenth of the time of a process that loads PyTorch."""
 
-    def __init__(self) -> None:
+    def __init__(self, scripts: str = "tests.watch.scripts") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.watch.host"],
+            [sys.executable, "-m", "tests.watch.host", scripts],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,

@@ -111,6 +111,7 @@ def _train(
     if gauges := device.gauges():
         events.gauges(gauges)
     if device.torch_device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device.torch_device)
         for limit in limits(device.torch_device, config):
             events.notice(limit.line)
     events.phase("startup", start, clock())

@@ -77,7 +77,7 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
         try:
             batch = following(self)
         except BaseException:
-            guard(loop.left_empty, self)
+            guard(loop.left_empty, self, perf_counter())
             raise
         times = None
         if type(batch) is Timed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import os
 import threading
@@ -50,8 +51,8 @@ class Loop:
     """Steps of the script's training.
 
     The train loader is the first one that is iterated while gradients are on and an optimizer steps. A step runs from
-    one request for a batch of it to the next one, or to the first request of a loader without gradients (validation).
-    Batches of other loaders with gradients on belong to the step that is under way.
+    one request for a batch of it to the next one after the script worked on it, or to the first request of a loader
+    without gradients (validation). Batches of other loaders with gradients on belong to the step that is under way.
     """
 
     def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
@@ -93,7 +94,9 @@ class Loop:
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         seen.begun = (took_s, self._clock())
-        self._epoch += seen is self._ours and self._steps is not None and self._steps.n > 0
+        if seen is self._ours and self._steps is not None:
+            self._steps.begin_epoch()
+            self._epoch += self._steps.n > 0
 
     def asked(self, iterator: Any, now: float) -> None:
         """The script asks for a batch: the step before ends here."""
@@ -106,6 +109,8 @@ class Loop:
                     self._validating_since = now
             return
         if not self._is_ours(iterator) and not self._take(iterator):
+            if self._steps is not None:
+                self._steps.ask_other(now)
             return
         assert self._steps is not None
         assert self._ours is not None
@@ -127,8 +132,10 @@ class Loop:
         self._steps.begin(self._epoch, self._asked_s, now, batch, times)
         self._asked_s = math.nan
 
-    def left_empty(self, iterator: Any) -> None:
+    def left_empty(self, iterator: Any, now: float) -> None:
         """No batch came: the iteration is over, or failed."""
+        if not math.isnan(self._asked_s) and self._steps is not None and self._is_ours(iterator):
+            self._steps.begin_last(self._epoch, self._asked_s, now)
         self._asked_s = math.nan
 
     def close(self) -> None:
@@ -163,18 +170,29 @@ class Loop:
 
     def _open(self) -> Steps:
         """The first batch of a loop with gradients: what had to wait until PyTorch was there is done now."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        import torch
 
+        from vitprof.engine.devices import open_device
+        from vitprof.watch import work
         from vitprof.watch.steps import Steps
 
-        register_optimizer_step_post_hook(self._optimizer_stepped)
+        on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", self._clock)
+        steps = Steps(device, self._guard, self.forking)
+        work.install(self._guarded(steps.backward), self._guarded(steps.scaled), self._guarded(self._optimizer_stepped))
         atexit.register(self._guard, self._leave)
-        return Steps(self._guard, self.forking, self._clock)
+        return steps
 
-    def _optimizer_stepped(self, *_: Any) -> None:
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
+        return functools.partial(self._guard, function)
+
+    def _optimizer_stepped(self) -> None:
         steps = self._steps
-        if steps is not None and not steps.confirmed and steps.under_way and self._ours is not None:
-            self._guard(steps.confirm, self._ours.facts)
+        if steps is None:
+            return
+        steps.optimizer_stepped(self._clock())
+        if not steps.confirmed and steps.under_way and self._ours is not None:
+            steps.confirm(self._ours.facts)
 
     # ends
 

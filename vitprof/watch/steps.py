@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from vitprof.engine.batch import BatchTimes
-from vitprof.engine.devices import open_device
+from vitprof.engine.devices import Device
 from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.recorder import StepMarks, StepRecorder
+from vitprof.watch.copies import Copies, tensors
 from vitprof.watch.guard import Guard
 from vitprof.watch.session import Session
 from vitprof.watch.timed import FetchTimes
@@ -23,23 +24,52 @@ from vitprof.watch.timed import FetchTimes
 WARMUP_STEPS = 5
 
 
-class Steps:
-    """Records steps on the device that the script computes on, and sends them once `confirm` was called."""
+class Ahead(NamedTuple):
+    """Batches that a step has waited for, and what is known of them."""
 
-    def __init__(self, guard: Guard, forking: threading.RLock, clock: Callable[[], float]) -> None:
-        on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self._device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", clock)
-        self._recorder = StepRecorder(self._device, self._hand_on)
+    wait_s: float
+    samples: int
+    made: BatchTimes | None
+    """Their stages together, from the first one's beginning to the last one's end."""
+
+
+NOTHING = Ahead(0.0, 0, None)
+
+
+class Steps:
+    """Records steps on the device that the script computes on, and sends them once `confirm` was called.
+
+    A step waits for a batch, or for several of them, and then works: backward passes, a step of the optimizer. Some
+    frameworks fetch a batch ahead, or all that they accumulate gradients over. What they wait for is part of the step
+    that comes after it, and where a batch is left when no more come, working on it is a step without samples.
+    """
+
+    def __init__(self, device: Device, guard: Guard, forking: threading.RLock) -> None:
+        self._device = device
+        self._recorder = StepRecorder(device, self._hand_on)
         self._session = Session(guard, forking)
+        self._copies = None if device.immediate else Copies(device, guard)
         self.confirmed = False
         """Whether an optimizer has stepped: what was recorded is training."""
         self._held: list[tuple[float, ...]] = []
         """Rows until then."""
         self._marks: StepMarks | None = None
         """Of the step under way."""
+        self._worked = False
+        """Whether the step under way has worked on its batch."""
+        self._last = False
+        """Whether no batch came for the step under way: the iteration is over."""
+        self._noted: tuple[float, Any] | None = None
+        """When the step under way may have ended, with the device's mark."""
+        self._others, self._others_since_s = 0, math.nan
+        """Batches of other loaders since the last backward pass, and when the first of them was asked for."""
+        self._ahead = NOTHING
+        """What the step under way waited for before its last batch."""
         self.n = 0
-        """Steps begun."""
+        """Steps that have ended."""
         self._queue_depth = math.nan
+        self._scaled: tuple[Any, Any] = (None, None)
+        """What a GradScaler made of a loss, and the loss."""
 
     @property
     def under_way(self) -> bool:
@@ -50,6 +80,7 @@ class Steps:
         """Forgets what was recorded of a loader that turned out not to train."""
         self._held.clear()
         self._marks = None
+        self._ahead = NOTHING
         self.n = 0
 
     def confirm(self, loader: dict[str, Any]) -> None:
@@ -60,36 +91,123 @@ class Steps:
             self._session.step(row)
         self._held.clear()
 
+    # the loader
+
+    def begin_epoch(self) -> None:
+        """An iteration has begun: what was fetched in the one before and not used is no part of it."""
+        self._ahead = NOTHING
+
     def ask(self, iterator: Any) -> None:
         """Notes how many batches lie ready in a DataLoader's iterator that is asked for one."""
         self._queue_depth = n_ready(iterator)
 
     def begin(self, epoch: int, asked_s: float, got_s: float, batch: Any, times: FetchTimes | None) -> None:
         """Begins the step of `batch`, which was asked for and given at these times; `times`: how it was made."""
-        marks = StepMarks()
-        marks.step, marks.epoch, marks.samples = self.n, epoch, n_samples(batch)
-        marks.t_start, marks.t_got = asked_s, got_s
-        marks.decoded = marks.prepared = None
-        marks.loss = _no_loss
-        marks.warmup = self.n < WARMUP_STEPS
-        marks.made = None
+        made = None
         if times is not None:
             dataset_s, transform_s, collate_s, start_s, end_s, worker = times
             number = math.nan if worker < 0 else float(worker)
             read_s = max(0.0, dataset_s - transform_s)
-            marks.made = BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, self._queue_depth)
-        self.n += 1
-        self._marks = marks
+            made = BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, self._queue_depth)
+        marks = self._begin(epoch, asked_s, got_s, n_samples(batch), made)
+        if self._copies is not None:
+            self._copies.begin(marks, batch, marks.compute_start)
+
+    def begin_last(self, epoch: int, asked_s: float, got_s: float) -> None:
+        """No batch came: a step begins only if the script still has one, which the first backward pass will tell."""
+        self._begin(epoch, asked_s, got_s, 0, None)
+        self._last = True
+
+    def _begin(self, epoch: int, asked_s: float, got_s: float, samples: int, made: BatchTimes | None) -> StepMarks:
+        ahead = self._ahead
+        self._marks = marks = StepMarks()
+        self._worked = self._last = False
+        marks.epoch, marks.samples = epoch, samples + ahead.samples
+        marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
+        marks.decoded = marks.prepared = None
+        marks.loss = _no_loss
+        marks.made = _together(ahead.made, made)
         marks.copy_start = marks.copy_end = marks.compute_start = self._device.mark()
+        return marks
+
+    def ask_other(self, now_s: float) -> None:
+        """Notes that another loader is asked for a batch with gradients on: for this step, or to validate."""
+        if not self._others:
+            self._others_since_s = now_s
+            if self._noted is None:
+                self._note_end(now_s)
+        self._others += 1
 
     def end(self, now_s: float) -> None:
-        """Ends the step under way, if there is one."""
+        """Ends the step under way, if there is one; what was only fetched until now is part of the next one.
+
+        Some frameworks validate with gradients on. Two batches of another loader and no backward pass after them, or
+        one after the last batch of an epoch, were that.
+        """
         marks, self._marks = self._marks, None
         if marks is None:
             return
-        marks.t_launched = now_s
-        marks.compute_end = self._device.mark()
+        noted, self._noted = self._noted, None
+        others, self._others = self._others, 0
+        validated = others > (not self._last)
+        if self._copies is not None:
+            self._copies.end()
+        if self._worked:
+            if noted is not None and not (validated or self._last):
+                self._device.release(noted[1])
+                noted = None
+            self._record(marks, *(noted or (now_s, self._device.mark())))
+        else:
+            self._ahead = NOTHING if self._last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
+            self._device.release(*{id(m): m for m in (marks.copy_start, marks.copy_end, marks.compute_start)}.values())
+        if validated:
+            self.resume()
+            self.phase("evaluate", self._others_since_s, now_s)
+
+    def _record(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
+        self._ahead = NOTHING
+        marks.step, marks.warmup = self.n, self.n < WARMUP_STEPS
+        self.n += 1
+        marks.t_launched, marks.compute_end = now_s, compute_end
         self._recorder.step(marks)
+
+    def _note_end(self, now_s: float) -> None:
+        if self._noted is not None:
+            self._device.release(self._noted[1])
+        self._noted = (now_s, self._device.mark())
+
+    # the work
+
+    def backward(self, differentiated: Any) -> None:
+        """A backward pass begins, from the loss or from several of them."""
+        marks = self._marks
+        if marks is None:
+            return
+        self._worked = True
+        self._others = 0
+        if isinstance(differentiated, (list, tuple)):
+            differentiated = differentiated[0] if len(differentiated) == 1 else None
+        result, loss = self._scaled
+        self._scaled = (None, None)
+        if differentiated is not result or loss is None:
+            loss = differentiated
+        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self._device.torch_device:
+            if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be part of the graph
+                return
+            marks.loss = self._device.keep(loss.detach())
+
+    def scaled(self, loss: Any, result: Any) -> None:
+        """A GradScaler has made `result` of `loss`."""
+        self._scaled = (result, loss)
+
+    def optimizer_stepped(self, now_s: float) -> None:
+        """A step of an optimizer is work, too, unless it comes after the last batch: that one has been counted."""
+        if not self._last:
+            self._worked = True
+        elif self._worked:  # nobody asks for a batch after it
+            self._note_end(now_s)
+
+    # the rest
 
     def resume(self) -> None:
         """Has the next step's gap count from here."""
@@ -100,17 +218,38 @@ class Steps:
         self._session.phase(name, since_s, until_s)
 
     def leave(self) -> None:
-        """Sends what the device has passed; the step under way has no end."""
+        """Sends what the device has passed. The step under way has no end, unless it is the last of an epoch."""
         if self.confirmed:
+            if self._last and self._noted is not None:
+                self._others = 0
+                self.end(self._noted[0])
             self._recorder.resolve()
         self.close()
 
     def close(self) -> None:
         """Sends what there is, and nothing any more."""
+        if self._copies is not None:
+            self._copies.close()
         self._session.close()
 
     def _hand_on(self, row: tuple[float, ...]) -> None:
         (self._session.step if self.confirmed else self._held.append)(row)
+
+
+def _together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | None:
+    """Returns the stages of batches that one step has waited for, one after another."""
+    if first is None or then is None:
+        return first or then
+    return BatchTimes(
+        first.read_s + then.read_s,
+        first.decode_s + then.decode_s,
+        first.transform_s + then.transform_s,
+        first.collate_s + then.collate_s,
+        first.start_s,
+        then.end_s,
+        then.worker,
+        then.queue_depth,
+    )
 
 
 def _no_loss() -> float:
@@ -118,11 +257,5 @@ def _no_loss() -> float:
 
 
 def n_samples(batch: Any) -> int:
-    """Returns the length of the first tensor of a batch, in whatever containers; 0 where there is none."""
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.ndim else 1
-    if isinstance(batch, dict) or hasattr(batch, "values"):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((n for n in map(n_samples, batch) if n), 0)
-    return 0
+    """Returns the length of the first tensor of a batch that has one; 0 where there is none."""
+    return next((len(tensor) if tensor.ndim else 1 for tensor in tensors(batch) if tensor.numel()), 0)

@@ -64,7 +64,6 @@ class CudaDevice:
         if (wrong := first_kernel(self.torch_device)) is not None:
             raise DeviceError(f"device {name}: {wrong.line}")
         self.pinning = Pinning(wanted=True, tell=tell)
-        torch.cuda.reset_peak_memory_stats(index)
         self._free: list[torch.cuda.Event] = []
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0

@@ -1,0 +1,174 @@
+"""The training of `tests.watch.scripts` as people write it with a framework. Nothing in it knows of vitprof.
+
+Each returns the losses to the bit, and how long each `next()` took by its own or its framework's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+import warnings
+from typing import Any
+
+import accelerate
+import lightning
+import timm.data.loader
+import torch
+import transformers
+from lightning.pytorch.profilers import SimpleProfiler
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from tests.watch.scripts import BATCH, BODY_S, Samples, collate
+
+ACCUMULATE = 2
+warnings.simplefilter("ignore")
+for name in ("lightning.pytorch", "transformers", "accelerate"):
+    logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _loader(*, workers: int, **more: Any) -> DataLoader[Any]:
+    return DataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate, **more)
+
+
+def _told(losses: list[str], waits_s: list[float]) -> str:
+    return json.dumps({"losses": losses, "waits_s": waits_s})
+
+
+class _Module(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = torch.nn.Linear(4, 3)
+        self.losses: list[str] = []
+
+    def training_step(self, batch: Any, _: int) -> Tensor:
+        time.sleep(BODY_S)
+        loss = cross_entropy(self.model(batch["x"]), batch["y"])
+        self.losses.append(loss.item().hex())
+        return loss
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self.model(batch["x"])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.001)
+
+
+def by_lightning(*, workers: int) -> str:
+    torch.manual_seed(0)
+    module, profiler = _Module(), SimpleProfiler()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            default_root_dir=folder,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            profiler=profiler,
+            limit_val_batches=1,
+        )
+        trainer.fit(module, _loader(workers=workers), _loader(workers=0))
+    return _told(module.losses, profiler.recorded_durations["[_TrainingEpochLoop].train_dataloader_next"])
+
+
+class _Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = torch.nn.Linear(4, 3)
+        self.losses: list[str] = []
+
+    def forward(self, x: Tensor, y: Tensor, **_: Any) -> dict[str, Tensor]:
+        time.sleep(BODY_S)
+        loss = cross_entropy(self.model(x), y)
+        if self.training:
+            self.losses.append(loss.item().hex())
+        return {"loss": loss, "logits": x}
+
+
+def _for_the_trainer(samples: Any) -> dict[str, Any]:
+    batch = collate(samples)
+    return {"x": batch["x"], "y": batch["y"]}
+
+
+def by_transformers(*, workers: int) -> str:
+    """Accumulates gradients: the trainer takes all batches of a step of its optimizer before the first is used."""
+    torch.manual_seed(0)
+    model = _Model()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = transformers.TrainingArguments(
+            folder,
+            num_train_epochs=2,
+            per_device_train_batch_size=BATCH,
+            gradient_accumulation_steps=ACCUMULATE,
+            dataloader_num_workers=workers,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            eval_strategy="epoch",
+            per_device_eval_batch_size=BATCH,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            label_names=["y"],
+            logging_strategy="no",
+        )
+        trainer = transformers.Trainer(
+            model,
+            arguments,
+            train_dataset=Samples(),
+            eval_dataset=torch.utils.data.Subset(Samples(), range(BATCH)),
+            data_collator=_for_the_trainer,
+        )
+        trainer.train()
+    return _told(model.losses, [])
+
+
+def by_accelerate(*, workers: int) -> str:
+    """Its loader takes the next batch before it gives the one before."""
+    torch.manual_seed(0)
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, _loader(workers=workers))
+    return _train_by_hand(model, optimizer, batches, accelerator.backward)
+
+
+def by_timm(*, workers: int) -> str:
+    """Its loader takes the next batch, and copies it, before it gives the one before."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def pair(samples: Any) -> tuple[Tensor, Tensor]:
+        batch = collate(samples)
+        return batch["x"].view(-1, 1, 2, 2), batch["y"]
+
+    plain = DataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=pair)
+    cpu = torch.device("cpu")
+    batches = timm.data.loader.PrefetchLoader(plain, mean=(0.0,), std=(1.0,), channels=1, device=cpu)
+
+    class Named:
+        def __iter__(self) -> Any:
+            return ({"x": x.flatten(1), "y": y} for x, y in batches)
+
+    return _train_by_hand(model, optimizer, Named(), Tensor.backward)
+
+
+def _train_by_hand(model: Any, optimizer: Any, batches: Any, backward: Any) -> str:
+    losses, waits_s = [], []
+    for _ in range(2):
+        asked = time.perf_counter()
+        for batch in batches:
+            waits_s.append(time.perf_counter() - asked)
+            time.sleep(BODY_S)
+            loss = cross_entropy(model(batch["x"]), batch["y"])
+            backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item().hex())
+            asked = time.perf_counter()
+    return _told(losses, waits_s)

@@ -1,0 +1,149 @@
+"""Marks around the copy of a batch, on a stand-in for the card: tensors go to the device that holds no data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.cuda_stand_in import COPY_S, Card
+from vitprof.analysis.arrays import Series
+from vitprof.engine.devices.cuda import CudaDevice
+from vitprof.records import STEP_COLUMNS
+from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
+from vitprof.watch.guard import Guard
+from vitprof.watch.steps import Steps
+
+KERNEL_S, WAIT_S = 300e-6, 1e-3
+
+
+class Script:
+    """Trains on the card, call by call."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.card = Card()
+        self.card.put_in(patch)
+        self.stream = "training"
+        patch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
+        self.guard = Guard()
+        self.steps = Steps(CudaDevice("cuda:0", self.card.clock), self.guard, threading.RLock())
+        self.rows: list[tuple[float, ...]] = []
+        self.steps.confirmed = True
+        self.steps._session = SimpleNamespace(step=self.rows.append, close=lambda: None)  # type: ignore[assignment]
+
+    def waits(self, batch: Any) -> None:
+        asked = self.card.now
+        self.steps.end(asked)
+        self.card.now += WAIT_S
+        self.steps.begin(0, asked, self.card.now, batch, None)
+
+    def trains(self) -> None:
+        self.card.launch(10e-6, KERNEL_S)
+        self.steps.backward(None)
+
+    def told(self) -> Series:
+        self.steps.end(self.card.now)
+        self.steps._recorder.resolve()
+        return {name: np.array([row[i] for row in self.rows]) for i, name in enumerate(STEP_COLUMNS)}
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    inherited = Tensor.to
+
+    def copy(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if tensor.device.type != "meta":
+            script.card.copy(tensor, non_blocking=True)
+        return inherited(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "to", copy)
+    script = Script(monkeypatch)
+    yield script
+    script.steps.close()
+    assert not script.guard.given_up
+    assert vars(Tensor)["to"] is copy
+    assert "cuda" not in vars(Tensor)
+
+
+def test_copies_of_the_batch_are_h2d_and_not_compute(script: Script) -> None:
+    images, labels = torch.zeros(4, 2), torch.zeros(4)
+    for _ in range(3):
+        script.waits({"images": images, "labels": [labels]})
+        moved, _ = images.to("meta"), labels.to(device="meta", non_blocking=True)
+        moved.to(torch.float16)
+        script.trains()
+    steps = script.told()
+    assert steps["h2d_s"] == pytest.approx([2 * COPY_S] * 3)
+    assert steps["compute_s"] == pytest.approx([KERNEL_S] * 3)
+    assert steps["data_wait_s"] == pytest.approx([WAIT_S] * 3)
+    assert set(steps["samples"]) == {4}
+
+
+def test_what_is_not_the_batch_is_no_copy_of_it(script: Script) -> None:
+    script.waits(torch.zeros(4, 2))
+    torch.zeros(9).to("meta")
+    script.trains()
+    assert script.told()["h2d_s"] == 0.0
+
+
+def test_labels_that_are_moved_after_the_forward_pass_do_not_make_that_a_copy(script: Script) -> None:
+    images, labels = torch.zeros(4, 2), torch.zeros(4)
+    script.waits((images, labels))
+    images.to("meta")
+    script.trains()
+    script.card.now += 2 * ONE_AFTER_ANOTHER_S
+    labels.to("meta")
+    steps = script.told()
+    assert steps["h2d_s"] == pytest.approx(COPY_S)
+    assert steps["compute_s"] >= KERNEL_S
+
+
+def test_a_batch_that_stays_or_only_changes_its_type_has_no_copy(script: Script) -> None:
+    images = torch.zeros(4, 2)
+    script.waits(images)
+    images.to(torch.float16).to("cpu")
+    script.trains()
+    assert script.told()["h2d_s"] == 0.0
+
+
+def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script: Script) -> None:
+    images = torch.zeros(4, 2)
+    script.waits(images)
+    got = script.card.now
+    script.stream = "copies"
+    images.to("meta")
+    script.stream = "training"
+    script.trains()
+    steps = script.told()
+    assert steps["h2d_s"] == pytest.approx(COPY_S)
+    assert steps["compute_start_s"] == pytest.approx(got)
+
+
+def test_marks_are_used_again(script: Script) -> None:
+    images, labels = torch.zeros(4, 2), torch.zeros(4)
+    for i in range(30):
+        script.waits((images, labels))
+        script.stream = "copies" if i % 3 == 0 else "training"
+        images.to("meta")
+        script.stream = "training"
+        labels.to("meta")
+        if i % 5 == 0:
+            script.card.now += 2 * ONE_AFTER_ANOTHER_S
+            images.to("meta")
+        if i % 4:  # fetched ahead
+            script.trains()
+        script.card.synchronize()
+    script.told()
+    free = script.steps._device._free  # type: ignore[attr-defined]
+    assert len({id(mark) for mark in free}) == len(free) < 12
+
+
+def test_others_know_the_method_by_its_identity(script: Script) -> None:
+    assert Tensor.to is vars(Tensor)["to"]._method
+    assert Tensor.cuda is torch._C.TensorBase.cuda

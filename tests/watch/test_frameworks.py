@@ -1,0 +1,105 @@
+"""Lightning, HF Trainer, Accelerate and timm, watched: the same losses, the framework's own times, the right step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.watch import scripts
+from tests.watch.watching import Host, Told
+
+pytestmark = pytest.mark.slow
+
+N_BATCHES = scripts.N_SAMPLES // scripts.BATCH
+AHEAD = [2, *[1] * (N_BATCHES - 2), 0]
+"""Batches that each step of an epoch takes where the next one is fetched before the last one is given."""
+BATCHES = {
+    "by_lightning": [1] * N_BATCHES,
+    "by_transformers": [3, 2, 2, 1],  # accumulates over two, and its loader is one ahead
+    "by_accelerate": AHEAD,
+    "by_timm": AHEAD,
+}
+CHECKS = {"by_lightning": (1, 1), "by_transformers": (0, 1)}
+"""Batches that are checked before the first epoch, and between the two."""
+NOTING_S = 0.001
+"""A step's end is noted a little after the request that ended it."""
+STALL_S = scripts.BATCH * (scripts.READ_S + scripts.TRANSFORM_S) + scripts.COLLATE_S
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    host = Host("tests.watch.frameworks")
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module", params=BATCHES)
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def in_the_loop(host: Host, framework: str) -> Told:
+    return host.run(framework, workers=0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_losses_are_the_same_and_each_step_has_its_own(
+    host: Host, in_the_loop: Told, framework: str, workers: int
+) -> None:
+    plain = json.loads(host.run(framework, watched=False, workers=workers).returned)["losses"]
+    told = host.run(framework, workers=workers) if workers else in_the_loop
+    assert told.status == 0
+    assert told.complaint == ""
+    assert json.loads(told.returned)["losses"] == plain
+    per_step = len(plain) // len(told.steps["loss"])
+    last_of_step = [float.fromhex(loss) / per_step for loss in plain[per_step - 1 :: per_step]]
+    assert told.steps["loss"].tolist() == last_of_step
+
+
+def test_every_batch_is_in_a_step_and_no_check(in_the_loop: Told, framework: str) -> None:
+    per_epoch, steps = BATCHES[framework], in_the_loop.steps
+    assert steps["samples"].tolist() == [scripts.BATCH * n for n in 2 * per_epoch]
+    assert steps["epoch"].tolist() == [0] * len(per_epoch) + [1] * len(per_epoch)
+    assert steps["compute_s"].min() >= scripts.BODY_S
+
+
+def test_the_wait_is_in_the_step_that_waited(in_the_loop: Told, framework: str) -> None:
+    """Never less than the stalls; half of the time within 2 points of what the loop's own clock says of the step."""
+    steps, n = in_the_loop.steps, np.array(2 * BATCHES[framework])
+    assert np.min(steps["data_wait_s"] - n * STALL_S) > 0
+    own = np.array(json.loads(in_the_loop.returned)["waits_s"])
+    if len(own):  # the trainer of transformers has no clock
+        off = np.abs(steps["data_wait_s"] - own)[1:] / steps["step_s"][1:]  # the first one has our own start in it
+        assert np.median(off) < 0.02
+
+
+def test_checks_are_a_phase(in_the_loop: Told, framework: str) -> None:
+    """Transformers asks for their batches with gradients on. The one after the last epoch ends with the script."""
+    phases = in_the_loop.note("phase")
+    assert len(phases) == (framework in CHECKS)
+    for phase in phases:
+        assert phase["t_end_s"] - phase["t_start_s"] > STALL_S
+        ends = in_the_loop.steps["compute_start_s"] + in_the_loop.steps["compute_s"]
+        reach_in = (ends > phase["t_start_s"] + NOTING_S) & (in_the_loop.steps["t_start_s"] < phase["t_end_s"])
+        assert not reach_in.any()
+
+
+def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
+    """Beside how long it really took: within 10% or 0.3 ms, half of the time, and never less."""
+    steps, batches = in_the_loop.steps, np.array(2 * BATCHES[framework])
+    first = np.cumsum(batches) - batches
+    for stage, n in (("read_s", scripts.BATCH), ("transform_s", scripts.BATCH), ("collate_s", 1)):
+        one_by_one = np.array(in_the_loop.spent[stage])
+        before, between = CHECKS.get(framework, (0, 0))
+        epoch, second = n * N_BATCHES, n * (before + N_BATCHES + between)
+        trained = np.concatenate([one_by_one[n * before :][:epoch], one_by_one[second:][:epoch]])
+        true = np.add.reduceat(trained.reshape(-1, n).sum(axis=1), np.minimum(first, 2 * N_BATCHES - 1))
+        waited = batches > 0
+        assert np.isnan(steps[stage][~waited]).all()
+        off = (steps[stage] - true)[waited]
+        assert off.min() > -1e-6, stage
+        assert np.median(off - np.maximum(0.0003, 0.1 * true[waited])) < 0, stage

@@ -1,0 +1,126 @@
+"""Where a script copies its batch to the device: marks around `.to()` and `.cuda()` of the batch's tensors."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitprof.engine.devices import Device
+from vitprof.engine.recorder import StepMarks
+from vitprof.watch.guard import Guard
+
+ONE_AFTER_ANOTHER_S = 200e-6
+"""A copy that begins this soon after the one before it belongs to it; labels that are moved after the forward pass
+do not make that a part of the copy."""
+METHODS = ("to", "cuda")
+
+
+class Copies:
+    """Sets the marks of the copy in the step under way. Nothing of it waits for the device."""
+
+    def __init__(self, device: Device, guard: Guard) -> None:
+        self._device, self._guard = device, guard
+        self._watched: dict[int, weakref.ref[Tensor]] = {}
+        """The batch's tensors, by their identity: what is freed leaves that to another one."""
+        self._marks: StepMarks | None = None
+        self._given: Any = None
+        """The mark behind which the loop has the batch."""
+        self._began: Any = None
+        self._ended_s = 0.0
+        """When the host had launched the last copy."""
+        self._stream = self._current_stream()
+        self._told = {name: _Told(getattr(Tensor, name), self) for name in METHODS}
+        self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
+        """What another tool had put there; usually they are inherited."""
+        for name, told in self._told.items():
+            setattr(Tensor, name, told)
+
+    def begin(self, marks: StepMarks, batch: Any, given: Any) -> None:
+        """Watches for copies of the tensors of `batch`, in host memory, which the loop has from the mark `given` on."""
+        self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
+        self._marks, self._given, self._stream = marks, given, self._current_stream()
+
+    def end(self) -> None:
+        """Watches for nothing until the next batch."""
+        self._watched, self._marks = {}, None
+
+    def close(self) -> None:
+        """Gives the tensors their own methods back, unless another tool has put others there since."""
+        self.end()
+        for name, told in self._told.items():
+            if vars(Tensor).get(name) is not told:
+                continue
+            if name in self._before:
+                setattr(Tensor, name, self._before[name])
+            else:
+                delattr(Tensor, name)
+
+    def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Returns `call`, a method of `tensor`, with marks around it where it may copy the batch."""
+        watched = self._watched.get(id(tensor))
+        return call if watched is None or watched() is not tensor else functools.partial(self._copy, call)
+
+    def _copy(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        self._guard(self._begin_copy)
+        moved = call(*args, **kwargs)
+        self._guard(self._end_copy, moved)
+        return moved
+
+    def _begin_copy(self) -> None:
+        self._began = self._device.mark()
+
+    def _end_copy(self, moved: Tensor) -> None:
+        device, marks, began = self._device, self._marks, self._began
+        self._began = None
+        if marks is None or moved.device.type == "cpu":
+            device.release(began)
+            return
+        ended = device.mark()
+        first, now_s, before_s = marks.copy_start is self._given, ended.recorded_s, self._ended_s
+        if first:
+            marks.copy_start = began
+        elif began.recorded_s - before_s > ONE_AFTER_ANOTHER_S:
+            device.release(began, ended)
+            return
+        else:
+            device.release(began)
+            if marks.copy_end is not marks.compute_start:
+                device.release(marks.copy_end)
+        self._ended_s = now_s
+        if self._current_stream() == self._stream:
+            device.release(marks.compute_start)
+            marks.compute_start = ended
+        marks.copy_end = ended
+
+    def _current_stream(self) -> Any:
+        return torch.cuda.current_stream(self._device.torch_device)
+
+
+class _Told:
+    """Stands for a method of `Tensor`. Of the class it is the method itself, which others may know by its identity."""
+
+    def __init__(self, method: Any, copies: Copies) -> None:
+        self._method, self._copies = method, copies
+
+    def __get__(self, tensor: Tensor | None, owner: type | None = None) -> Any:
+        if tensor is None:
+            return self._method
+        return self._copies.method(tensor, self._method.__get__(tensor, owner))
+
+
+def tensors(batch: Any) -> Iterator[Tensor]:
+    """Yields the tensors of a batch, in whatever containers, the first one first."""
+    if isinstance(batch, Tensor):
+        yield batch
+        return
+    if isinstance(batch, dict) or hasattr(batch, "values"):
+        batch = batch.values()
+    elif not isinstance(batch, (list, tuple)):
+        return
+    for part in batch:
+        yield from tensors(part)

@@ -1,0 +1,30 @@
+"""What tells that a script works on a batch: its backward passes, with their loss, and steps of its optimizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+def install(backward: Callable[[Any], None], scaled: Callable[[Any, Any], None], stepped: Callable[[], None]) -> None:
+    """Has `backward` called with what is differentiated, `scaled` with what a GradScaler made of a loss, `stepped`."""
+    differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
+
+    @functools.wraps(differentiate)
+    def backward_told(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        backward(tensors)
+        return differentiate(tensors, *args, **kwargs)
+
+    @functools.wraps(scale)
+    def scale_told(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        scaled(outputs, result)
+        return result
+
+    torch.autograd.backward = backward_told  # Tensor.backward() looks it up there, too
+    torch.amp.GradScaler.scale = scale_told  # type: ignore[method-assign]
+    register_optimizer_step_post_hook(lambda *_: stepped())
