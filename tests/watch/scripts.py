@@ -95,6 +95,28 @@ def check_first() -> None:
             optimizer.step()
 
 
+class Augmented(Samples):
+    """Two transforms of one class and a function, by torchvision's second kind of Compose."""
+
+    def __init__(self) -> None:
+        from torchvision.transforms import v2
+
+        self.transform = v2.Compose([Transform(), torch.neg, Transform()])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(torch.full((4,), float(index))), 0
+
+
+def augmented() -> list[float]:
+    """Trains on what v2 transforms; the sum of each batch."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    sums = []
+    for x, _ in DataLoader(Augmented(), batch_size=BATCH):
+        sums.append(x.sum().item())
+        optimizer.step()
+    return sums
+
+
 class Nested(torch.utils.data.IterableDataset[Any]):
     """Reads another loader's batches, which it begins with `iter(self)`: in the loop's process or in a worker."""
 

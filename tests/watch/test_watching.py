@@ -112,6 +112,36 @@ def test_the_loaders_arguments_are_told(in_the_loop: Told) -> None:
     }
 
 
+def transforms(told: Told) -> dict[str, dict[str, float]]:
+    """What was said last of them."""
+    values: dict[str, dict[str, float]] = told.note("facts")[-1]["transforms"]
+    return values
+
+
+def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
+    """Past the warm-up; the check's Compose has the same transforms, and is none of it."""
+    found = transforms(in_the_loop)
+    assert list(found) == ["Transform", "Compose"], "a Compose within is one entry"
+    n = (N_STEPS - 5) * scripts.BATCH
+    assert [one["calls"] for one in found.values()] == [n, n]
+    spent = np.array(in_the_loop.spent["transform_s"])
+    true = np.delete(spent, range(scripts.N_SAMPLES, scripts.N_SAMPLES + scripts.BATCH))[
+        -n - scripts.BATCH : -scripts.BATCH
+    ]
+    mean = float(true.mean())
+    assert mean <= found["Transform"]["s_per_sample"] < max(mean * 1.1, mean + 0.0003)
+    assert found["Compose"]["s_per_sample"] < 0.0003
+
+
+def test_transforms_of_the_second_kind(host: Host) -> None:
+    plain, told = host.run("augmented", watched=False), host.run("augmented")
+    assert told.returned == plain.returned
+    found = transforms(told)
+    assert list(found) == ["Transform", "neg", "Transform (2)"]
+    assert found["Transform (2)"]["s_per_sample"] >= scripts.TRANSFORM_S
+    assert found["neg"]["s_per_sample"] < scripts.TRANSFORM_S
+
+
 def test_workers(host: Host, plain: str) -> None:
     told = host.run(workers=2, start_method="fork")
     steps = told.steps
@@ -122,6 +152,10 @@ def test_workers(host: Host, plain: str) -> None:
     assert steps["read_s"].min() >= scripts.BATCH * scripts.READ_S
     assert steps["transform_s"].min() >= scripts.BATCH * scripts.TRANSFORM_S
     assert np.isfinite(steps["queue_depth"]).all()
+    found = transforms(told)
+    assert list(found) == ["Transform", "Compose"]
+    assert found["Transform"]["calls"] == (N_STEPS - 5) * scripts.BATCH
+    assert found["Transform"]["s_per_sample"] >= scripts.TRANSFORM_S
     # workers are started in iter(), before the first next(): the first wait of an epoch holds that
     firsts = steps["data_wait_s"][[0, N_STEPS // 2]]
     assert firsts.min() > np.median(steps["data_wait_s"])

@@ -13,10 +13,11 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
+from vitprof.watch.composes import timed_compose
 from vitprof.watch.guard import Guard
 from vitprof.watch.loop import Loop
 from vitprof.watch.on_import import AfterImport
-from vitprof.watch.timed import Timed, TimedCollate, timed_call, timed_fetch
+from vitprof.watch.timed import Timed, TimedCollate, timed_fetch
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and the method of it that transforms."""
@@ -36,7 +37,7 @@ def install(dataloader: ModuleType) -> None:
 
 
 def _time_compose(module: ModuleType, *, method: str) -> None:
-    setattr(module.Compose, method, timed_call(getattr(module.Compose, method)))
+    setattr(module.Compose, method, timed_compose(getattr(module.Compose, method)))
 
 
 def _time_fetching(dataloader: ModuleType) -> None:

@@ -26,6 +26,7 @@ class Session:
         self._buffer = EventBuffer()
         self.step = self._buffer.step
         self.phase = self._buffer.phase
+        self.facts = self._buffer.facts
         self._closing = threading.Event()
         self._stream: IO[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)

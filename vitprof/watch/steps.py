@@ -20,6 +20,7 @@ from vitprof.watch.copies import Copies, tensors
 from vitprof.watch.guard import Guard
 from vitprof.watch.session import Session
 from vitprof.watch.timed import FetchTimes
+from vitprof.watch.transforms import TransformSums
 
 WARMUP_STEPS = 5
 
@@ -70,6 +71,7 @@ class Steps:
         self._queue_depth = math.nan
         self._scaled: tuple[Any, Any] = (None, None)
         """What a GradScaler made of a loss, and the loss."""
+        self._transforms = TransformSums()
 
     @property
     def under_way(self) -> bool:
@@ -82,6 +84,7 @@ class Steps:
         self._marks = None
         self._ahead = NOTHING
         self.n = 0
+        self._transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any]) -> None:
         """Sends what was held, and from here on every step. `loader`: see `session.loader_facts`."""
@@ -103,13 +106,17 @@ class Steps:
 
     def begin(self, epoch: int, asked_s: float, got_s: float, batch: Any, times: FetchTimes | None) -> None:
         """Begins the step of `batch`, which was asked for and given at these times; `times`: how it was made."""
-        made = None
+        samples, made = n_samples(batch), None
         if times is not None:
-            dataset_s, transform_s, collate_s, start_s, end_s, worker = times
+            dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms = times
+            if self.n >= WARMUP_STEPS:
+                self._transforms.add(transforms, samples)
+                if self.confirmed:
+                    self._transforms.tell(self._session.facts, got_s)
             number = math.nan if worker < 0 else float(worker)
             read_s = max(0.0, dataset_s - transform_s)
             made = BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, self._queue_depth)
-        marks = self._begin(epoch, asked_s, got_s, n_samples(batch), made)
+        marks = self._begin(epoch, asked_s, got_s, samples, made)
         if self._copies is not None:
             self._copies.begin(marks, batch, marks.compute_start)
 
@@ -224,6 +231,7 @@ class Steps:
                 self._others = 0
                 self.end(self._noted[0])
             self._recorder.resolve()
+            self._transforms.tell(self._session.facts)
         self.close()
 
     def close(self) -> None:

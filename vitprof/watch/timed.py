@@ -7,8 +7,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-FetchTimes = tuple[float, float, float, float, float, float]
-"""Seconds in the dataset, in transforms, in collate; moments of beginning and end; number of the worker (-1: none)."""
+TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
+"""Of a Compose: names of its transforms in their order, how often it was called, seconds in each transform."""
+FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
+"""Seconds in the dataset, in transforms, in collate; moments of beginning and end; number of the worker (-1: none);
+what each Compose did."""
 
 
 class Timed:
@@ -30,13 +33,25 @@ class Timed:
         return self
 
 
+class Laps:
+    """A Compose that is called for the batch which is being made, and how long each of its transforms took so far."""
+
+    __slots__ = ("calls", "compose", "names", "seconds")
+
+    def __init__(self, compose: Any) -> None:
+        self.compose = compose  # kept, so that another one cannot have its `id()` meanwhile
+        self.calls = 0
+        self.names: list[str] = []
+        self.seconds: list[float] = []
+
+
 class Making(threading.local):
-    """Seconds that the batch which this thread makes has spent so far in transforms and in collate."""
+    """What the batch that this thread makes has spent so far."""
 
     def __init__(self) -> None:
-        self.transform_s = self.collate_s = 0.0
-        self.depth = 0
-        """Transforms under way: one that calls others is counted once."""
+        self.collate_s = 0.0
+        self.laps: dict[int, Laps] | None = None
+        """By the `id()` of each Compose; None where no batch is being made, and within a Compose."""
 
 
 MAKING = Making()
@@ -60,34 +75,43 @@ class TimedCollate:
         return getattr(object.__getattribute__(self, "_collate"), name)
 
 
-def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> Callable[[Any, Any], Timed]:
-    """Returns a fetcher's method `fetch` that gives a `Timed`; `worker()` is the number of the process it runs in."""
+def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> Callable[[Any, Any], Any]:
+    """Returns a fetcher's method `fetch` that gives a `Timed`; `worker()` is the number of the process it runs in.
 
-    def fetch_timed(self: Any, index: Any) -> Timed:
+    A fetcher that works for another one, in a dataset that reads from a DataLoader, gives the batch alone: its time is
+    part of the other one's.
+    """
+
+    def fetch_timed(self: Any, index: Any) -> Any:
         making = MAKING
-        making.transform_s = making.collate_s = 0.0
+        if making.laps is not None:
+            return fetch(self, index)
+        making.collate_s = 0.0
+        laps = making.laps = {}
         began = perf_counter()
-        data = fetch(self, index)
+        try:
+            data = fetch(self, index)
+        finally:
+            making.laps = None
         ended = perf_counter()
         dataset_s = ended - began - making.collate_s
-        return Timed(data, (dataset_s, making.transform_s, making.collate_s, began, ended, worker()))
+        transforms = _told(laps)
+        transform_s = 0.0
+        for _, _, seconds in transforms:
+            transform_s += sum(seconds)
+        return Timed(data, (dataset_s, transform_s, making.collate_s, began, ended, worker(), transforms))
 
     return fetch_timed
 
 
-def timed_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method `call` of a class of transforms, counted as transforming; within another one only once."""
-
-    def call_timed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        making = MAKING
-        if making.depth:
-            return call(self, *args, **kwargs)
-        making.depth = 1
-        began = perf_counter()
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            making.transform_s += perf_counter() - began
-            making.depth = 0
-
-    return call_timed
+def _told(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
+    """Returns the times of each Compose; of those with the same transforms, as one made for each sample, their sum."""
+    found: dict[tuple[str, ...], Laps] = {}
+    for lap in laps.values():
+        if not lap.calls:  # each of them failed in the middle, and the dataset went on
+            continue
+        names = tuple(lap.names)
+        if (known := found.setdefault(names, lap)) is not lap:
+            known.calls += lap.calls
+            known.seconds = [a + b for a, b in zip(known.seconds, lap.seconds, strict=True)]
+    return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in found.items()])

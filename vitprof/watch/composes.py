@@ -1,0 +1,132 @@
+"""Times of each transform of torchvision's Compose, classic and v2.
+
+The loops below are torchvision's own, with a clock. A Compose that another one calls is one of its transforms.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from time import perf_counter
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from vitprof.watch.timed import MAKING, Laps
+
+MAX_NAME = 60
+NAMED = frozenset((FunctionType, BuiltinFunctionType, MethodType))
+"""What has a name of its own."""
+CLASSIC = (("self", "img", "t"), ("transforms",))
+V2 = (("self", "inputs", "needs_unpacking", "transform", "outputs"), ("len", "transforms"))
+"""Variables and names of the method that is replaced: one that has others may do something else, and is only timed."""
+
+
+def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method `call` of a class Compose, which notes how long each transform takes for the batch that is
+    being made; of a method that is not known, how long all of them take.
+    """
+    code = getattr(call, "__code__", None)
+    known = (code.co_varnames, code.co_names) if code is not None else None
+    made = _classic(call) if known == CLASSIC else _v2(call) if known == V2 else _as_a_whole(call)
+    return functools.wraps(call)(made)
+
+
+def _classic(call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_timed(self: Any, img: Any) -> Any:
+        making = MAKING
+        found = making.laps
+        if found is None:
+            return call(self, img)
+        laps = found.get(id(self)) or _begin(found, self)
+        seconds = laps.seconds
+        making.laps = None
+        try:
+            began = perf_counter()
+            for i, t in enumerate(self.transforms):
+                img = t(img)
+                ended = perf_counter()
+                if i < len(seconds):
+                    seconds[i] += ended - began
+                else:
+                    _first(laps, t, ended - began)
+                    ended = perf_counter()
+                began = ended
+            laps.calls += 1
+            return img
+        finally:
+            making.laps = found
+
+    return call_timed
+
+
+def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
+    def forward_timed(self: Any, *inputs: Any) -> Any:
+        making = MAKING
+        found = making.laps
+        if found is None:
+            return call(self, *inputs)
+        laps = found.get(id(self)) or _begin(found, self)
+        seconds = laps.seconds
+        making.laps = None
+        try:
+            needs_unpacking = len(inputs) > 1
+            began = perf_counter()
+            for i, transform in enumerate(self.transforms):
+                outputs = transform(*inputs)
+                inputs = outputs if needs_unpacking else (outputs,)
+                ended = perf_counter()
+                if i < len(seconds):
+                    seconds[i] += ended - began
+                else:
+                    _first(laps, transform, ended - began)
+                    ended = perf_counter()
+                began = ended
+            laps.calls += 1
+            return outputs
+        finally:
+            making.laps = found
+
+    return forward_timed
+
+
+def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        making = MAKING
+        found = making.laps
+        if found is None:
+            return call(self, *args, **kwargs)
+        laps = found.get(id(self)) or _begin(found, self)
+        making.laps = None
+        began = perf_counter()
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            took = perf_counter() - began
+            laps.calls += 1
+            if laps.seconds:
+                laps.seconds[0] += took
+            else:
+                _first(laps, self, took)
+            making.laps = found
+
+    return call_timed
+
+
+def _begin(found: dict[int, Laps], compose: Any) -> Laps:
+    laps = found[id(compose)] = Laps(compose)
+    return laps
+
+
+def _first(laps: Laps, transform: Any, took_s: float) -> None:
+    """Takes note of a transform that is called for the first time in this batch."""
+    laps.names.append(name_of(transform))
+    laps.seconds.append(took_s)
+
+
+def name_of(transform: Any) -> str:
+    """Returns the name of a function, of what `functools.partial` calls, or else of the class."""
+    kind = type(transform)
+    if kind is functools.partial:
+        return name_of(transform.func)
+    named = kind in NAMED or isinstance(transform, type)
+    return str(transform.__name__ if named else kind.__name__)[:MAX_NAME]

@@ -1,0 +1,48 @@
+"""What each transform of the training data takes, summed up over the batches of the train loader."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vitprof.watch.timed import TransformTimes
+
+TELL_EVERY_S = 3.0
+
+
+class TransformSums:
+    """Seconds and calls of each transform so far. Composes with the same transforms are summed up together."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], tuple[int, list[float]]] = {}
+        self._samples = 0
+        self._told_s = -math.inf
+
+    def add(self, transforms: Sequence[TransformTimes], samples: int) -> None:
+        """Adds what the Composes did for a batch of so many samples."""
+        if not samples:
+            return
+        self._samples += samples
+        for names, calls, seconds in transforms:
+            calls_before, before = self._found.get(names, (0, [0.0] * len(names)))
+            self._found[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
+
+    def tell(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
+        """Tells the run's fact "transforms", where there are any: name -> seconds for each sample, and calls.
+
+        At most every 3 s, and whenever no time is given. Names are those of `composes.name_of` in the order of the
+        Compose; the second of the same name is "Normalize (2)".
+        """
+        if not self._found or now_s - self._told_s < TELL_EVERY_S:
+            return
+        self._told_s = now_s
+        used: Counter[str] = Counter()
+        told: dict[str, Any] = {}
+        for names, (calls, seconds) in self._found.items():
+            for name, took_s in zip(names, seconds, strict=True):
+                used[name] += 1
+                key = f"{name} ({used[name]})" if used[name] > 1 else name
+                told[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
+        facts({"transforms": told})
