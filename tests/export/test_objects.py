@@ -35,10 +35,12 @@ def no_constant(name: str) -> None:
 
 def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(store: RunStore) -> None:
     run_id = add_run(store, n=6, wait_s=0.25)
+    told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}, "made_s": math.inf}
     nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
-    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan)
+    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
     (run,) = json.loads(runs_json(store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
     assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
+    assert run["facts"] == told | {"made_s": None}
     assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
     assert list(run["steps"]) == list(STEP_COLUMNS)
     assert list(run["telemetry"]) == ["seq", *TELEMETRY_COLUMNS]

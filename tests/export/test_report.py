@@ -95,6 +95,12 @@ def test_launch_bubbles_are_told_as_a_part_of_compute(store: RunStore) -> None:
     assert "of it launch bubbles 40% 40% to 40% 140 ms" in said
 
 
+def test_each_transform_of_a_run_that_has_them(store: RunStore, run: StoredRun) -> None:
+    assert "Transforms" not in parsed(html_report(store, [run], now=NOW)).said
+    store.update_run(run.id, facts={"transforms": {"<lambda>": {"s_per_sample": 0.002, "calls": 9}}})
+    assert "<lambda> 2.00 ms 100% 9" in " ".join(parsed(html_report(store, [store.run(run.id)], now=NOW)).said.split())
+
+
 def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:
     page = parsed(html_report(store, [run], now=NOW))
     assert not [e for e in page.elements if {"src", "srcset", "action", "data"} & set(e[1])]

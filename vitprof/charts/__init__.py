@@ -34,6 +34,7 @@ from vitprof.charts.style import (
     RUN_COLOURS,
     plain,
 )
+from vitprof.charts.transforms import transform_bars
 
 __all__ = [
     "BATCHES",
@@ -71,5 +72,6 @@ __all__ = [
     "plain",
     "shares",
     "timeline_chart",
+    "transform_bars",
     "waterfall",
 ]

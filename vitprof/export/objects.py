@@ -28,6 +28,7 @@ def run_object(run: StoredRun) -> dict[str, Any]:
         "config": run.config.to_dict(),
         "simulated": is_simulated(run.config.device),
         "environment": run.environment,
+        "facts": strict(run.facts),
         "verdict": run.verdict,
         "summary": figures(run),
         "notices": list(run.notices),
@@ -42,7 +43,7 @@ def runs_object(store: RunStore, runs: Iterable[StoredRun], *, steps: bool = Fal
     """
     found = []
     for run in runs:
-        one = run_object(run) | {"facts": run.facts}
+        one = run_object(run)
         if steps:
             origin = run.t_origin_s or 0.0
             one["phases"] = [

@@ -14,6 +14,7 @@ from vitprof.analysis.verdict.advice_rules import advice_of_rules
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
+from vitprof.config.own_script import own_config
 from vitprof.config.parts import LOADERS, legal_combinations
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
@@ -275,3 +276,13 @@ def test_what_is_trained_stays_the_same() -> None:
     assert resolve(apply(photos, {"strategy": "preprocessed"})).augment == "device"
     plain = resolve(RunConfig(dataset="photos", strategy="per-sample", augment="off"))
     assert resolve(apply(plain, {"strategy": "threads"})).augment == "off"
+
+
+def test_an_own_script_is_told_its_heaviest_transform() -> None:
+    facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
+    situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)
+    (advice,) = [a for a in advise(situation) if "on the device" in a.words]
+    assert advice.words == "Crop on the device, and transforms that are not random done once beforehand"
+    assert advice.reason == "Most of the work on a batch is done in transforms, 75% of it in Crop."
+    (unknown,) = [a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words]
+    assert unknown.words == "transforms on the device, or those that are not random done once beforehand"

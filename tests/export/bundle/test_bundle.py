@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tests.ui.dashboard import add_run
 from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.config.own_script import own_config, with_loader
 from vitprof.errors import StoreError, VitprofError
 from vitprof.experiments.prediction import CHECK
 from vitprof.export import bundle
@@ -163,6 +164,24 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
     (row,) = store.list_runs(RunQuery(), limit=9)
     assert row.verdict_kind == "input-bound"
     assert len(row.spark) == 40
+
+
+WATCHED = {"dataset": "Samples", "n_samples": None, "batch_size": 16, "pin_memory": False}
+
+
+def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_path: Path) -> None:
+    run_id, path = add_run(other, n=30), tmp_path / "sent.vitprof"
+    environment: dict[str, Any] = {"device": "cpu", "watched": WATCHED}
+    told = {"transforms": {"b": {"s_per_sample": 0.001, "calls": 9}, "a": {"s_per_sample": 0, "calls": 9}}}
+    config = with_loader(own_config("python train.py"), environment)
+    other.update_run(run_id, config=config, environment=environment, facts=told, verdict={"kind": "x"})
+    write_bundle(other, [run_id], path)
+    import_bundle(store, path)
+    came = store.run(1)
+    assert (came.config, came.environment) == (config, environment)
+    assert list(came.facts["transforms"].items()) == list(told["transforms"].items()), "in their order"
+    assert came.verdict is not None
+    assert came.verdict["kind"] == "input-bound"
 
 
 def test_the_same_runs_give_the_same_bytes(other: RunStore) -> None:
@@ -489,9 +508,26 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
         *[("config", v) for v in ({"strategy": []}, {"seed": 1.5}, {"steps": 1, "epochs": 1}, {"name": "x" * 201})],
         *[("environment", v) for v in (None, [], {"a": []}, {"cpu_count": "many"}, {"memory_bytes": True})],
         *[("environment", {"device_name": v}) for v in (True, 5)],
+        *[("environment", {"watched": v}) for v in (1, [], {"a": []}, {"watched": {}}, {"n_samples": "many"})],
         *[
             ("facts", v)
             for v in (None, {"n_train": "x"}, {"a": {}}, {"imported": {}}, dict.fromkeys(map(str, range(201))))
+        ],
+        *[
+            ("facts", {"transforms": v})
+            for v in (
+                None,
+                [],
+                {"a": 1},
+                {"a": {"s_per_sample": 1.0}},
+                {"a": {"s_per_sample": "1", "calls": 1}},
+                {"a": {"s_per_sample": -1.0, "calls": 1}},
+                {"a": {"s_per_sample": 1.0, "calls": 1, "more": 1}},
+            )
+        ],
+        *[
+            ("config", {"strategy": "own-script", "model": "own-script", "loader": "dataloader"} | v)
+            for v in ({"model": "vit-tiny"}, {"storage": "hdf5"}, {"dataset": "x" * 201}, {"loader": "threads"})
         ],
         *[("phases", v) for v in (None, [1], [["a", 1.0]], [["a", 2.0, 1.0]], [["a", None, 1.0]], [[1, 1.0, 2.0]])],
         *[("notices", v) for v in (None, "text", [1], [[]])],

@@ -53,3 +53,14 @@ def test_compare_with_a_run_of_our_own(store: RunStore, run_id: int) -> None:
     other = add_run(store, strategy="memory")
     at = app("compare", runs=f"{run_id},{other}")
     assert not at.error
+
+
+def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:
+    assert "Transforms" not in [header.value for header in app(run=str(run_id), show="Loading").header]
+    told = {"Crop": {"s_per_sample": 0.003, "calls": 9}, "<lambda>": {"s_per_sample": 0.001, "calls": 9}}
+    store.update_run(run_id, facts={"transforms": told})
+    at = app(run=str(run_id), show="Loading")
+    assert "Transforms" in [header.value for header in at.header]
+    assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
+    bars = next(chart.proto for chart in at.get("plotly_chart") if "transform-bars" in chart.proto.id)
+    assert bars.alt == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 
 from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.transforms import heaviest, transform_times
 from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.formats import percent
 
 
 def own_script_advice(s: Situation) -> Iterator[Advice]:
@@ -27,7 +29,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
             "More batches kept ready make up for slow ones.",
         )
     for cause in dict.fromkeys(making):
-        yield Advice({}, *LIGHTER[cause])
+        yield _lighter_transforms(s) if cause == "transform" else Advice({}, *LIGHTER[cause])
     if "hand_over" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         yield Advice(
             {},
@@ -52,6 +54,15 @@ LIGHTER = {
     ),
 }
 """What to try and why, by the stage that takes longest."""
+
+
+def _lighter_transforms(s: Situation) -> Advice:
+    """What to do about transforms; where each one's time is known, about the heaviest."""
+    words, reason = LIGHTER["transform"]
+    if (most := heaviest(transform_times(s.facts))) is not None:
+        words = f"{most.name} on the device, and transforms that are not random done once beforehand"
+        reason = f"{reason.removesuffix('.')}, {percent(most.frac)} of it in {most.name}."
+    return Advice({}, words, reason)
 
 
 def _restarts(s: Situation) -> bool:

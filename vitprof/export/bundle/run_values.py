@@ -8,9 +8,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from vitprof.analysis.timing.transforms import TRANSFORMS
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.bounds import MAX_NAME
 from vitprof.config.catalog import dataset_info, model_preset
+from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
@@ -31,6 +33,8 @@ MAX_TIME_S = 1e9
 """A monotonic clock counts from the start of its machine, and 1e9 s are 31 years. In nanoseconds it fits int64."""
 NUMBER_FACTS = re.compile(r"n_.*|.*_(s|ms|bytes|frac|pct|count|samples|threads|loss|accuracy|w|mhz|c|hz)")
 """Names of facts that are numbers, by their unit."""
+WATCHED = "watched"
+"""The fact of a watched run that has its DataLoader's arguments."""
 TEXT_FACTS = re.compile("vitprof|python|torch|torchvision|platform|hostname|device|device_name|gpu_uuid")
 
 Identity = tuple[object, ...]
@@ -170,6 +174,9 @@ def _config(values: Any) -> RunConfig:
     """
     try:
         config = RunConfig.from_dict(values)
+        if is_own_script(config):
+            _check_own(config)
+            return config
         info, _ = dataset_info(config.dataset, config.n_images), model_preset(config.model)
         _ = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS}).parts
     except LookupError as error:
@@ -177,6 +184,13 @@ def _config(values: Any) -> RunConfig:
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BundleError("config is not as vitprof writes it") from error
     return config
+
+
+def _check_own(config: RunConfig) -> None:
+    """Raises `BundleError` where somebody's own script has what only a job of vitprof has (`config.own_script`)."""
+    parts = {kind: getattr(config, kind) for kind in PARTS}
+    own = parts == {**dict.fromkeys(PARTS), "loader": "dataloader"} and config.model == OWN_SCRIPT
+    _check("config", own and len(config.dataset) <= MAX_NAME)
 
 
 def _is_moment(text: str) -> bool:
@@ -188,8 +202,27 @@ def _is_moment(text: str) -> bool:
 
 def _is_fact(name: str, value: object) -> bool:
     """Tells if a fact is no list; what has a unit in its name is a number, or not known, and names are texts."""
+    if name == IMPORTED:
+        return False
+    if name in (WATCHED, TRANSFORMS):
+        return isinstance(value, dict) and len(value) <= MAX_FACTS and all(map(_INSIDE[name], value.items()))
     kind = float if NUMBER_FACTS.fullmatch(name) else str if TEXT_FACTS.fullmatch(name) else str | bool | float
-    return name != IMPORTED and (value is None or fits(value, kind))
+    return value is None or fits(value, kind)
+
+
+def _is_argument(item: tuple[str, object]) -> bool:
+    return item[0] not in _INSIDE and _is_fact(*item)
+
+
+def _is_transform(item: tuple[str, object]) -> bool:
+    told = item[1]
+    if not isinstance(told, dict) or set(told) != {"s_per_sample", "calls"} or not fits(told["calls"], int):
+        return False
+    return fits(told["s_per_sample"], float) and 0 <= told["s_per_sample"] <= MAX_TIME_S
+
+
+_INSIDE = {WATCHED: _is_argument, TRANSFORMS: _is_transform}
+"""Facts that are objects, and what each of their items must be."""
 
 
 def _is_phase(phase: Phase) -> bool:

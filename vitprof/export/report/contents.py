@@ -18,6 +18,7 @@ from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_time
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.transforms import transform_times
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict, judge
@@ -190,7 +191,17 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
     title = "Where a batch's loading time goes"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
     figure = [_chart(title, "Mean over the steady state.", 270, charts.loading_bar(found))] if charted else []
-    return [*figure, table]
+    return [*figure, table, *_transforms(run)]
+
+
+def _transforms(run: StoredRun) -> list[Table]:
+    """Returns the times of each transform, of a watched run that has them."""
+    rows = [
+        (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
+        for t in transform_times(run.facts)
+    ]
+    note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
+    return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)] if rows else []
 
 
 def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Table]:

@@ -12,6 +12,7 @@ from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.makers import WorkerTime, by_worker
 from vitprof.analysis.timing.one_step import typical_step
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.transforms import TransformTime, heaviest, shares_in_words, transform_times
 from vitprof.store import StoredRun
 from vitprof.ui.findings import all_columns, loading_of, verdict_of
 from vitprof.ui.plots import plot
@@ -43,7 +44,9 @@ WORKER_COLUMNS: tuple[Column, ...] = (
 
 @guarded
 def draw_loading(run: StoredRun) -> None:
-    """The stages as one bar, the workers where there are any, and the chain of the batch of median loading time."""
+    """The stages as one bar; transforms and workers where they are known; the chain of the batch of median loading
+    time.
+    """
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return
@@ -63,6 +66,7 @@ def draw_loading(run: StoredRun) -> None:
     said = _loading_sentence(found)
     plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {said}")
     st.caption(said)
+    _draw_transforms(transform_times(run.facts))
     steps = all_columns(run.id)
     keep = steady_state(steps)
     _draw_workers(by_worker(steps, keep))
@@ -75,6 +79,27 @@ def draw_loading(run: StoredRun) -> None:
             "computed. Timeline shows the same of any step that you click.",
         )
         draw_chain(run, at, key="typical-chain")
+
+
+def _draw_transforms(found: Sequence[TransformTime]) -> None:
+    """Each transform of a watched run's training data; nothing where they are not known."""
+    most = heaviest(found)
+    if most is None:
+        return
+    st.header(
+        "Transforms",
+        anchor=False,
+        help="What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the "
+        "train loader's batches after the warm-up. A Compose within another one is one transform.",
+    )
+    said = (
+        f"{most.name} takes {formats.percent(most.frac)} of the time in transforms, "
+        f"{formats.seconds(most.s_per_sample)} a sample."
+    )
+    figure = charts.transform_bars(found)
+    alt = f"Mean time of each transform for a sample: {shares_in_words(found)}."
+    plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
+    st.caption(escaped(said))
 
 
 def _draw_workers(workers: Sequence[WorkerTime]) -> None:
