@@ -101,6 +101,14 @@ def test_each_transform_of_a_run_that_has_them(store: RunStore, run: StoredRun) 
     assert "<lambda> 2.00 ms 100% 9" in " ".join(parsed(html_report(store, [store.run(run.id)], now=NOW)).said.split())
 
 
+def test_headroom_that_was_measured_in_somebodys_own_loop(store: RunStore, run: StoredRun) -> None:
+    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
+    store.update_run(run.id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
+    said = " ".join(parsed(html_report(store, [store.run(run.id)], now=NOW)).said.split())
+    assert "step 3.00x 3.00x to 3.00x 4 step without its data wait 1.00x" in said
+    assert "with free data this loop would run 3.00x as fast" in said
+
+
 def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:
     page = parsed(html_report(store, [run], now=NOW))
     assert not [e for e in page.elements if {"src", "srcset", "action", "data"} & set(e[1])]

@@ -18,6 +18,7 @@ from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.records import STEP_COLUMNS
 from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
 from vitprof.watch.guard import Guard
+from vitprof.watch.replay import Replay
 from vitprof.watch.steps import Steps
 
 KERNEL_S, WAIT_S = 300e-6, 1e-3
@@ -123,6 +124,19 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
     steps = script.told()
     assert steps["h2d_s"] == pytest.approx(COPY_S)
     assert steps["compute_start_s"] == pytest.approx(got)
+
+
+def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(script: Script) -> None:
+    images = torch.zeros(4, 2)
+    script.steps._replay = replay = Replay(0)
+    replay.block = 1
+    for i in range(4):
+        script.waits(images)
+        moved = images.to("meta")
+        if i == 2:
+            moved.mul_(2)
+        script.trains()
+    assert script.card.calls.count("copy") == 2
 
 
 def test_marks_are_used_again(script: Script) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
 from vitprof.cli.common.run_summary import show_run
 from vitprof.cli.common.stopping import stop_asked
@@ -37,6 +38,14 @@ def watch(
     detach_after: Annotated[
         int | None, typer.Option(min=1, help="let the script go on unobserved after this many training steps")
     ] = None,
+    headroom: Annotated[
+        bool,
+        typer.Option(
+            "--headroom",
+            help="measure how much faster free data would make it: some batches are given again, so it trains on them "
+            "more often, and an epoch lasts longer",
+        ),
+    ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
 ) -> None:
     """Watch your own training script: nothing in it changes, its output and its exit status stay its own."""
@@ -47,7 +56,7 @@ def watch(
         terminal.err.print(f"vitprof: not watching: {one_line(error)}", soft_wrap=True)
         raise SystemExit(_unobserved(command)) from None
     try:
-        status = _watched(store, command, name or shlex.join(command), steps, detach_after, json_file)
+        status = _watched(store, command, name or shlex.join(command), steps, detach_after, headroom, json_file)
     finally:
         store.close()
     raise SystemExit(status)
@@ -63,14 +72,20 @@ def _unobserved(command: list[str]) -> int:
 
 
 def _watched(
-    store: RunStore, command: list[str], name: str, steps: int | None, detach_after: int | None, json_file: Path | None
+    store: RunStore,
+    command: list[str],
+    name: str,
+    steps: int | None,
+    detach_after: int | None,
+    headroom: bool,
+    json_file: Path | None,
 ) -> int:
     """Runs the command and records it; tells of the run at its end. Returns the command's exit status."""
     from vitprof.jobs.command import CommandRunner
     from vitprof.jobs.supervisor import JobRecorder
 
     try:
-        runner = CommandRunner(command, steps=steps, detach_after=detach_after)
+        runner = CommandRunner(command, steps=steps, detach_after=detach_after, headroom=headroom)
     except JobError as error:
         complain(one_line(error), EXIT_NOT_FOUND)
     stop = threading.Event()
@@ -98,6 +113,8 @@ def _watched(
         return _status(code)
     run = store.run(run_id)
     show_run(run, terminal.err)
+    if headroom and (found := own_headroom(run.facts)) is not None:
+        terminal.err.print(own_headroom_sentence(found), soft_wrap=True)
     for notice in run.notices:
         terminal.err.print(notice, soft_wrap=True)
     if run.error:

@@ -35,8 +35,17 @@ class CommandRunner:
     Raises `JobError` where it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], *, steps: int | None = None, detach_after: int | None = None) -> None:
-        """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        steps: int | None = None,
+        detach_after: int | None = None,
+        headroom: bool = False,
+    ) -> None:
+        """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved; `headroom`:
+        some of its batches are given again.
+        """
         self._inbox: queue.Queue[Message] = queue.Queue()
         self._directory = tempfile.mkdtemp(prefix="vitprof-watch-")
         self._listening = socket.socket(socket.AF_UNIX)
@@ -51,6 +60,8 @@ class CommandRunner:
             environment["VITPROF_WATCH_STEPS"] = str(steps)
         if detach_after is not None:
             environment["VITPROF_WATCH_DETACH_AFTER"] = str(detach_after)
+        if headroom:
+            environment["VITPROF_WATCH_HEADROOM"] = "1"
         try:
             self._process = subprocess.Popen(list(command), env=environment)
         except OSError as error:

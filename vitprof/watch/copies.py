@@ -33,6 +33,10 @@ class Copies:
         self._began: Any = None
         self._ended_s = 0.0
         """When the host had launched the last copy."""
+        self._again = False
+        """Whether the batch is one that the script had before."""
+        self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
+        """What became of the tensors of such batches, by their identity and the arguments, and its version then."""
         self._stream = self._current_stream()
         self._told = {name: _Told(getattr(Tensor, name), self) for name in METHODS}
         self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
@@ -40,8 +44,12 @@ class Copies:
         for name, told in self._told.items():
             setattr(Tensor, name, told)
 
-    def begin(self, marks: StepMarks, batch: Any, given: Any) -> None:
-        """Watches for copies of the tensors of `batch`, in host memory, which the loop has from the mark `given` on."""
+    def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
+        """Watches for copies of the tensors of `batch`, in host memory, which the loop has from the mark `given` on.
+
+        `again`: the batch is kept, and so is what it becomes on the device: from the second time on there is no copy.
+        """
+        self._again = again
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
         self._marks, self._given, self._stream = marks, given, self._current_stream()
 
@@ -52,6 +60,7 @@ class Copies:
     def close(self) -> None:
         """Gives the tensors their own methods back, unless another tool has put others there since."""
         self.end()
+        self._moved.clear()
         for name, told in self._told.items():
             if vars(Tensor).get(name) is not told:
                 continue
@@ -66,6 +75,16 @@ class Copies:
         return call if watched is None or watched() is not tensor else functools.partial(self._copy, call)
 
     def _copy(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        if not self._again:
+            return self._timed(call, *args, **kwargs)
+        which = id(call.__self__), repr((args, kwargs))  # type: ignore[attr-defined]
+        moved, version = self._moved.get(which, (None, 0))
+        if moved is None or moved._version != version:  # the script changed it
+            moved = self._timed(call, *args, **kwargs)
+            self._moved[which] = moved, moved._version
+        return moved
+
+    def _timed(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         self._guard(self._begin_copy)
         moved = call(*args, **kwargs)
         self._guard(self._end_copy, moved)

@@ -75,6 +75,10 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
     @functools.wraps(following)
     def next_told(self: Any) -> Any:
         guard(loop.asked, self, perf_counter())
+        kept = loop.take_kept()
+        if kept is not None:
+            guard(loop.given, self, perf_counter(), kept, None)
+            return kept
         try:
             batch = following(self)
         except BaseException:

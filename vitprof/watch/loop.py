@@ -25,6 +25,9 @@ DETACH = "VITPROF_WATCH_DETACH_AFTER"
 ITER_AND_NEXT_S = 0.001
 """A first batch that is asked for this soon after `iter(loader)` waited for that, too: workers are started there."""
 
+HEADROOM = "VITPROF_WATCH_HEADROOM"
+"""Set where batches are given again, to measure headroom."""
+
 
 class EnoughSteps(SystemExit):
     """Ends the script after the steps that were asked for, as `sys.exit(0)` in its own loop would."""
@@ -68,6 +71,8 @@ class Loop:
         self._asked_s = math.nan
         self._validating_since = math.nan
         self._epoch = 0
+        self._kept: Any = None
+        """The batch that takes the place of the one that is asked for."""
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
 
@@ -102,6 +107,8 @@ class Loop:
         """The script asks for a batch: the step before ends here."""
         import torch
 
+        self._kept = None
+
         if not torch.is_grad_enabled():
             if self._steps is not None and not self._is_ours(iterator):
                 self._steps.end(now)
@@ -119,11 +126,17 @@ class Loop:
             return
         self._end_validation(self._steps, now)
         self._steps.ask(iterator)
+        self._kept = self._steps.kept_batch()
         took_s, ready = self._ours.begun
         self._ours.begun = (0.0, math.nan)
         self._asked_s = self._clock()  # what came before it here is our own cost
         if ready <= now < ready + ITER_AND_NEXT_S:
             self._asked_s -= took_s
+
+    def take_kept(self) -> Any:
+        """Returns the batch that the script gets in place of a new one; None where it gets a new one."""
+        kept, self._kept = self._kept, None
+        return kept
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """The batch that was asked for is here: its step begins."""
@@ -192,6 +205,8 @@ class Loop:
             return
         steps.optimizer_stepped(self._clock())
         if not steps.confirmed and steps.under_way and self._ours is not None:
+            if os.environ.get(HEADROOM):
+                steps.measure_headroom(self._ours.facts)
             steps.confirm(self._ours.facts)
 
     # ends

@@ -18,6 +18,7 @@ from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.watch.copies import Copies, tensors
 from vitprof.watch.guard import Guard
+from vitprof.watch.replay import Replay
 from vitprof.watch.session import Session
 from vitprof.watch.timed import FetchTimes
 from vitprof.watch.transforms import TransformSums
@@ -72,6 +73,8 @@ class Steps:
         self._scaled: tuple[Any, Any] = (None, None)
         """What a GradScaler made of a loss, and the loss."""
         self._transforms = TransformSums()
+        self._replay: Replay | None = None
+        self._replaying_since_s = math.nan
 
     @property
     def under_way(self) -> bool:
@@ -85,6 +88,10 @@ class Steps:
         self._ahead = NOTHING
         self.n = 0
         self._transforms = TransformSums()
+
+    def measure_headroom(self, loader: dict[str, Any]) -> None:
+        """Gives some steps batches that were kept. `loader`: its arguments, see `session.loader_facts`."""
+        self._replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
 
     def confirm(self, loader: dict[str, Any]) -> None:
         """Sends what was held, and from here on every step. `loader`: see `session.loader_facts`."""
@@ -104,6 +111,10 @@ class Steps:
         """Notes how many batches lie ready in a DataLoader's iterator that is asked for one."""
         self._queue_depth = n_ready(iterator)
 
+    def kept_batch(self) -> Any:
+        """Returns the batch that the script gets in place of a new one; None where it gets a new one."""
+        return self._replay.batch() if self._replay is not None and self.confirmed else None
+
     def begin(self, epoch: int, asked_s: float, got_s: float, batch: Any, times: FetchTimes | None) -> None:
         """Begins the step of `batch`, which was asked for and given at these times; `times`: how it was made."""
         samples, made = n_samples(batch), None
@@ -118,7 +129,10 @@ class Steps:
             made = BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, self._queue_depth)
         marks = self._begin(epoch, asked_s, got_s, samples, made)
         if self._copies is not None:
-            self._copies.begin(marks, batch, marks.compute_start)
+            again = self._replay is not None and self._replay.replaying
+            self._copies.begin(marks, batch, marks.compute_start, again=again)
+        if self._replay is not None and self.n < WARMUP_STEPS:
+            self._replay.keep(batch)
 
     def begin_last(self, epoch: int, asked_s: float, got_s: float) -> None:
         """No batch came: a step begins only if the script still has one, which the first backward pass will tell."""
@@ -174,7 +188,15 @@ class Steps:
     def _record(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
         self._ahead = NOTHING
         marks.step, marks.warmup = self.n, self.n < WARMUP_STEPS
-        self.n += 1
+        if self._replay is not None and self.confirmed:
+            replaying = self._replay.replaying
+            marks.step, left_out = self._replay.step(self.n)
+            marks.warmup |= left_out
+            if replaying is not self._replay.replaying:
+                if replaying:
+                    self.phase("headroom", self._replaying_since_s, now_s)
+                self._replaying_since_s = now_s
+        self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         self._recorder.step(marks)
 
@@ -232,6 +254,8 @@ class Steps:
                 self.end(self._noted[0])
             self._recorder.resolve()
             self._transforms.tell(self._session.facts)
+            if self._replay is not None:
+                self._replay.tell(self._session.facts)
         self.close()
 
     def close(self) -> None:
@@ -241,6 +265,8 @@ class Steps:
         self._session.close()
 
     def _hand_on(self, row: tuple[float, ...]) -> None:
+        if self._replay is not None and self._replay.add(row):
+            return
         (self._session.step if self.confirmed else self._held.append)(row)
 
 

@@ -166,13 +166,17 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
     assert len(row.spark) == 40
 
 
+BLOCK = {"steps": 10, "step_s": 1.0, "compute_s": 0.5, "data_wait_s": 0}
 WATCHED = {"dataset": "Samples", "n_samples": None, "batch_size": 16, "pin_memory": False}
 
 
 def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_path: Path) -> None:
     run_id, path = add_run(other, n=30), tmp_path / "sent.vitprof"
     environment: dict[str, Any] = {"device": "cpu", "watched": WATCHED}
-    told = {"transforms": {"b": {"s_per_sample": 0.001, "calls": 9}, "a": {"s_per_sample": 0, "calls": 9}}}
+    told: dict[str, Any] = {
+        "transforms": {"b": {"s_per_sample": 0.001, "calls": 9}, "a": {"s_per_sample": 0, "calls": 9}},
+        "replay": {"0": BLOCK, "1": BLOCK},
+    }
     config = with_loader(own_config("python train.py"), environment)
     other.update_run(run_id, config=config, environment=environment, facts=told, verdict={"kind": "x"})
     write_bundle(other, [run_id], path)
@@ -180,6 +184,7 @@ def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore,
     came = store.run(1)
     assert (came.config, came.environment) == (config, environment)
     assert list(came.facts["transforms"].items()) == list(told["transforms"].items()), "in their order"
+    assert came.facts["replay"] == told["replay"]
     assert came.verdict is not None
     assert came.verdict["kind"] == "input-bound"
 
@@ -524,6 +529,10 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
                 {"a": {"s_per_sample": -1.0, "calls": 1}},
                 {"a": {"s_per_sample": 1.0, "calls": 1, "more": 1}},
             )
+        ],
+        *[
+            ("facts", {"replay": v})
+            for v in (None, [BLOCK], {"a": BLOCK}, {"0": {"steps": 1}}, {"0": BLOCK | {"step_s": -1}}, {"0": 1})
         ],
         *[
             ("config", {"strategy": "own-script", "model": "own-script", "loader": "dataloader"} | v)

@@ -64,3 +64,9 @@ def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> 
     assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
     bars = next(chart.proto for chart in at.get("plotly_chart") if "transform-bars" in chart.proto.id)
     assert bars.alt == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
+
+
+def test_headroom_that_was_measured_is_told_with_the_answer(store: RunStore, run_id: int) -> None:
+    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
+    store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
+    assert "with free data this loop would run 3.00x as fast" in said(app(run=str(run_id)))

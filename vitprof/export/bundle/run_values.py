@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from vitprof.analysis.timing.transforms import TRANSFORMS
+from vitprof.analysis.verdict.own_headroom import REPLAY
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.bounds import MAX_NAME
 from vitprof.config.catalog import dataset_info, model_preset
@@ -204,7 +205,7 @@ def _is_fact(name: str, value: object) -> bool:
     """Tells if a fact is no list; what has a unit in its name is a number, or not known, and names are texts."""
     if name == IMPORTED:
         return False
-    if name in (WATCHED, TRANSFORMS):
+    if name in _INSIDE:
         return isinstance(value, dict) and len(value) <= MAX_FACTS and all(map(_INSIDE[name], value.items()))
     kind = float if NUMBER_FACTS.fullmatch(name) else str if TEXT_FACTS.fullmatch(name) else str | bool | float
     return value is None or fits(value, kind)
@@ -221,7 +222,18 @@ def _is_transform(item: tuple[str, object]) -> bool:
     return fits(told["s_per_sample"], float) and 0 <= told["s_per_sample"] <= MAX_TIME_S
 
 
-_INSIDE = {WATCHED: _is_argument, TRANSFORMS: _is_transform}
+def _is_block(item: tuple[str, object]) -> bool:
+    number, told = item
+    if (
+        not number.isdecimal()
+        or not isinstance(told, dict)
+        or set(told) != {"steps", "step_s", "compute_s", "data_wait_s"}
+    ):
+        return False
+    return fits(told["steps"], int) and all(fits(value, float) and 0 <= value <= MAX_TIME_S for value in told.values())
+
+
+_INSIDE = {WATCHED: _is_argument, TRANSFORMS: _is_transform, REPLAY: _is_block}
 """Facts that are objects, and what each of their items must be."""
 
 

@@ -21,6 +21,7 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.transforms import transform_times
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Headroom, headroom_sentence
+from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
@@ -87,6 +88,7 @@ def contents(
         found.parts.extend(_loading(run, steps, charted))
     if headroom is not None:
         found.parts.extend(_headroom(run, headroom, charted))
+    found.parts.extend(_own_headroom(run))
     return found
 
 
@@ -202,6 +204,19 @@ def _transforms(run: StoredRun) -> list[Table]:
     ]
     note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
     return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)] if rows else []
+
+
+def _own_headroom(run: StoredRun) -> list[Table]:
+    """Returns the headroom that was measured in somebody's own loop, if it was."""
+    found = own_headroom(run.facts)
+    if found is None or math.isnan(found.speed_up.value):
+        return []
+    rows = [
+        (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
+        for name, ratio in (("step", found.speed_up), ("step without its data wait", found.training))
+    ]
+    title = "New batches against kept ones"
+    return [Table(title, ("time of", "ratio", "95% interval", "pairs of blocks"), rows, own_headroom_sentence(found))]
 
 
 def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Table]:

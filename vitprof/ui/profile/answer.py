@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.store import StoredRun
 from vitprof.ui.downloads import draw_exports
@@ -35,6 +36,8 @@ def draw_answer(run: StoredRun) -> None:
         draw_exports(run)
     for number, one in enumerate(advice):
         _draw_advice(run, one, number)
+    if (measured := own_headroom(run.facts)) is not None:
+        st.markdown(escaped(own_headroom_sentence(measured)))
     if advice:
         st.header(title(run), anchor=False, help=HELP)
     draw_device_time(run)

@@ -1,0 +1,158 @@
+"""Headroom in a script's own loop: blocks of steps on batches that were kept, in turns with blocks on new ones.
+
+Kept batches are there at once, so their steps show how fast training would be if loading took no time and none of the
+machine. Both kinds of blocks meet the same machine. What a block begins with is left out: after new batches the workers
+go on until their queue is full, after kept ones that queue is full.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitprof.records import STEP_COLUMNS
+from vitprof.watch.copies import tensors
+
+MOST_KEPT = 8
+"""Batches that are kept at most, during the warm-up."""
+MOST_OF_MEMORY = 0.1
+"""Share of the free memory that they may take."""
+SETTLE_STEPS = 2
+"""Steps at the beginning of a block that are left out; of one on new batches as many more as workers keep ready."""
+BLOCK_STEPS, BLOCK_S = 10, 0.2
+"""A block has at least so many steps that count, and lasts so long."""
+MOST_BLOCKS = 200
+"""After so many everything is new again."""
+SUMMED = ("step_s", "compute_s", "data_wait_s")
+_SUMMED = [STEP_COLUMNS.index(name) for name in SUMMED]
+_STEP, _WARMUP = STEP_COLUMNS.index("step"), STEP_COLUMNS.index("warmup")
+
+
+class Replay:
+    """Says which steps have kept batches, and sums up what they took."""
+
+    def __init__(self, queued: int) -> None:
+        """`queued`: batches that the loader's workers keep ready."""
+        self._settle = (SETTLE_STEPS + queued, SETTLE_STEPS)
+        self._kept: list[tuple[Any, list[int]]] = []
+        """Batches, with the versions of their tensors: a script that changes its batches cannot have them again."""
+        self._bytes = 0
+        self._next = 0
+        self.block = 0
+        """Number of the block under way: even ones have new batches."""
+        self._n, self._since_s = 0, 0.0
+        """Steps of it so far, and when those that count began."""
+        self._blocks: dict[int, list[float]] = {}
+        """Number -> steps that count, and the sums of `SUMMED`."""
+        self._block_of: dict[float, int] = {}
+        """Step -> its block, for those that count and are not recorded yet."""
+        self._over = False
+        self.why_not = ""
+        """Why no batch is given again, where it would not do."""
+
+    @property
+    def replaying(self) -> bool:
+        """Returns whether the step under way has a kept batch."""
+        return bool(self.block % 2)
+
+    @property
+    def settling(self) -> bool:
+        """Returns whether the step under way is one of those that are left out."""
+        return self._n < self._settle[self.replaying]
+
+    def keep(self, batch: Any) -> None:
+        """Keeps a copy of a batch of the warm-up, if there is room."""
+        n_bytes = sum(tensor.nbytes for tensor in tensors(batch))
+        if len(self._kept) == MOST_KEPT or self._bytes + n_bytes > MOST_OF_MEMORY * _free_bytes():
+            return
+        self._bytes += n_bytes
+        copy = _copied(batch)
+        self._kept.append((copy, [tensor._version for tensor in tensors(copy)]))
+
+    def batch(self) -> Any:
+        """Returns the kept batch whose turn it is; None where the next one must be a new one."""
+        if not self.replaying:
+            return None
+        batch, versions = self._kept[self._next % len(self._kept)]
+        self._next += 1
+        if [tensor._version for tensor in tensors(batch)] != versions:
+            self._give_up("the script changes its batches in place, so they cannot be given again")
+            return None
+        return batch
+
+    def step(self, number: int) -> tuple[int, bool]:
+        """Ends a step: returns the number under which it is recorded, below 0 with a kept batch, and if it is left out.
+
+        `number` is what it would be without.
+        """
+        block, left_out = self.block, self.settling
+        recorded = -block if self.replaying else number
+        if not left_out:
+            if self._n == self._settle[self.replaying]:
+                self._since_s = perf_counter()
+            if not self.replaying:
+                self._block_of[number] = block
+        self._n += 1
+        counted = self._n - self._settle[self.replaying]
+        if counted >= BLOCK_STEPS and perf_counter() - self._since_s >= BLOCK_S and not self._over:
+            self._turn()
+        return recorded, left_out
+
+    def _turn(self) -> None:
+        if not self._kept:
+            self._give_up("a batch is too large to be kept beside the script's own memory")
+        elif self.block < MOST_BLOCKS - 1:
+            self.block, self._n = self.block + 1, 0
+        else:
+            self._give_up("")
+
+    def _give_up(self, why: str) -> None:
+        """Has every batch be a new one from here on."""
+        self._over, self.why_not = True, why
+        self.block += self.replaying
+        self._n = 0
+        self._kept.clear()
+
+    def add(self, row: tuple[float, ...]) -> bool:
+        """Adds a recorded step to its block. Returns True for one with a kept batch, which is no step of the run."""
+        step = row[_STEP]
+        block = int(-step) if step < 0 else self._block_of.pop(step, None)
+        if block is not None and not row[_WARMUP]:
+            sums = self._blocks.setdefault(block, [0.0] * (1 + len(_SUMMED)))
+            sums[0] += 1
+            for i, column in enumerate(_SUMMED, 1):
+                sums[i] += row[column]
+        return step < 0
+
+    def tell(self, facts: Callable[[dict[str, Any]], None]) -> None:
+        """Tells the run's facts "replay", each block that has ended with its steps and sums of seconds, by its number,
+        and "replay_refused", why there are no more.
+        """
+        told = {
+            str(block): {"steps": int(sums[0]), **dict(zip(SUMMED, sums[1:], strict=True))}
+            for block, sums in sorted(self._blocks.items())
+            if block < self.block
+        }
+        facts({"replay": told, "replay_refused": self.why_not or None})
+
+
+def _copied(batch: Any) -> Any:
+    """Returns a batch with tensors of its own, in the same containers."""
+    if isinstance(batch, Tensor):
+        return torch.empty_like(batch, pin_memory=batch.is_pinned()).copy_(batch)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_copied, batch))
+    if type(batch) in (list, tuple):
+        return type(batch)(map(_copied, batch))
+    if type(batch) is dict:
+        return {name: _copied(value) for name, value in batch.items()}
+    return batch
+
+
+def _free_bytes() -> float:
+    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
