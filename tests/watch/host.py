@@ -33,13 +33,13 @@ def _run(job: dict[str, Any]) -> NoReturn:
         if job["watched"]:
             _watch(job["failing"])
         (folder / "returned").write_text(str(getattr(SCRIPTS, job["function"])(**job["arguments"])))
-        (folder / "spent").write_text(json.dumps(SPENT))
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
+        (folder / "spent").write_text(json.dumps(SPENT))
         atexit._run_exitfuncs()
         sys.stderr.flush()
         os._exit(status)

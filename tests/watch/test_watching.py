@@ -197,6 +197,15 @@ def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain:
     assert told.complaint.startswith("vitprof: gave up watching (")
 
 
+def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> None:
+    """Those that go on would wait for rank 0 for ever."""
+    told = host.run(env={"RANK": "1", "VITPROF_WATCH_STEPS": "6"})
+    assert (told.status, told.complaint, told.returned) == (0, "", "")
+    assert len(told.spent["collate_s"]) == 6
+    assert not told.notes
+    assert not told.matrices
+
+
 def test_a_listener_that_goes_ends_the_watching_and_not_the_training(host: Host, plain: str) -> None:
     told = host.run(hang_up=True)
     assert told.status == 0

@@ -13,13 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.guard import Guard
+from vitprof.watch.on_import import STEPS
 from vitprof.watch.timed import FetchTimes
 
 if TYPE_CHECKING:
     from vitprof.watch.steps import Steps  # needs PyTorch, which is half imported when this is
 
-STEPS = "VITPROF_WATCH_STEPS"
-"""Names the number of steps after which the script is ended."""
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Names the number of steps after which it goes on unobserved."""
 ITER_AND_NEXT_S = 0.001

@@ -13,6 +13,8 @@ from types import ModuleType
 DATALOADER = "torch.utils.data.dataloader"
 SOCKET = "VITPROF_WATCH_SOCKET"
 """Names the socket on which the program that started the command listens."""
+STEPS = "VITPROF_WATCH_STEPS"
+"""Names the number of steps after which the script is ended."""
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -42,8 +44,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Has the DataLoader watched as soon as it is imported; does nothing in a process that nobody listens to."""
-    if not os.environ.get(SOCKET) or os.environ.get("RANK", "0") != "0":  # of a distributed job, rank 0 is watched
+    """Has the DataLoader watched as soon as it is imported; does nothing in a process that nobody listens to.
+
+    Of a distributed job rank 0 is watched. The others only count, where all are to end after the same step.
+    """
+    if not os.environ.get(SOCKET) or not (is_watched_rank() or os.environ.get(STEPS)):
         return
 
     def hook(module: ModuleType) -> None:
@@ -52,3 +57,8 @@ def install() -> None:
         loader_hooks.install(module)
 
     sys.meta_path.insert(0, AfterImport(DATALOADER, hook))
+
+
+def is_watched_rank() -> bool:
+    """Returns whether this is the one process of a distributed job that is watched, or a job of one process."""
+    return os.environ.get("RANK", "0") == "0"

@@ -70,6 +70,20 @@ class Session:
             self._guard.give_up(f"nobody takes the figures any more: {error}")
 
 
+class Unheard:
+    """In place of a session where steps are only counted."""
+
+    def begin(self, device: Any, loader: dict[str, Any]) -> None: ...
+
+    def step(self, row: tuple[float, ...]) -> None: ...
+
+    def phase(self, name: str, since_s: float, until_s: float) -> None: ...
+
+    def facts(self, facts: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def _process_facts(device: Any) -> dict[str, Any]:
     import torch
 

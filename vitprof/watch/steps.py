@@ -18,8 +18,9 @@ from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.watch.copies import Copies, tensors
 from vitprof.watch.guard import Guard
+from vitprof.watch.on_import import is_watched_rank
 from vitprof.watch.replay import Replay
-from vitprof.watch.session import Session
+from vitprof.watch.session import Session, Unheard
 from vitprof.watch.timed import FetchTimes
 from vitprof.watch.transforms import TransformSums
 
@@ -49,7 +50,7 @@ class Steps:
     def __init__(self, device: Device, guard: Guard, forking: threading.RLock) -> None:
         self._device = device
         self._recorder = StepRecorder(device, self._hand_on)
-        self._session = Session(guard, forking)
+        self._session = Session(guard, forking) if is_watched_rank() else Unheard()
         self._copies = None if device.immediate else Copies(device, guard)
         self.confirmed = False
         """Whether an optimizer has stepped: what was recorded is training."""
