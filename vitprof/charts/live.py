@@ -95,9 +95,9 @@ GAPS = LiveChart(
     title="Where the device idles",
     help="Green: the device computes. Gaps in the green: it idles. Orange beneath: the training loop waits for "
     "data. A gap above orange is time lost to data loading. Pink, where it was measured and there is any: launch "
-    "bubbles, the part of the busy time in which the device waited for the next launch, drawn in one piece. Drag to "
-    "zoom, down to single steps; double-click to see everything. Zoomed out, the gaps of neighbouring steps are drawn "
-    "as one gap of the same total length.",
+    "bubbles, the part of the busy time in which the device waited for the next launch, drawn in one piece. Grey: "
+    "other work than training steps, such as evaluation. Drag to zoom, down to single steps; double-click to see "
+    "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
     alt="Time line of the device: busy in green, idle as gaps; beneath it launch bubbles in pink, where there are any, "
     "and data waits of the training loop in orange",
     source="steps",
@@ -105,7 +105,7 @@ GAPS = LiveChart(
     traces=(
         _filled("device busy", COMPUTE),
         _filled("data wait", DATA_WAIT, yaxis="y2"),
-        _filled("evaluation", EVALUATION),
+        _filled("other work", EVALUATION),
         _filled("launch bubbles", LAUNCH_IDLE, yaxis="y3"),
     ),
     layout={

@@ -49,7 +49,7 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         busy_text += [f"{label}<br>device idle {formats.seconds(idle_s)}, busy {formats.seconds(busy_s)}"] * 3
         waited = f"data wait {formats.seconds(wait_s)}, of which exposed {formats.seconds(exposed_s)}"
         wait_text += [f"{label}<br>{waited}"] * 4
-        other_text += [f"before {label}<br>evaluation {formats.seconds(other_s)}" if other_s else ""] * 2
+        other_text += [f"before {label}<br>other work {formats.seconds(other_s)}" if other_s else ""] * 2
     n = len(labels)
     bubbly = s.launch_idle_s > 0
     bubbles_from = np.maximum(s.end_s - s.launch_idle_s, s.start_s)

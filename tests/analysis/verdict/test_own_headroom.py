@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
+from vitprof.analysis.verdict.own_headroom import measured_headroom, own_headroom, own_headroom_sentence
 
 
 def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:
@@ -55,3 +55,8 @@ def test_few_blocks_are_undecided_and_the_reason_is_said() -> None:
 
 def test_a_run_without_it_has_none() -> None:
     assert own_headroom({"n_train": 5}) is None
+
+
+def test_the_verdict_says_what_was_measured() -> None:
+    assert measured_headroom(blocks([(15, 3, 10)] * 3)) is None
+    assert measured_headroom(blocks([(15, 3, 10)] * 4)) == pytest.approx((1.5, 1.5, 1.5))

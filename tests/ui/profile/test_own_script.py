@@ -69,4 +69,6 @@ def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> 
 def test_headroom_that_was_measured_is_told_with_the_answer(store: RunStore, run_id: int) -> None:
     new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
     store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
-    assert "with free data this loop would run 3.00x as fast" in said(app(run=str(run_id)))
+    words = said(app(run=str(run_id)))
+    assert "with free data this loop would run 3.00x as fast" in words
+    assert "measured" in words

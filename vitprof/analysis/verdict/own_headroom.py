@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,20 @@ class OwnHeadroom:
     """Blocks on new batches, each with the one on kept batches that came after it."""
     refused: str
     """Why kept batches were not given again; "" where they were."""
+
+
+class Measured(NamedTuple):
+    """The gain in a script's own loop, for the verdict's sentence."""
+
+    speed_up: float
+    speed_up_low: float
+    speed_up_high: float
+
+
+def measured_headroom(facts: Mapping[str, Any]) -> Measured | None:
+    """Returns the gain that the facts of a run tell of; None where it was not measured, or by too few blocks."""
+    found = own_headroom(facts)
+    return None if found is None or math.isnan(found.speed_up.value) else Measured(*found.speed_up)
 
 
 def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:

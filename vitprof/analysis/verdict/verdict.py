@@ -25,6 +25,7 @@ from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
 from vitprof.analysis.timing.gaps import Gaps
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
 from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_contention
+from vitprof.analysis.verdict.own_headroom import measured_headroom
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
@@ -123,9 +124,9 @@ def judge(
     """Returns the verdict on a finished (or stopped, or failed) run.
 
     `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
-    batches measured, if it was. `alternatives` are other ways to run the same job with their predicted or measured
-    speed. `possible` says whether a config can run on this machine; without it, what needs extra packages is not
-    advised. `gaps` are those of all steps, if they are known.
+    batches measured, if it was; of somebody's own script the facts tell. `alternatives` are other ways to run the same
+    job with their predicted or measured speed. `possible` says whether a config can run on this machine; without it,
+    what needs extra packages is not advised. `gaps` are those of all steps, if they are known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). Inconclusive: too few steady steps, no device work, or an interval that reaches from "not"
@@ -158,7 +159,7 @@ def judge(
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
-    speed_up = _speed_up(exposure, headroom)
+    speed_up = _speed_up(exposure, headroom or measured_headroom(facts))
     situation = Situation(
         config=config,
         cause=cause,
