@@ -1,4 +1,7 @@
-"""95% intervals of a ratio of sums over steps, by a bootstrap of blocks of neighbouring steps."""
+"""95% intervals of a ratio of sums over steps, by a bootstrap of blocks of neighbouring steps.
+
+And of the ratio of two figures that have such intervals.
+"""
 
 from __future__ import annotations
 
@@ -54,3 +57,16 @@ def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
 def ratio_interval(part: Floats, whole: Floats) -> Interval:
     """`ratio_intervals` of one part."""
     return ratio_intervals(np.asarray(part)[None], whole)[0]
+
+
+def ratio_of(above: Interval, below: Interval) -> Interval:
+    """`above` / `below`, both above 0 and independent of each other, with its interval.
+
+    From the two single intervals, on logarithms, as in Zou and Donner (Statistics in Medicine 2008), which allows for
+    asymmetry.
+    """
+    a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
+    ratio = a.value - b.value
+    low = ratio - math.hypot(a.value - a.low, b.high - b.value)
+    high = ratio + math.hypot(a.high - a.value, b.value - b.low)
+    return Interval(*(math.exp(v) for v in (ratio, low, high)))

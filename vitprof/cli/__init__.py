@@ -1,6 +1,7 @@
 """The command line: the same engine and the same store as the dashboard.
 
-Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C. Errors are one
+Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C; `watch` and `check`
+have their own. Errors are one
 line on standard error. With `--json` standard output holds one JSON object and nothing else.
 """
 
@@ -13,6 +14,7 @@ import typer
 
 from vitprof.cli import (
     bundle,
+    check,
     code,
     delete,
     doctor,
@@ -39,6 +41,7 @@ app = typer.Typer(
 for command in (
     run.run,
     watch.watch,
+    check.check,
     headroom.headroom,
     predict.predict,
     strategies.strategies,

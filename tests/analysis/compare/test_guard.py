@@ -95,7 +95,7 @@ def test_strategies_may_differ() -> None:
         ({"loader_only": True}, "device", "warning", "loading without training in run 2"),
         ({"isolation": "thread"}, "cpu", "note", "thread"),
         ({"environment": {"device_name": "NVIDIA H100"}}, "device", "warning", "NVIDIA H100 in run 2"),
-        ({"environment": {"hostname": "there"}}, "device", "warning", "there in run 2"),
+        ({"environment": {"hostname": "there"}}, "machine", "warning", "there in run 2"),
         ({"environment": {"cpu_count": 4}}, "cpu", "warning", "8 in run 1; 4 in run 2"),
         ({"environment": {"torch_threads": 2}}, "cpu", "note", "threads"),
         ({"environment": {"torch": "2.16.0"}}, "versions", "warning", "PyTorch"),

@@ -38,6 +38,13 @@ class RunFacts:
     """Median device memory that is not the job's."""
     others_cores: float = math.nan
     """Cores that other programs took in the steady state, on average (`analysis.timing.others_cpu`)."""
+    source: str = ""
+    """The file that it was read from, in which it has its number; empty for a run of the store."""
+
+    @property
+    def label(self) -> str:
+        """Returns 3, or 3 of base.vitprof."""
+        return f"{self.id} of {self.source}" if self.source else str(self.id)
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class Caveat:
     """A difference between runs that makes comparing them less than fair."""
 
     topic: str
-    """Machine word: order, data, model, batch, device, clocks, page-cache, gpu-processes, versions, variables, power,
-    cpu, sharing or losses."""
+    """Machine word: order, data, model, batch, device, machine, clocks, page-cache, gpu-processes, vitprof, versions,
+    variables, power, cpu, sharing or losses."""
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
@@ -61,7 +68,7 @@ Check = Callable[[Sequence[RunFacts]], Caveat | None]
 
 def which(runs: Sequence[RunFacts]) -> str:
     """run 3 / runs 3, 4 and 7."""
-    ids = [str(run.id) for run in runs]
+    ids = [run.label for run in runs]
     return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
 
 
@@ -94,6 +101,16 @@ def _config(name: str) -> Callable[[RunFacts], Hashable | None]:
 
 def _environment(name: str) -> Callable[[RunFacts], Hashable | None]:
     return lambda run: run.environment.get(name)
+
+
+def _watched(name: str) -> Callable[[RunFacts], Hashable | None]:
+    """Returns what reads an argument of the train loader of somebody's own script; None for a run of vitprof's own."""
+    return lambda run: (run.environment.get("watched") or {}).get(name)
+
+
+def _processes(run: RunFacts) -> str | None:
+    n = run.environment.get("world_size")
+    return None if n is None else f"{n}"
 
 
 def _order(run: RunFacts) -> str:
@@ -165,6 +182,7 @@ VERSIONS: dict[str, str] = {
 }
 CHECKS: tuple[Check, ...] = (
     _differs("data", "warning", "The data differ", _data, SAME_WORK),
+    _differs("data", "warning", "The number of samples differs", _watched("n_samples"), SAME_WORK),
     _differs("model", "warning", "The model differs", _config("model"), SAME_WORK),
     _differs("model", "warning", "The image size differs", _config("image_size"), SAME_WORK),
     _differs(
@@ -205,8 +223,9 @@ CHECKS: tuple[Check, ...] = (
         lambda run: "loading without training" if run.config.loader_only else "training",
         "Without training nothing competes with the loader.",
     ),
+    _differs("device", "warning", "The number of training processes differs", _processes, "They share the machine."),
     _differs(
-        "device",
+        "machine",
         "warning",
         "The machine differs",
         _environment("hostname"),
@@ -240,7 +259,11 @@ CHECKS: tuple[Check, ...] = (
     ),
     *(
         _differs(
-            "versions", "warning", f"The version of {title} differs", _environment(key), "Its speed may have changed."
+            "vitprof" if key == "vitprof" else "versions",
+            "warning",
+            f"The version of {title} differs",
+            _environment(key),
+            "It may measure in another way." if key == "vitprof" else "Its speed may have changed.",
         )
         for key, title in VERSIONS.items()
     ),

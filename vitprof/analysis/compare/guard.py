@@ -15,6 +15,7 @@ from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BY
 from vitprof.analysis.timing.others_cpu import others_cpu
 from vitprof.analysis.timing.steady import while_steady
 from vitprof.config import RunConfig
+from vitprof.config.own_script import is_own_script
 from vitprof.formats import number, percent, size
 from vitprof.records import RunSummary
 
@@ -25,6 +26,9 @@ SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
 """Largest relative difference of the first loss, which no optimizer step has touched. float32 sums of a few thousand
 terms agree to about 1e-5, and JPEG decoders differ by a level or two; bfloat16 has 8 bits, and its error after a few
 layers is a few percent, as it may be between devices that use TF32 or other kernels."""
+BATCH_FRAC = 0.05
+"""Difference of two scripts' mean samples a step that makes comparing them unfair: one smaller batch at the end of each
+epoch of 20 steps or more stays below."""
 GROWING_FACTOR = 10.0
 """By how much more the median over the first steps may differ: what the optimizer makes of the first difference."""
 
@@ -77,7 +81,7 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
 
     The strategy and its parts may differ: they are what is compared.
     """
-    unique = list({run.id: run for run in runs}.values())
+    unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
         return ()
     found = [c for check in (*CHECKS, *MEASURED_CHECKS, _losses) if (c := check(unique)) is not None]
@@ -118,7 +122,22 @@ def _page_cached(run: RunFacts) -> float:
     return math.nan if value is None else float(value)
 
 
+def _samples_a_step(run: RunFacts) -> float:
+    """Mean samples of a step of somebody's own script, whose batch size need not be an argument of its loader."""
+    s = run.summary
+    return s.n_samples / s.n_steps if is_own_script(run.config) and s is not None and s.n_steps else math.nan
+
+
 MEASURED_CHECKS: tuple[Check, ...] = (
+    _far_apart(
+        "batch",
+        _samples_a_step,
+        BATCH_FRAC,
+        "{:.4g}".format,
+        "A step had {low} samples on average in {at_low} and {high} in {at_high}. Steps of another size run at another "
+        "speed.",
+        relative=True,
+    ),
     _far_apart(
         "clocks",
         lambda run: run.sm_clock_mhz,

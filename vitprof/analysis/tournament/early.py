@@ -43,7 +43,7 @@ def cannot_win(
     if len(blocks) < max(n_min, MIN_GROUPS_OF_FOUR * 4) or not math.isfinite(best_low):
         return False
     seconds = 1 / blocks
-    deviation = math.sqrt(max(_variance_of_one(seconds, group) for group in (1, 2, 4)))
+    deviation = math.sqrt(max(variance_of_one(seconds, group) for group in (1, 2, 4)))
     log_alpha = -2 * math.log(2 * WRONG_STOP_CHANCE)
     rho2 = (log_alpha + math.log(log_alpha + 1)) / n_min
     for judged in (seconds, seconds[len(seconds) // 2 :]):
@@ -55,7 +55,7 @@ def cannot_win(
     return True
 
 
-def _variance_of_one(values: Floats, group: int) -> float:
-    """Variance of a single value as the means of `group` neighbours show it; larger where neighbours are alike."""
+def variance_of_one(values: Floats, group: int) -> float:
+    """Returns the variance of a single value as means of `group` neighbours show it; larger where those are alike."""
     means = values[: len(values) // group * group].reshape(-1, group).mean(axis=1)
     return float(means.var(ddof=1)) * group

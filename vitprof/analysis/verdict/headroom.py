@@ -18,7 +18,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.records import json_number
 
@@ -133,7 +133,7 @@ def headroom(
     `pending` are the anchors that are still to come.
 
     Interval of a difference: from the two single intervals as in Zou and Donner (Statistics in Medicine 2008), which
-    allows for asymmetry; of the ratio: the same on logarithms.
+    allows for asymmetry; of the ratio: the same on logarithms (`ratio_of`).
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
@@ -150,7 +150,7 @@ def headroom(
         stages.append(stage)
     by_role = {a.role: a for a in known}
     role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
-    gain = _ratio(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
+    gain = ratio_of(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
     return Headroom(tuple(ordered), tuple(stages), *gain, role, tuple(said), simulated, tuple(pending))
 
 
@@ -160,15 +160,6 @@ def _cost(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCos
     high = difference + math.hypot(after.high - after.s_per_sample, before.s_per_sample - before.low)
     beyond_rounding = low > ROUNDING_FRAC * after.s_per_sample
     return StageCost(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
-
-
-def _ratio(above: Interval, below: Interval) -> Interval:
-    """`above` / `below` with its interval; both above 0."""
-    a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
-    ratio = a.value - b.value
-    low = ratio - math.hypot(a.value - a.low, b.high - b.value)
-    high = ratio + math.hypot(a.high - a.value, b.value - b.low)
-    return Interval(*(math.exp(v) for v in (ratio, low, high)))
 
 
 def headroom_sentence(found: Headroom, batch_size: int) -> str:

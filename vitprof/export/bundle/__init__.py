@@ -14,7 +14,7 @@ one transaction, or nothing. The verdict is worked out anew from the steps, for 
 
 from vitprof.export.bundle.archive import MAX_FILE_BYTES, SUFFIX
 from vitprof.export.bundle.exporting import bundle_bytes, write_bundle
-from vitprof.export.bundle.importing import Imported, ImportedRun, import_bundle
+from vitprof.export.bundle.importing import Imported, ImportedRun, RunInFile, import_bundle, read_bundle
 from vitprof.export.bundle.values import BundleError
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "BundleError",
     "Imported",
     "ImportedRun",
+    "RunInFile",
     "bundle_bytes",
     "import_bundle",
+    "read_bundle",
     "write_bundle",
 ]

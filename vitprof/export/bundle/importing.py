@@ -80,7 +80,7 @@ def _numbers(ids: Sequence[int]) -> str:
     return f"{'run' if len(ids) == 1 else 'runs'} {', '.join(map(str, shown))}"
 
 
-class _CheckedRun(NamedTuple):
+class RunInFile(NamedTuple):
     """A run of a bundle, all of it checked."""
 
     about: BundledRun
@@ -96,18 +96,26 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
     Raises `BundleError` where anything in the file is not as vitprof writes it, `StoreError` where the store fails;
     nothing is stored then.
     """
+    found = read_bundle(source, "imported")
+    _check_patience(store, found)
+    with importing(store) as into:
+        return _insert(into, found)
+
+
+def read_bundle(source: Path | BinaryIO, purpose: str) -> list[RunInFile]:
+    """Returns the runs of a bundle, all of it checked, with nothing stored. Raises `BundleError`: the file was not
+    `purpose`, and why.
+    """
     with _opened(source) as (name, file):
         try:
             found = list(_read(unpack(file)))
             for names in ({run.about.run_id for run in found}, {run.about.identity for run in found}):
                 need(len(names) == len(found), "it holds the same run twice")
         except BundleError as error:
-            raise BundleError(f"{name} was not imported: {one_line(error)}") from error
+            raise BundleError(f"{name} was not {purpose}: {one_line(error)}") from error
         except MemoryError as error:
-            raise BundleError(f"{name} was not imported: there is too little memory to open it") from error
-    _check_patience(store, found)
-    with importing(store) as into:
-        return _insert(into, found)
+            raise BundleError(f"{name} was not {purpose}: there is too little memory to open it") from error
+    return found
 
 
 @contextlib.contextmanager
@@ -125,7 +133,7 @@ def _opened(source: Path | BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
         yield str(source), file
 
 
-def _read(members: dict[str, bytes]) -> Iterator[_CheckedRun]:
+def _read(members: dict[str, bytes]) -> Iterator[RunInFile]:
     """Gives every run, checked, and lets go of its bytes. Raises `BundleError`."""
     n_bytes = 0
     for number in range(1, len(members) // len(member_names(0)) + 1):
@@ -139,7 +147,7 @@ def _read(members: dict[str, bytes]) -> Iterator[_CheckedRun]:
         steps = steps_of(about, step_bytes, names[1])
         telemetry = telemetry_of(about, telemetry_bytes, names[2])
         values = about.columns | _findings(about, steps, telemetry, names[0])
-        yield _CheckedRun(about, values, steps, telemetry)
+        yield RunInFile(about, values, steps, telemetry)
 
 
 def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> dict[str, Any]:
@@ -153,7 +161,7 @@ def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> d
         raise BundleError(f"{what}: its steps do not make sense ({one_line(error)})") from error
 
 
-def _check_patience(store: RunStore, found: Sequence[_CheckedRun]) -> None:
+def _check_patience(store: RunStore, found: Sequence[RunInFile]) -> None:
     """A job that records itself waits 10 s for its turn to write, then it is given up. Raises `BundleError`."""
     if sum(run.about.n_steps + run.about.n_telemetry for run in found) > MAX_ROWS_BESIDE_A_JOB:
         live = store.runs(LIVE_STATUSES, limit=1)
@@ -163,7 +171,7 @@ def _check_patience(store: RunStore, found: Sequence[_CheckedRun]) -> None:
             )
 
 
-def _insert(into: RunImport, found: Sequence[_CheckedRun]) -> Imported:
+def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     """Stores the runs that are not here yet.
 
     A file has a run before those that were made for it, as its number is lower; where it has not, each stands alone.

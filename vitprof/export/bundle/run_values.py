@@ -134,6 +134,12 @@ def origin(run: StoredRun) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {"host": run.owner_host, "run_id": run.id}
 
 
+def identity(run: StoredRun) -> Identity:
+    """Returns what tells that two runs are the same, as `BundledRun.identity` does."""
+    made = origin(run)
+    return made["host"], made["run_id"], run.created_utc, run.t_origin_s
+
+
 def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of `BundledRun` for a run that has ended; `series` are the last four."""
     values = vars(run) | {

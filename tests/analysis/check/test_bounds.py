@@ -1,0 +1,177 @@
+"""Bounds: how often they err on runs whose truth is known, how often they decide, and what they say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analysis.check.simulated_runs import IDLE, RATE, run
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.check import figures
+from vitprof.analysis.check.bounds import Bound, Judged, judge_bound
+from vitprof.analysis.check.figures import one_sample_half, two_sample_half
+
+N = 200
+Rng = np.random.Generator
+Side = Callable[[Rng], Sequence[Series]]
+
+
+def some(n_runs: int, **settings: float) -> Side:
+    return lambda rng: [run(rng, **settings) for _ in range(n_runs)]  # type: ignore[arg-type]
+
+
+def outcomes(bound: Bound, runs: Side, baseline: Side | None = None) -> dict[str, float]:
+    """Shares of `N` checks."""
+    told = []
+    for seed in range(N):
+        rng = np.random.default_rng(seed)
+        told.append(judge_bound(bound, runs(rng), baseline(rng) if baseline else ()).outcome)
+    return {outcome: told.count(outcome) / N for outcome in ("met", "missed", "undecided")}
+
+
+@pytest.mark.parametrize(
+    ("bound", "runs", "baseline"),
+    [
+        (Bound("min_samples_per_s", RATE), some(1, n=20), None),
+        (Bound("min_samples_per_s", RATE), some(1, alike=0.6), None),
+        (Bound("max_idle", IDLE), some(3, n=40, between=0.02), None),
+        (Bound("max_slowdown", 0.05), some(1, n=60, speed=0.95), some(1, n=60)),
+        (Bound("max_slowdown", 0.05), some(1, n=60, speed=0.95, between=0.02), some(3, n=60, between=0.02)),
+    ],
+    ids=["few steps", "steps alike", "several runs", "1 against 1", "1 against 3"],
+)
+def test_on_the_bound_itself_few_are_called_missed_or_met(bound: Bound, runs: Side, baseline: Side | None) -> None:
+    """Nowhere else are there as many false alarms: 2.5% on each side is what the intervals promise."""
+    found = outcomes(bound, runs, baseline)
+    assert found["missed"] <= 0.05
+    assert found["met"] <= 0.05
+
+
+def test_a_true_difference_is_found_and_none_is_not() -> None:
+    """Three runs on each side, which differ by 1% from each other beside the noise of their 60 steps."""
+    bound, baseline = Bound("max_slowdown", 0.05), some(3, n=60, between=0.01)
+    same, slower = (outcomes(bound, some(3, n=60, between=0.01, speed=speed), baseline) for speed in (1.0, 0.85))
+    assert same["missed"] == 0
+    assert same["met"] >= 0.6
+    assert slower["met"] == 0
+    assert slower["missed"] >= 0.95
+
+
+def steady(rate: float, n: int = 100, jitter: float = 0.0) -> Series:
+    """A run at `rate` samples/s whose halves differ by `jitter`."""
+    made = dict(run(np.random.default_rng(0), n, within=0.0))
+    made["step_s"] = 32 / rate * np.where(np.arange(n + 5) % 2, 1 + jitter, 1 - jitter)
+    return made
+
+
+def judged(kind: str, limit: float, *runs: Series, baseline: Sequence[Series] = ()) -> Judged:
+    return judge_bound(Bound(kind, limit), runs, baseline)  # type: ignore[arg-type]
+
+
+def test_what_a_line_says() -> None:
+    told = judged("min_samples_per_s", 900, steady(1000))
+    assert told.outcome == "met"
+    assert told.sentence == (
+        "throughput 1,000 samples/s (95%: 1,000 to 1,000), at least 900 samples/s; n = 100 steps of 1 run, run-to-run "
+        "noise not in it"
+    )
+    told = judged("max_slowdown", 0.05, steady(900), steady(900), baseline=[steady(1000)])
+    assert told.outcome == "missed"
+    assert told.sentence == (
+        "against the baseline 10.0% slower (95%: 10.0% slower to 10.0% slower), at most 5% slower; n = 300 steps of 3 "
+        "runs"
+    )
+    told = judged("max_slowdown", 0.05, steady(1020), baseline=[steady(1000)])
+    assert told.outcome == "met"
+    assert told.sentence.startswith("against the baseline 2.0% faster (95%: 2.0% faster to 2.0% faster)")
+
+
+def test_too_few_steps_are_neither_a_pass_nor_a_regression() -> None:
+    for limit in (1.0, 1e6):
+        told = judged("min_samples_per_s", limit, steady(1000, 12))
+        assert told.outcome == "undecided"
+        assert told.sentence.endswith("8 more steady steps are needed")
+    told = judged("max_slowdown", 0.05, steady(10), baseline=[steady(1000), steady(1000, 15)])
+    assert told.outcome == "undecided"
+    assert told.reason == "5 more steady steps are needed"
+
+
+def test_the_steps_that_are_asked_for_decide() -> None:
+    """Four times the steps halve the interval; the figure may move meanwhile, so it is asked of one that does not."""
+    n, undecided = 60, judged("min_samples_per_s", RATE * 0.99, run(np.random.default_rng(1), 60))
+    assert undecided.outcome == "undecided"
+    assert undecided.figure is not None
+    more = int(undecided.reason.removeprefix("about ").split()[0].replace(",", ""))
+    reach = (undecided.figure.value - undecided.figure.low) / math.sqrt((n + more) / n)
+    assert reach == pytest.approx(abs(undecided.figure.value - RATE * 0.99), rel=0.02)
+
+
+SAID = re.compile(r"about (?:(\d+) more runs?)?(?: and )?(?:(\d+) more runs? of the baseline)? would decide it")
+
+
+@pytest.mark.parametrize(
+    ("mine", "base"),
+    [
+        ([0.98], [1.0, 1.01]),
+        ([0.97], [1.0, 1.02, 0.98, 1.0, 1.01]),
+        ([0.93, 0.94, 0.92], [1.0, 1.03]),
+        ([0.8, 1.2], []),
+    ],
+)
+def test_the_runs_that_are_asked_for_would_decide(mine: list[float], base: list[float]) -> None:
+    """They bring the interval to one side of the bound, and one run less on a side does not."""
+    runs, baseline = [steady(rate) for rate in mine], [steady(rate) for rate in base]
+    told = judged("max_slowdown" if base else "min_samples_per_s", 0.05 if base else 0.8, *runs, baseline=baseline)
+    assert told.outcome == "undecided"
+    asked = SAID.fullmatch(told.reason)
+    assert asked is not None, told.reason
+    n, m = (len(side) + int(more or 0) for side, more in zip((mine, base), asked.groups(), strict=True))
+    mean = float(np.log(mine).mean() - np.log(base).mean()) if base else float(np.log(mine).mean())
+    distance = abs(mean - math.log(0.95 if base else 0.8))
+    if base:
+        deviation = figures.log_spread(runs, baseline)
+        half = two_sample_half(deviation, n, m)
+        fewer = two_sample_half(deviation, *((n - 1, m) if n > m or m == len(base) else (n, m - 1)))
+    else:
+        deviation = figures.run_spread(runs, None)
+        half, fewer = one_sample_half(deviation, n), one_sample_half(deviation, n - 1)
+    assert half <= distance < fewer
+
+
+def test_a_figure_on_its_bound_is_not_to_be_decided() -> None:
+    told = judge_bound(Bound("max_idle", IDLE), [_idle(IDLE)])
+    assert told.outcome == "met", "all of the interval is at most that"
+    uneven = dict(_idle(IDLE))
+    uneven["gap_s"] = uneven["gap_s"] * np.where(np.arange(105) < 55, 0.5, 1.5)
+    told = judge_bound(Bound("max_idle", float(uneven["gap_s"][5:].sum() / uneven["step_s"][5:].sum())), [uneven])
+    assert told.outcome == "undecided"
+    assert "too close to the bound" in told.reason
+
+
+def _idle(share: float) -> Series:
+    made = dict(steady(1000))
+    made["gap_s"] = made["step_s"] * share
+    return made
+
+
+def test_shares_stay_shares() -> None:
+    rng = np.random.default_rng(0)
+    some_idle = [dict(run(rng, 30)) for _ in range(2)]
+    some_idle[0]["gap_s"] = some_idle[0]["gap_s"] * 0
+    told = judged("max_idle", 0.5, *some_idle).figure
+    assert told is not None
+    assert (told.low, told.high) == (0.0, 1.0), "two runs say next to nothing"
+
+
+def test_unknown_times_are_undecided() -> None:
+    unknown = dict(steady(1000))
+    unknown["gap_s"] = np.full(105, math.nan)
+    told = judged("max_idle", 0.1, unknown)
+    assert told.outcome == "undecided"
+    assert "device idle n/a (95%: not known)" in told.sentence
+    assert replace(told, figure=None, reason="why").sentence == "device idle at most 10%: why"

@@ -1,0 +1,142 @@
+"""`check`: its lines, its exit statuses, and the files that it reads and writes."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Call
+from tests.ui.dashboard import add_run
+from vitprof.config.own_script import own_config, with_loader
+from vitprof.export.bundle import write_bundle
+from vitprof.store import RunStore
+
+OWN = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 128, "n_samples": 640}}
+
+
+def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
+    """A run of somebody's own script: 12,800 samples/s with 5 ms of wait and 5 ms of compute in a step."""
+    run_id = add_run(store, wait_s=wait_s, **more)  # type: ignore[arg-type]
+    store.update_run(run_id, config=with_loader(own_config("train.py"), OWN), environment=OWN)
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        ([], "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, "),
+        (["--max-idle", "10"], "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
+        (["--max-idle", "nan%"], "--max-idle nan%: give a share"),
+        (["--max-idle", "10%x"], "--max-idle 10%x: give a share"),
+        (["--max-data-wait", "ten"], "--max-data-wait ten: give a share such as 10% or 0.1"),
+        (["--min-samples-per-s", "0"], "--min-samples-per-s 0: give a number of samples a second above 0"),
+        (["--min-samples-per-s", "inf"], "--min-samples-per-s inf: give a number"),
+        (["--max-slowdown", "5%"], "--max-slowdown 5%: give --against too"),
+        (["--against", "1"], "--against 1: give --max-slowdown too"),
+        (["--max-slowdown", "5%", "--against", ","], "--against ,: give values separated by commas"),
+        (["--max-idle", "5%", "--allow", "versions"], "--allow versions: choose one of order, data"),
+        (["--max-idle", "5%", "--junit", "/no/such/x.xml"], "--junit /no/such/x.xml: there is no directory /no/such"),
+        (["--max-slowdown", "5%", "--against", "no.vitprof"], "--against no.vitprof: there is no such file"),
+        (["--max-slowdown", "5%", "--against", "99"], "there is no run 99"),
+        (["--max-slowdown", "5%", "--against", "/"], "/ cannot be read: Is a directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_value_is_one_line(call: Call, mine: RunStore, args: list[str], complaint: str) -> None:
+    add(mine)
+    status, out, err = call("check", "1", *args)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"vitprof: {complaint}")
+
+
+@pytest.mark.parametrize("run_id", ["7", "one", "1,x"])
+def test_a_run_that_is_not_there_is_no_regression(call: Call, mine: RunStore, run_id: str) -> None:
+    add(mine)
+    status, out, err = call("check", run_id, "--max-idle", "1%")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "outcomes"),
+    [
+        (["--max-idle", "50%", "--max-data-wait", "0.51", "--min-samples-per-s", "12.7e3"], 0, ["met", "met", "met"]),
+        (["--max-idle", "49.9%", "--min-samples-per-s", "12000"], 1, ["missed", "met"]),
+        (["--max-idle", "60%", "--against", "2", "--max-slowdown", "5%"], 2, ["met", "refused"]),
+        (["--max-idle", "40%", "--against", "2", "--max-slowdown", "5%"], 1, ["missed", "refused"]),
+        (["--max-idle", "60%", "--against", "3", "--max-slowdown", "5%"], 2, ["met", "undecided"]),
+        (["--against", "4", "--max-slowdown", "40%"], 1, ["missed"]),
+        (["--against", "4,5", "--max-slowdown", "0.5"], 0, ["met"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_exit_statuses(call: Call, mine: RunStore, args: list[str], status: int, outcomes: list[str]) -> None:
+    add(mine)
+    add(mine, status="failed")
+    add(mine, n=15)
+    for _ in range(2):
+        add(mine, wait_s=0.0)
+    got, out, err = call("check", "1", *args)
+    assert (got, err) == (status, "")
+    assert [line.split()[0] for line in out.splitlines()] == outcomes
+
+
+def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    for device in ("cpu", "cpu", "simulated:5,0"):
+        add_run(mine, device=device)
+    report = tmp_path / "report.xml"
+    bounds = ["--max-idle", "40%", "--against", "2", "--max-slowdown", "5%", "--junit", str(report)]
+    status, out, err = call("check", "1", *bounds, "--json")
+    told = json.loads(out)
+    assert (status, err) == (1, "")
+    assert (told["schema_version"], told["exit_status"], told["runs"], told["baseline"]) == (1, 1, ["1"], ["2"])
+    idle, slowdown = told["bounds"]
+    assert (idle["bound"], idle["outcome"], idle["limit"], idle["n_steps"]) == ("max_idle", "missed", 0.4, 35)
+    assert idle["low"] == pytest.approx(0.5)
+    assert (slowdown["outcome"], slowdown["n_runs"], slowdown["between_runs"]) == ("met", 2, False)
+    (suite,) = ET.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    status, out, _ = call("check", "3", "--max-idle", "60%")
+    assert (status, out.count("(simulated device)")) == (0, 1)
+    status, out, _ = call("check", "3", "--against", "1", "--max-slowdown", "60%", "--json")
+    (slowdown,) = json.loads(out)["bounds"]
+    assert (status, slowdown["value"], slowdown["n_steps"]) == (2, None, None)
+    assert "simulated" in slowdown["reason"]
+
+
+def test_a_loader_only_run_has_no_device_to_idle(call: Call, mine: RunStore) -> None:
+    add_run(mine, loader_only=True)
+    status, out, _ = call("check", "1", "--max-idle", "60%", "--min-samples-per-s", "100")
+    assert status == 2
+    assert [line.split()[0] for line in out.splitlines()] == ["refused", "met"]
+
+
+def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    other, file = RunStore(f"sqlite:///{tmp_path / 'other.sqlite'}"), tmp_path / "base, of May.vitprof"
+    made = [add(other), add(other)]
+    for number, run_id in enumerate(made):  # else they are this machine's run 1 of the same second
+        other.update_run(run_id, t_origin_s=50.0 + number)
+    write_bundle(other, made, file)
+    other.close()
+    add(mine, wait_s=0.02)
+    against = ["--against", str(file), "--max-slowdown", "10%"]
+    status, out, err = call("check", "1", *against)
+    assert (status, err) == (1, "")
+    assert "60.0% slower" in out
+    write_bundle(mine, [1], file)
+    status, out, _ = call("check", "1", *against)
+    assert status == 2
+    assert "run 1 is on both sides" in out
+    file.write_bytes(b"PK")
+    status, out, err = call("check", "1", *against)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "base, of May.vitprof was not read: " in err
+    assert len(mine.runs()) == 1, "nothing of the file is stored"
+
+
+def test_a_report_that_cannot_be_written(call: Call, mine: RunStore, read_only_dir: Path) -> None:
+    add(mine)
+    status, out, err = call("check", "1", "--max-idle", "60%", "--junit", str(read_only_dir / "x.xml"))
+    assert (status, out, err.count("\n")) == (2, "", 1)

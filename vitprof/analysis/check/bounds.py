@@ -1,0 +1,166 @@
+"""Bounds that runs are held against: what is met, what is missed, and what more runs or steps would have to decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.check import figures
+from vitprof.analysis.check.figures import Figure, one_sample_half, two_sample_half
+from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
+from vitprof.formats import number
+
+Kind = Literal["max_idle", "max_data_wait", "min_samples_per_s", "max_slowdown"]
+Outcome = Literal["met", "missed", "undecided", "refused"]
+
+COLUMNS: dict[Kind, str] = {"max_idle": "gap_s", "max_data_wait": "data_wait_s"}
+"""Bounds on a share of the time -> the seconds of a step that it is the share of."""
+TITLES: dict[Kind, str] = {
+    "max_idle": "device idle",
+    "max_data_wait": "data wait",
+    "min_samples_per_s": "throughput",
+    "max_slowdown": "against the baseline",
+}
+MOST_MORE_RUNS = 30
+MOST_MORE_STEPS = 100_000
+"""What would take more than these is too close to its bound to be decided by measuring."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was asked for."""
+
+    kind: Kind
+    limit: float
+    """A share of the time 0..1; samples/s; a share 0..1 by which the throughput may be lower."""
+
+    @property
+    def title(self) -> str:
+        """Returns it in words: device idle at most 10%."""
+        return f"{TITLES[self.kind]} {self.limit_words}"
+
+    @property
+    def limit_words(self) -> str:
+        """Returns the limit alone: at most 10%."""
+        if self.kind == "min_samples_per_s":
+            return f"at least {self.limit:,.10g} samples/s"
+        return f"at most {self.limit * 100:.10g}%" + (" slower" if self.kind == "max_slowdown" else "")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of a bound."""
+
+    bound: Bound
+    outcome: Outcome
+    """met or missed: the whole 95% interval is on that side of the limit. undecided: it is on both sides, or not known.
+    refused: the runs cannot be judged by it."""
+    figure: Figure | None
+    """None where it was refused."""
+    reason: str = ""
+    """Why it was refused; of an undecided one what would decide it."""
+
+    @property
+    def sentence(self) -> str:
+        """Returns what was measured, its interval and the bound, in one line."""
+        if self.figure is None:
+            return f"{self.bound.title}: {self.reason}"
+        said = f"{TITLES[self.bound.kind]} {_measured(self.bound.kind, self.figure)}, {self.bound.limit_words}"
+        return f"{said}; {_rests_on(self.figure)}" + (f"; {self.reason}" if self.reason else "")
+
+
+def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
+    """Returns whether `runs` keep the bound; each is the (n,) columns `FIGURE_STEPS` of its steps. Needs a run, and for
+    max_slowdown one in `baseline`.
+    """
+    baseline = baseline if bound.kind == "max_slowdown" else ()
+    if baseline:
+        figure = figures.slowdown(runs, baseline)
+    elif bound.kind == "min_samples_per_s":
+        figure = figures.throughput(runs)
+    else:
+        figure = figures.share(runs, COLUMNS[bound.kind])
+    if not figure.known:
+        missing = figure.steps_missing
+        wants = f"{missing} more steady steps are needed" if missing else "the times of its steps are not known"
+        return Judged(bound, "undecided", figure, wants)
+    rounding = ROUNDING_FRAC * bound.limit  # on a simulated device steps are all alike
+    least = bound.kind == "min_samples_per_s"
+    if figure.low >= bound.limit - rounding if least else figure.high <= bound.limit + rounding:
+        return Judged(bound, "met", figure)
+    if figure.high < bound.limit if least else figure.low > bound.limit:
+        return Judged(bound, "missed", figure)
+    return Judged(bound, "undecided", figure, _what_would_decide(bound, figure, runs, baseline))
+
+
+def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
+    """Returns about how many more runs or steps bring the interval to one side of the limit, should the figure stay."""
+    too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
+    above = figure.value > bound.limit
+    distance, reach = (
+        abs(figure.value - bound.limit),
+        figure.value - figure.low if above else figure.high - figure.value,
+    )
+    if not figure.between_runs:
+        factor = (reach / distance) ** 2 if distance > 0 else math.inf
+        more = figure.n_steps / (1 + len(baseline)) * (factor - 1)
+        if more > MOST_MORE_STEPS:
+            return too_close
+        each = " in each run" if baseline else ""
+        return f"about {max(1, math.ceil(more)):,} more steps{each} would decide it"
+    if bound.kind == "max_slowdown":
+        deviation = figures.log_spread(runs, baseline)
+        distance = abs(math.log((1 - figure.value) / (1 - bound.limit)))
+    elif bound.kind == "min_samples_per_s":
+        deviation, distance = figures.run_spread(runs, None), abs(math.log(figure.value / bound.limit))
+    else:
+        deviation = figures.run_spread(runs, COLUMNS[bound.kind])
+    return _more_runs(deviation, distance, len(runs), len(baseline)) or too_close
+
+
+def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
+    """Returns how many more runs bring half of the interval below `distance`, the next one always on the side with
+    fewer of them (m = 0: there is one side only); "" where it would be too many.
+    """
+    new_n, new_m = n, m
+    for _ in range(MOST_MORE_RUNS):
+        if not m or new_n <= new_m:
+            new_n += 1
+        else:
+            new_m += 1
+        half = two_sample_half(deviation, new_n, new_m) if m else one_sample_half(deviation, new_n)
+        if half <= distance:
+            side = f" and {_runs(new_m - m)} of the baseline" if new_m > m else ""
+            mine = f"{_runs(new_n - n)}{side}" if new_n > n else f"{_runs(new_m - m)} of the baseline"
+            return f"about {mine} would decide it"
+    return ""
+
+
+def _runs(n: int) -> str:
+    return f"{n} more run{'' if n == 1 else 's'}"
+
+
+def _measured(kind: Kind, figure: Figure) -> str:
+    low, high = figure.low, figure.high
+    if kind == "min_samples_per_s":
+        interval = f"{number(low)} to {number(high)}"
+        return f"{number(figure.value, 'samples/s')} (95%: {interval if figure.known else 'not known'})"
+    words = _slower if kind == "max_slowdown" else _percent
+    return f"{words(figure.value)} (95%: {f'{words(low)} to {words(high)}' if figure.known else 'not known'})"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f}%" if math.isfinite(share) else "n/a"
+
+
+def _slower(share: float) -> str:
+    return f"{_percent(abs(share))} {'faster' if share < 0 else 'slower'}" if math.isfinite(share) else "n/a"
+
+
+def _rests_on(figure: Figure) -> str:
+    runs = "1 run" if figure.n_runs == 1 else f"{figure.n_runs} runs"
+    noise = "" if figure.between_runs else ", run-to-run noise not in it"
+    return f"n = {figure.n_steps:,} steps of {runs}{noise}"

@@ -1,0 +1,174 @@
+"""A figure of one or several runs of the same setting, and how sure it is.
+
+Of one run it is the block bootstrap over its steps, which says nothing about how much another run would differ. Of
+several it is Student's t over the runs: each gives one figure, in which all of its own noise is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
+from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.tournament.early import variance_of_one
+from vitprof.analysis.tournament.scores import NORMAL_975, student_t
+
+FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
+"""Step columns that figures are made of."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its 95% interval."""
+
+    value: float
+    """Over the steady steps; of several runs their mean (of throughputs the geometric one)."""
+    low: float
+    """Lower end of the interval; NaN where it is not known."""
+    high: float
+    """Upper end of it."""
+    n_runs: int
+    """Runs behind it; of a slowdown those of both sides."""
+    n_steps: int
+    """Their steady steps."""
+    between_runs: bool
+    """Whether the noise from run to run is in the interval: where there is more than one run on a side."""
+    steps_missing: int = 0
+    """Steady steps that the shortest run lacks for anything to be concluded."""
+
+    @property
+    def known(self) -> bool:
+        """Returns whether there is an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def share(runs: Sequence[Series], column: str) -> Figure:
+    """Returns the share 0..1 of the steady time that `column` (seconds of each step) has. Needs a run."""
+    parts = [_steady(steps, column, "step_s") for steps in runs]
+    if len(parts) == 1:
+        found = ratio_interval(*parts[0])
+        wider = _widening(*parts[0])
+        low, high = found.value - wider * (found.value - found.low), found.value + wider * (found.high - found.value)
+    else:
+        found = _over_runs(np.array([_ratio(part, whole) for part, whole in parts]))
+        low, high = found.low, found.high
+    return _of(runs, Interval(found.value, *(float(end) for end in np.clip((low, high), 0, 1))))
+
+
+def throughput(runs: Sequence[Series]) -> Figure:
+    """Returns the samples/s of the steady steps. Needs a run."""
+    return _of(runs, _rate(runs))
+
+
+def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
+    """Returns the share by which the samples/s of `runs` lie below those of `baseline`; below 0 where they are faster.
+
+    With one run on each side the interval is made of the two within the runs. With more it is that of Student's
+    two-sample t on logarithms: both sides do the same job on the same machine, and their runs are taken to scatter
+    alike. So a single run can be held against several.
+    """
+    if len(runs) == len(baseline) == 1:
+        ratio = ratio_of(_rate(runs), _rate(baseline))
+    else:
+        mine, base = _logs(runs), _logs(baseline)
+        difference, half = float(mine.mean() - base.mean()), two_sample_half(spread(mine, base), len(mine), len(base))
+        ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
+    return _of([*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2)
+
+
+def run_spread(runs: Sequence[Series], column: str | None) -> float:
+    """Returns the standard deviation from run to run of a share, or of log samples/s (None). Needs two runs."""
+    values = _logs(runs) if column is None else np.array([_ratio(*_steady(s, column, "step_s")) for s in runs])
+    return float(values.std(ddof=1))
+
+
+def log_spread(runs: Sequence[Series], baseline: Sequence[Series]) -> float:
+    """Returns the standard deviation from run to run of log samples/s, that of both sides together. Needs three
+    runs.
+    """
+    return spread(_logs(runs), _logs(baseline))
+
+
+def spread(mine: Floats, base: Floats) -> float:
+    """Returns the pooled standard deviation of two samples of at least three values together."""
+    squares = ((mine - mine.mean()) ** 2).sum() + ((base - base.mean()) ** 2).sum()
+    return math.sqrt(float(squares) / (len(mine) + len(base) - 2))
+
+
+def one_sample_half(deviation: float, n: int) -> float:
+    """Returns half of the 95% interval of the mean of n values with this standard deviation."""
+    return student_t(n - 1) * deviation / math.sqrt(n)
+
+
+def two_sample_half(deviation: float, n: int, m: int) -> float:
+    """Returns half of the 95% interval of the difference of the means of n and m values that scatter alike."""
+    return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
+
+
+def n_steady(steps: Series) -> int:
+    """Returns the number of steps that figures rest on."""
+    return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
+
+
+def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
+    """Returns the figure; without an interval where a run is too short for it."""
+    counts = [n_steady(steps) for steps in runs]
+    missing = max(0, MIN_STEPS - min(counts))
+    low, high = (math.nan, math.nan) if missing else (interval.low, interval.high)
+    return Figure(interval.value, low, high, len(runs), sum(counts), len(runs) > sides, missing)
+
+
+def _rate(runs: Sequence[Series]) -> Interval:
+    if len(runs) == 1:
+        parts = _steady(runs[0], "samples", "step_s")
+        value, low, high = ratio_interval(*parts)
+        if not low > 0:
+            return Interval(value, math.nan, math.nan)
+        wider = _widening(*parts)
+        return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
+    return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
+
+
+def _logs(runs: Sequence[Series]) -> Floats:
+    rates = np.array([_ratio(*_steady(steps, "samples", "step_s")) for steps in runs])
+    return np.asarray(np.log(np.where(rates > 0, rates, np.nan)))
+
+
+def _widening(part: Floats, whole: Floats) -> float:
+    """Returns how many times as wide the block bootstrap's interval of sum(part) / sum(whole) has to be.
+
+    By itself it is too narrow where there are few blocks, and where blocks are alike to their neighbours, as single
+    steps are: it is widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
+    """
+    blocks = min(BOOTSTRAP_BLOCKS, len(whole))
+    if blocks < MIN_BLOCKS:
+        return math.nan
+    edges = np.linspace(0, len(whole), blocks + 1).astype(int)[:-1]
+    off = np.add.reduceat(part - _ratio(part, whole) * whole, edges)  # what the ratio's error is made of
+    one = variance_of_one(off, 1)
+    alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
+    return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
+
+
+def _over_runs(values: Floats) -> Interval:
+    """Returns the mean of at least two values with the interval of Student's t."""
+    if not np.isfinite(values).all():
+        return UNKNOWN
+    mean, half = float(values.mean()), one_sample_half(float(values.std(ddof=1)), len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def _steady(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
+    keep = steady_state(steps) & np.isfinite(steps[whole])
+    return steps[part][keep], steps[whole][keep]
+
+
+def _ratio(part: Floats, whole: Floats) -> float:
+    total = float(whole.sum())
+    return float(part.sum()) / total if total > 0 else math.nan

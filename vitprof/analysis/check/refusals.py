@@ -1,0 +1,128 @@
+"""Runs that cannot be judged, and sides that cannot be compared: what Compare warns of is refused here.
+
+Nobody looks at a check that runs by itself. So a difference that makes a comparison unfair ends it, unless it is one
+that the change under test may well be (another PyTorch, other losses), or that was allowed by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.check.figures import FIGURE_STEPS, n_steady
+from vitprof.analysis.compare.config_diff import config_differences
+from vitprof.analysis.compare.differences import Caveat, RunFacts, which
+from vitprof.analysis.compare.guard import GUARDED_STEPS, comparability
+from vitprof.config import BUDGETS
+
+CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
+"""Step columns that a check reads."""
+UNDER_TEST = ("versions", "variables", "losses")
+"""Topics of `Caveat` that a change under test may be: they are told, and the comparison goes on."""
+ALLOWED_TOPICS: tuple[str, ...] = (
+    "order",
+    "data",
+    "model",
+    "batch",
+    "device",
+    "machine",
+    "clocks",
+    "page-cache",
+    "gpu-processes",
+    "vitprof",
+    "power",
+    "cpu",
+    "sharing",
+    "settings",
+)
+"""Topics that are refused unless somebody allows them: those of `Caveat`, and settings that differ on one side."""
+MAY_DIFFER = frozenset({*BUDGETS, "seed", "name"})
+"""Settings in which runs of one side may differ: they are repeated for their noise."""
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run that has ended, as a check looks at it."""
+
+    facts: RunFacts
+    status: str
+    """See `records.Status`."""
+    error: str
+    """Why it failed; empty else."""
+    steps: Series
+    """`CHECKED_STEPS`, (n,) each."""
+    identity: tuple[object, ...]
+    """The same of two runs only where they are one."""
+
+    @property
+    def label(self) -> str:
+        """Returns run 3."""
+        return which([self.facts])
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """What a check has to know before it compares."""
+
+    refusals: tuple[str, ...]
+    """Sentences: why the runs cannot be compared."""
+    remarks: tuple[str, ...]
+    """Sentences: what differs and is let pass."""
+
+
+def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
+    """Returns why nothing can be said of a run; "" where something can."""
+    if run.status != "done":
+        why = f" ({run.error})" if run.error else ""
+        how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
+        return f"{run.label} {how or 'is still going on'}{why}; check a run that has come to its end"
+    if not n_steady(run.steps):
+        return f"{run.label} has no steps in steady state; train for longer"
+    if run.facts.facts.get("n_beside") and "sharing" not in allowed:
+        return f"{run.label} shared the machine with another run, which took CPU and disk; run it again alone"
+    return ""
+
+
+def comparable(
+    runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str] = ()
+) -> Comparability:
+    """Returns whether both sides may be compared, and the runs of one side put together. `allowed` are topics of
+    `ALLOWED_TOPICS` that are let pass.
+    """
+    refused, remarks = [], []
+    if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
+        refused.append(f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself")
+    for side in (runs, baseline):
+        if (mixed := _mixed(side)) and "settings" not in allowed:
+            refused.append(mixed)
+    for caveat in comparability([run.facts for run in (*runs, *baseline)]):
+        if caveat.topic == "sharing":  # said of each run by `why_not_judged`
+            continue
+        if _refuses(caveat) and caveat.topic not in allowed:
+            refused.append(f"{caveat.sentence} To compare all the same: --allow {caveat.topic}")
+        elif caveat.level == "warning":
+            remarks.append(caveat.sentence)
+    return Comparability(tuple(refused), tuple(remarks))
+
+
+def _refuses(caveat: Caveat) -> bool:
+    """Returns whether a difference ends the comparison. Compare only notes another batch size: it shows samples/s of
+    both, and nobody calls one a regression of the other.
+    """
+    return caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
+
+
+def _mixed(side: Sequence[CheckedRun]) -> str:
+    """Returns that the runs of one side are of several settings; "" where they are not."""
+    found = config_differences([run.facts.config for run in side])
+    names = [d.field for d in found if d.field not in MAY_DIFFER]
+    if not names:
+        return ""
+    told = "; ".join(
+        f"{name} {', '.join(dict.fromkeys(str(getattr(run.facts.config, name)) for run in side))}" for name in names
+    )
+    return (
+        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({told}): the noise from run to run "
+        "cannot be told from their differences. To compare all the same: --allow settings"
+    )
