@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.cli.telling import STEPS
 from tests.command_line import Call
+from tests.emulator import Terminal
 from tests.watch import scripts
+from vitprof.cli import watch
+from vitprof.errors import StoreError
 from vitprof.jobs.command import NOT_WATCHED
-from vitprof.store import RunStore
+from vitprof.store import RunStore, StoredRun
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -85,3 +91,88 @@ def test_a_bad_value_is_one_line(call: Call, options: list[str], vitprof_home: P
     command = ["--", sys.executable, "-c", "pass"] if options else []
     status, _, err = call("watch", *options, *command)
     assert (status, err.count("\n")) == (2, 1)
+
+
+def telling(epochs: int) -> list[str]:
+    return [sys.executable, "-m", "tests.cli.telling", str(epochs)]
+
+
+def the_run() -> StoredRun:
+    store = RunStore()
+    (run,) = store.runs()
+    store.close()
+    return run
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
+    command = [sys.executable, "-m", "vitprof", "watch", "--name", "mine", "--", *telling(epochs=300)]
+    terminal = Terminal(command, rows=12, columns=100)
+    terminal.read(lambda said: b"epoch 2" in said and b" steps, 3,200" in said)
+    terminal.press(b"\x03")
+    status, (end,) = terminal.end()
+    assert status == 130
+    run = the_run()
+    assert (run.status, run.error) == ("stopped", "")
+    assert run.summary is not None
+    n = run.summary.n_steps
+    assert n >= 3 * STEPS
+    lines = [line for line in end.lines if line]
+    assert lines[:4] == [f"epoch 0 {'x' * 50}", "batch 2", f"epoch 1 {'x' * 50}", "batch 2"]
+    text = "".join(lines)
+    assert text.count("interrupted") == 1
+    assert text.count("KeyboardInterrupt") == 1, "the script's own traceback"
+    assert b"vitprof run 1: waiting for a training loop over a DataLoader, 0 s" in terminal.said
+    shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
+    assert re.search(shown, terminal.said)
+    assert "Input-bound: training on the CPU stands still 40% of the time" in text
+    based = f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
+    assert f"  based on {based} (95%: 40% to 40%), data wait 40%" in text
+    assert "  transforms: Crop 100%" in text
+    assert (end.margins, end.bottom) == (None, "")
+
+
+def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
+    monkeypatch.setattr(watch, "status_line", None)
+    status, out, err = call("watch", "--quiet", "--", *telling(epochs=1))
+    assert (status, out, err) == (0, "", "")
+    assert the_run().status == "done"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_vitprof_reaches_the_script(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, watched: bool
+) -> None:
+    """It puts its things in order, and ends as it wants to."""
+    if not watched:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
+    source = f"""
+import os, signal, sys
+def end(*_):
+    open(sys.argv[1], "a").write("saved")
+    sys.exit(7)
+signal.signal({int(number)}, end)
+os.kill(os.getppid(), {int(number)})
+while True:
+    signal.pause()
+"""
+    status, _, _ = call("watch", "--", sys.executable, "-c", source, str(tmp_path / "written"))
+    assert status == 7
+    assert (tmp_path / "written").read_text() == "saved"
+    if watched:
+        assert the_run().status == "stopped"
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_store_that_fails_in_the_middle_ends_no_script(
+    call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path
+) -> None:
+    def fail(*_: object) -> int:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(RunStore, "create_run", fail)
+    status, _, err = call("watch", "--", sys.executable, "-c", "raise SystemExit(5)")
+    assert status == 5
+    assert err == "vitprof: watching failed: the disk is full\n"

@@ -75,6 +75,33 @@ def test_asked_to_end_and_ended_if_it_does_not(
     assert last == Note("end", {"status": "stopped", "error": ""})
 
 
+@pytest.mark.parametrize("ends", ["raise SystemExit(0)", "raise SystemExit(1)"])
+def test_ctrl_c_is_a_stop_however_the_script_ends(ends: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The terminal has told it; it is not told twice."""
+    source = f"""
+import signal, sys
+interrupted = []
+signal.signal({int(signal.SIGINT)}, lambda *_: interrupted.append(1))
+signal.signal({int(signal.SIGTERM)}, lambda *_: None)
+print("on", flush=True)
+signal.pause()
+print(len(interrupted), flush=True)
+{ends}
+"""
+    runner = CommandRunner([sys.executable, "-c", source])
+    said, last = "", None
+    for message in runner.messages():
+        said += capfd.readouterr().out
+        if said and not runner._asked:
+            runner.signalled(signal.SIGINT)
+            assert not runner.stopping
+            runner._process.terminate()  # something else ends it
+        last = message
+    runner.close()
+    assert (said + capfd.readouterr().out).split() == ["on", "0"]
+    assert last == Note("end", {"status": "stopped", "error": ""})
+
+
 def test_what_is_not_there() -> None:
     with pytest.raises(JobError, match="cannot start no-such-command: No such file or directory"):
         CommandRunner(["no-such-command"])

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
-from vitprof.cli.common.run_summary import show_run
-from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.run_summary import show_watched
+from vitprof.cli.common.status_line import Show, status_line
+from vitprof.cli.common.stopping import signals_heard
 from vitprof.cli.common.terminal import check_output, complain, json_text
+from vitprof.cli.common.watched_so_far import WatchedSoFar
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.export import run_object, write_text
-from vitprof.store import RunStore
+from vitprof.store import RunStore, StoredRun
+
+if TYPE_CHECKING:
+    from vitprof.jobs.command import CommandRunner
 
 POLL_S = 0.2
 EXIT_NOT_FOUND = 127
@@ -47,6 +53,7 @@ def watch(
         ),
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="say only what goes wrong: no line, no summary")] = False,
 ) -> None:
     """Watch your own training script: nothing in it changes, its output and its exit status stay its own."""
     check_output(json_file, "json")
@@ -55,73 +62,101 @@ def watch(
     except VitprofError as error:
         terminal.err.print(f"vitprof: not watching: {one_line(error)}", soft_wrap=True)
         raise SystemExit(_unobserved(command)) from None
-    try:
-        status = _watched(store, command, name or shlex.join(command), steps, detach_after, headroom, json_file)
-    finally:
-        store.close()
-    raise SystemExit(status)
+    with contextlib.closing(store):
+        options = {"steps": steps, "detach_after": detach_after, "headroom": headroom}
+        code, run = _watched(store, command, name or shlex.join(command), options, quiet=quiet)
+    if run is not None:
+        if json_file is not None:
+            write_text(json_file, json_text(run_object(run)))
+        with suppress(OSError):  # the terminal may be gone
+            _tell(run, quiet=quiet)
+    raise SystemExit(_status(code))
 
 
 def _unobserved(command: list[str]) -> int:
     """Runs the command as it is; its exit status."""
-    try:
-        with stop_asked():
-            return subprocess.run(command, check=False).returncode
-    except OSError as error:
-        complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
+    from vitprof.jobs.command import FROM_THE_TERMINAL
+
+    with signals_heard() as signals:
+        try:
+            process = subprocess.Popen(command)
+        except OSError as error:
+            complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
+        signals.tell(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
+        return _status(process.wait())
 
 
 def _watched(
-    store: RunStore,
-    command: list[str],
-    name: str,
-    steps: int | None,
-    detach_after: int | None,
-    headroom: bool,
-    json_file: Path | None,
-) -> int:
-    """Runs the command and records it; tells of the run at its end. Returns the command's exit status."""
+    store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
+) -> tuple[int, StoredRun | None]:
+    """Runs the command and records it. Its return code, and the run; None where that could not be recorded.
+
+    `options` are those of `CommandRunner`.
+    """
     from vitprof.jobs.command import CommandRunner
     from vitprof.jobs.supervisor import JobRecorder
 
-    try:
-        runner = CommandRunner(command, steps=steps, detach_after=detach_after, headroom=headroom)
-    except JobError as error:
-        complain(one_line(error), EXIT_NOT_FOUND)
+    so_far = WatchedSoFar()
     stop = threading.Event()
-    run_id = store.create_run(own_config(name))
-    failed: list[VitprofError] = []
-
-    def record() -> None:
+    with signals_heard() as signals:
         try:
-            JobRecorder(store, run_id, stop, start=lambda: runner).run()
-        except VitprofError as error:  # the script goes on without us
-            failed.append(error)
+            runner = CommandRunner(command, **options, on_steps=so_far.take)
+        except JobError as error:
+            complain(one_line(error), EXIT_NOT_FOUND)
+        signals.tell(runner.signalled)
+        failed: list[VitprofError] = []
+        run_id = 0
 
-    recording = threading.Thread(target=record, name="vitprof-recorder")
-    with stop_asked() as asked:
+        def record() -> None:
+            try:
+                JobRecorder(store, run_id, stop, start=lambda: runner).run()
+            except VitprofError as error:  # the script goes on without us
+                failed.append(error)
+
+        try:
+            run_id = store.create_run(own_config(name))
+        except StoreError as error:
+            failed.append(error)
+        recording = threading.Thread(target=runner.finish if failed else record, name="vitprof-recorder")
         recording.start()
-        while recording.is_alive():
-            recording.join(POLL_S)
-            if asked.by == "SIGTERM":  # of Ctrl-C the terminal tells the script itself
-                stop.set()
+        with _nothing() if quiet or failed else status_line() as show:
+            while recording.is_alive():
+                if runner.stopping:
+                    stop.set()
+                show(so_far.words(run_id, _state(runner)))
+                recording.join(POLL_S)
     code = runner.returncode or 0
     if failed:
-        terminal.err.print(f"vitprof: watching failed: {one_line(failed[0])}", soft_wrap=True)
+        with suppress(OSError):
+            terminal.err.print(f"vitprof: watching failed: {one_line(failed[0])}", soft_wrap=True)
         with suppress(StoreError):
             store.update_run(run_id, status="failed", stage="", error=one_line(failed[0]))
-        return _status(code)
-    run = store.run(run_id)
-    show_run(run, terminal.err)
-    if headroom and (found := own_headroom(run.facts)) is not None:
-        terminal.err.print(own_headroom_sentence(found), soft_wrap=True)
+        return code, None
+    return code, store.run(run_id)
+
+
+@contextlib.contextmanager
+def _nothing() -> Iterator[Show]:
+    yield lambda _text: None
+
+
+def _state(runner: CommandRunner) -> str:
+    """Returns what is to be said of the script beside its figures."""
+    if runner.returncode is not None:
+        return "the script has ended"
+    if runner.stopping:
+        return "asked to end"
+    return "not watched any more" if runner.unobserved else ""
+
+
+def _tell(run: StoredRun, *, quiet: bool) -> None:
+    """What came of the run: what it says of the training, and what went wrong."""
+    if not quiet:
+        show_watched(run, terminal.err)
     for notice in run.notices:
         terminal.err.print(notice, soft_wrap=True)
     if run.error:
-        terminal.err.print(f"vitprof: run {run_id}: {run.error}", soft_wrap=True)
-    if json_file is not None:
-        write_text(json_file, json_text(run_object(run)))
-    return _status(code)
+        terminal.err.print(f"vitprof: run {run.id}: {run.error}", soft_wrap=True)
 
 
 def _status(code: int) -> int:

@@ -12,17 +12,21 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import vitprof
-from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, read_messages
+from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps, read_messages
 from vitprof.errors import JobError
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
 """Comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
-STOP_GRACE_S = 10.0
-"""How long a script may take after the steps that were asked for, or after a wish to stop, before it is ended."""
+STOP_GRACE_S = 30.0
+"""How long a script may take after a wish to stop before it is ended: enough to write a checkpoint."""
+LAST_WORDS_S = 10.0
+"""How long what a script told may take to be read when it has ended."""
+FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""Signals that a terminal sends to the script as well."""
 NOT_WATCHED = (
     "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps; see the "
     "script's own output for what happened"
@@ -42,10 +46,12 @@ class CommandRunner:
         steps: int | None = None,
         detach_after: int | None = None,
         headroom: bool = False,
+        on_steps: Callable[[Steps], object] | None = None,
     ) -> None:
         """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved; `headroom`:
-        some of its batches are given again.
+        some of its batches are given again. `on_steps` is called with finished steps as they come, in a thread.
         """
+        self._on_steps = on_steps
         self._inbox: queue.Queue[Message] = queue.Queue()
         self._directory = tempfile.mkdtemp(prefix="vitprof-watch-")
         self._listening = socket.socket(socket.AF_UNIX)
@@ -68,6 +74,8 @@ class CommandRunner:
             self._clean_up()
             raise JobError(f"cannot start {command[0]}: {error.strerror or error}") from error
         self.pid = self._process.pid
+        self._asked = False
+        """Whether somebody wants the script to end."""
         self._stop_by: float | None = None
         self._closing = threading.Event()
         self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
@@ -77,6 +85,16 @@ class CommandRunner:
     def returncode(self) -> int | None:
         """Returns the command's exit status; None while it runs."""
         return self._process.poll()
+
+    @property
+    def stopping(self) -> bool:
+        """Returns whether the script was asked to end, and its time for that runs."""
+        return self._stop_by is not None
+
+    @property
+    def unobserved(self) -> bool:
+        """Returns whether the training process was watched and said that it tells no more."""
+        return self._begun and not self._reader.is_alive()
 
     def _read(self) -> None:
         """Takes what the training process sends; a script that trains twice is told of once."""
@@ -92,6 +110,8 @@ class CommandRunner:
                 for message in read_messages(stream):
                     self._begun = True
                     self._inbox.put(message)
+                    if self._on_steps is not None and not isinstance(message, Note):
+                        self._on_steps(message)
             if self._begun:
                 return
 
@@ -102,14 +122,14 @@ class CommandRunner:
             except queue.Empty:
                 yield None
         self._closing.set()
-        self._reader.join(STOP_GRACE_S)
+        self._reader.join(LAST_WORDS_S)
         while not self._inbox.empty():
             yield self._inbox.get_nowait()
         yield self._last()
 
     def _last(self) -> Note:
         code = self._process.returncode
-        if self._stop_by is not None or code in (-signal.SIGINT, 128 + signal.SIGINT):
+        if self._asked or code in (-signal.SIGINT, 128 + signal.SIGINT):
             return Note("end", {"status": "stopped", "error": ""})
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
@@ -119,10 +139,21 @@ class CommandRunner:
         return Note("end", {"status": "done", "error": ""})
 
     def ask_stop(self) -> None:
-        """Asks the script to end, as `kill` would: it may put its things in order."""
-        self._stop_by = time.monotonic() + STOP_GRACE_S
+        """Asks the script to end, as `kill` would: it may put its things in order. Once: it was told of a signal."""
+        if self._stop_by is None:
+            self.signalled(signal.SIGTERM)
+
+    def signalled(self, number: int) -> None:
+        """Takes note of a signal that came to vitprof, and passes it on where no terminal does that. The script ends as
+        it would by itself, and has its time for it.
+        """
+        self._asked = True
+        if number in FROM_THE_TERMINAL:
+            return
+        if self._stop_by is None:
+            self._stop_by = time.monotonic() + STOP_GRACE_S
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """Ends a script that was asked to end and had its time. Any other goes on, whatever happens to vitprof."""
@@ -133,9 +164,15 @@ class CommandRunner:
     def close(self) -> str:
         self._closing.set()
         self._process.wait()
-        self._reader.join(STOP_GRACE_S)
+        self._reader.join(LAST_WORDS_S)
         self._clean_up()
         return "the script ended without a last message"
+
+    def finish(self) -> None:
+        """Waits for the script's end without anybody who takes its messages."""
+        for _ in self.messages():
+            self.kill()
+        self.close()
 
     def _clean_up(self) -> None:
         self._listening.close()

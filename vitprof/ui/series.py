@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Mask, Series
-from vitprof.analysis.timing.steady import past_warmup
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.totals import RunningTotals, Totals
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
@@ -56,36 +53,6 @@ class Growing:
         return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the steady steps so far, and what follows from them."""
-
-    steps: int = 0
-    samples: float = 0.0
-    step_s: float = 0.0
-    data_wait_s: float = 0.0
-    exposed_wait_s: float = 0.0
-    gap_s: float = 0.0
-    compute_s: float = 0.0
-
-    def share(self, seconds: float) -> float:
-        """`seconds` as a share of the steady time; NaN before there is any."""
-        return seconds / self.step_s if self.step_s > 0 else math.nan
-
-    def plus(self, new: Series, counted: Mask) -> Totals:
-        """Returns these sums with the rows of `new` in `counted` added."""
-        sums = {f.name: getattr(self, f.name) + float(new[f.name][counted].sum()) for f in SUMMED}
-        return Totals(steps=self.steps + int(counted.sum()), **sums)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.samples / self.step_s if self.step_s > 0 else math.nan
-
-
-SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
-"""Fields of `Totals` that are sums of the column of the same name."""
-
-
 class RunSeries:
     """Steps, telemetry and running totals of one run. Any thread may refresh; each row is read once."""
 
@@ -97,10 +64,7 @@ class RunSeries:
         self._telemetry = Growing(TELEMETRY_COLUMNS)
         self._last_step = -1
         self._last_sample = -1
-        self._last_epoch = -math.inf
-        self._inside = Totals()
-        self._begins = Totals()
-        """Sums over the steps past the warm-up that lie inside an epoch, and over those that begin one."""
+        self._running = RunningTotals()
 
     def refresh(self) -> None:
         """Reads what the store has gained."""
@@ -108,7 +72,7 @@ class RunSeries:
             new = self._store.steps(self._run_id, after=self._last_step, names=STEP_NAMES)
             if len(new["step"]):
                 self._last_step = int(new["step"][-1])
-                self._add_to_totals(new)
+                self._running.add(new)
                 self._steps.append(new)
             samples = self._store.telemetry(self._run_id, after=self._last_sample)
             if len(samples["seq"]):
@@ -118,12 +82,7 @@ class RunSeries:
     @property
     def totals(self) -> Totals:
         """Sums over the steady steps so far, those that `steady_state` chooses."""
-        return self._inside if self._inside.steps else self._begins
-
-    def _add_to_totals(self, new: Series) -> None:
-        inside, begins = past_warmup(new, epoch_before=self._last_epoch)
-        self._last_epoch = float(new["epoch"][-1])
-        self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
+        return self._running.totals
 
     def steps(self) -> Series:
         """Returns the columns `STEP_NAMES`, each (n,) float64."""

@@ -28,7 +28,7 @@ def steady_state(steps: Series) -> Mask:
     """Returns which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
 
     Where every step past the warm-up is the first of its epoch (a batch as large as the set) only the warm-up is left
-    out. `vitprof.ui.series.RunSeries` adds both masks of `past_warmup` up as steps arrive, and chooses as this does.
+    out. `totals.RunningTotals` adds both masks of `past_warmup` up as steps arrive, and chooses as this does.
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins

@@ -9,6 +9,8 @@ from rich.table import Table
 
 from vitprof import formats
 from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.transforms import shares_in_words, transform_times
+from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.accelerators import is_simulated
 from vitprof.records import RunSummary
@@ -70,6 +72,33 @@ def show_run(run: StoredRun, console: Console) -> None:
     console.print(table)
     if run.verdict is not None:
         _tell(Verdict.from_dict(run.verdict), console)
+
+
+def show_watched(run: StoredRun, console: Console) -> None:
+    """Prints what came of watching a script: the sentence, what it rests on, and what to try, at most three things."""
+    s = run.summary
+    if s is None or not s.n_steps or run.verdict is None:
+        return
+    verdict = Verdict.from_dict(run.verdict)
+    console.print(f"\nvitprof run {run.id}: {run.name}", soft_wrap=True)
+    console.print(verdict.sentence, soft_wrap=True)
+    based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]
+    if math.isfinite(s.samples_per_s):
+        interval = f" (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)})"
+        known = math.isfinite(s.samples_per_s_low)
+        based.append(f"{formats.number(s.samples_per_s, 'samples/s')}{interval if known else ''}")
+    if math.isfinite(verdict.idle_frac):
+        low, high = formats.percent(verdict.idle_frac_low), formats.percent(verdict.idle_frac_high)
+        based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
+    if math.isfinite(s.data_wait_frac):
+        based.append(f"data wait {formats.percent(s.data_wait_frac)}")
+    console.print(f"  based on {', '.join(based)}", soft_wrap=True)
+    if transforms := shares_in_words(transform_times(run.facts)):
+        console.print(f"  transforms: {transforms}", soft_wrap=True)
+    for advice in verdict.advice:
+        console.print(f"  try {advice.words}. {advice.reason}", soft_wrap=True)
+    if (headroom := own_headroom(run.facts)) is not None:
+        console.print(own_headroom_sentence(headroom), soft_wrap=True)
 
 
 def _tell(verdict: Verdict, console: Console) -> None:

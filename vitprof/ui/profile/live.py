@@ -15,6 +15,7 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.totals import Totals
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated
@@ -26,7 +27,7 @@ from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.points import PointCache
 from vitprof.ui.profile.verdict import card
 from vitprof.ui.profile.waiting import begun, draw_queued, draw_start
-from vitprof.ui.series import RunSeries, Totals
+from vitprof.ui.series import RunSeries
 from vitprof.ui.texts import escaped, guarded
 
 T = TypeVar("T")

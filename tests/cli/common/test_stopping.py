@@ -1,0 +1,36 @@
+"""Signals that are meant for another program."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from vitprof.cli.common.stopping import signals_heard
+
+
+def test_signals_are_told_also_those_that_came_early() -> None:
+    told: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    with signals_heard() as heard:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not told
+        heard.tell(told.append)
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+    early, later = told[:2], told[2:]
+    assert set(early) == {signal.SIGINT, signal.SIGHUP}
+    assert later == [signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], "each one, and nothing interrupts"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    """As with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_heard() as heard:
+            heard.tell(lambda _: 1 / 0)
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,61 @@
+"""Figures of a run that goes on: sums over its steady steps, added to as steps arrive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.timing.steady import past_warmup
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the steady steps so far, and what follows from them."""
+
+    steps: int = 0
+    samples: float = 0.0
+    step_s: float = 0.0
+    data_wait_s: float = 0.0
+    exposed_wait_s: float = 0.0
+    gap_s: float = 0.0
+    compute_s: float = 0.0
+
+    def share(self, seconds: float) -> float:
+        """`seconds` as a share of the steady time; NaN before there is any."""
+        return seconds / self.step_s if self.step_s > 0 else math.nan
+
+    def plus(self, new: Series, counted: Mask) -> Totals:
+        """Returns these sums with the rows of `new` in `counted` added."""
+        sums = {f.name: getattr(self, f.name) + float(new[f.name][counted].sum()) for f in SUMMED}
+        return Totals(steps=self.steps + int(counted.sum()), **sums)
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.step_s if self.step_s > 0 else math.nan
+
+
+SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
+"""Fields of `Totals` that are sums of the column of the same name."""
+
+
+class RunningTotals:
+    """Totals of a run whose steps arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._last_epoch = -math.inf
+        self._inside = Totals()
+        self._begins = Totals()
+        """Sums over the steps past the warm-up that lie inside an epoch, and over those that begin one."""
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the steady steps so far, those that `steady_state` chooses."""
+        return self._inside if self._inside.steps else self._begins
+
+    def add(self, new: Series) -> None:
+        """Adds the steps that come next, at least one."""
+        inside, begins = past_warmup(new, epoch_before=self._last_epoch)
+        self._last_epoch = float(new["epoch"][-1])
+        self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)

@@ -1,0 +1,49 @@
+"""What is known of a watched run while it goes on, in a few words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof import formats
+from vitprof.analysis.timing.totals import RunningTotals
+from vitprof.records import STEP_COLUMNS
+
+WAITING = "waiting for a training loop over a DataLoader"
+
+
+class WatchedSoFar:
+    """Figures of the steps that were told so far. One thread takes, another one reads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._running = RunningTotals()
+        self._steps = 0
+
+    def take(self, rows: NDArray[np.float64]) -> None:
+        """Takes the steps that come next: (n, len(STEP_COLUMNS)) float64."""
+        if len(rows):
+            self._steps += len(rows)
+            self._running.add({name: rows[:, i] for i, name in enumerate(STEP_COLUMNS)})
+
+    def words(self, run_id: int, state: str = "") -> str:
+        """Returns a line about the run: its steps and, of its steady state, what the dashboard says too.
+
+        `state`: what else is to be said of it, such as that it is being stopped.
+        """
+        totals, said = self._running.totals, []
+        if not self._steps:
+            said.append(f"{WAITING}, {self._clock() - self._since_s:.0f} s")
+        else:
+            said.append(f"{self._steps:,} steps")
+            if totals.steps:
+                said.append(formats.number(totals.samples_per_s, "samples/s"))
+                said.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
+                said.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
+            else:
+                said.append("warming up")
+        return f"vitprof run {run_id}{', ' + state if state else ''}: {', '.join(said)}"
