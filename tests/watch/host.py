@@ -32,7 +32,9 @@ def _run(job: dict[str, Any]) -> NoReturn:
         sys.stderr = (folder / "complaint").open("w")
         if job["watched"]:
             _watch(job["failing"])
-        (folder / "returned").write_text(str(getattr(SCRIPTS, job["function"])(**job["arguments"])))
+        module, _, name = job["function"].rpartition(":")  # of another module, where one is named
+        function = getattr(importlib.import_module(module) if module else SCRIPTS, name)
+        (folder / "returned").write_text(str(function(**job["arguments"])))
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
@@ -49,7 +51,7 @@ def _watch(failing: str) -> None:
     from torch.utils.data import dataloader
     from torchvision.transforms import transforms
 
-    from vitprof.watch import loader_hooks
+    from vitprof.watch import loader_hooks, overrides
     from vitprof.watch.loop import Loop
 
     if failing:
@@ -59,6 +61,8 @@ def _watch(failing: str) -> None:
 
         setattr(Loop, failing, fail)
     loader_hooks.install(dataloader)
+    if os.environ.get("VITPROF_WATCH_OVERRIDES"):
+        overrides.install(dataloader)
     loader_hooks._time_compose(transforms, method="__call__")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.table import Table
@@ -13,6 +13,7 @@ from vitprof import formats
 from vitprof.analysis.tournament import break_even, recommend
 from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import texts, whole
+from vitprof.cli.common.own_tournament import ask_to_repeat, is_to_be_agreed, own_spec
 from vitprof.cli.common.progress import overall_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
@@ -28,6 +29,9 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
 
+if TYPE_CHECKING:
+    from vitprof.experiments.tournament.tournament_view import TournamentView
+
 POLL_S = 0.2
 
 
@@ -35,7 +39,8 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
     Ctrl-C pauses: --resume ID continues, also after a restart of the machine. --auto finds the workers, prefetch factor
-    and batch size of one strategy by itself.
+    and batch size of one strategy by itself. With a command after -- it runs your own script, unchanged, with other
+    arguments of its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
     """
     asked = {p.name: given.pop(p.name) for p in OPTIONS}
     check_output(asked["csv"], "csv")
@@ -57,7 +62,8 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
                 add_rounds(store, asked["resume"], asked["more_rounds"])
         _run(asked, asked["resume"])
     else:
-        wanted = spec(asked, given)
+        own = asked["command"] or asked["vary"]
+        wanted = own_spec(asked, given, ctx) if own else spec(asked, given)
         with contextlib.closing(RunStore()) as store:
             tournament_id = create_tournament(store, wanted, name_to_keep(given["name"]))
         _run(asked, tournament_id)
@@ -69,34 +75,19 @@ cast(Any, run_tournament).__signature__ = SIGNATURE
 
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
     """Runs a tournament as far as Ctrl-C lets it, and shows it."""
-    from vitprof.experiments.tournament.tournament_runner import TournamentRunner
     from vitprof.experiments.tournament.tournament_view import TournamentView
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
-    from vitprof.jobs.launcher import Launcher
-    from vitprof.jobs.manager import JobManager
 
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
         error, stopped = "", False
+        if is_to_be_agreed(store, tournament_id):  # what its first trial wrote was shown before, and nobody agreed
+            ask_to_repeat(store, tournament_id, asked["yes"])
         if stored(store, tournament_id).status != "done":
-            manager = JobManager(store, launcher=Launcher().warm())
-            try:
-                with stop_asked() as stop, overall_progress() as show:
-                    runner = TournamentRunner(manager, tournament_id)
-                    try:
-                        while not runner.join(POLL_S) and not stop():
-                            if show is not None:
-                                now = view.look()
-                                show(
-                                    running_words(now, view.board(now)),
-                                    now.progress.fraction,
-                                    now.progress.seconds_left,
-                                )
-                    finally:
-                        runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
-                    error, stopped = runner.error, stop()
-            finally:
-                manager.shutdown()
+            error, stopped = _work(store, view, tournament_id)
+        if not (error or stopped) and is_to_be_agreed(store, tournament_id):
+            ask_to_repeat(store, tournament_id, asked["yes"])
+            error, stopped = _work(store, view, tournament_id)
         now = view.look()
         board = view.board(now)
     pays, best = break_even(board), recommend(board)
@@ -115,6 +106,29 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         complain(f"tournament {tournament_id} stopped: {error}; {again}", EXIT_FAILED)
     if board.best is None:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _work(store: RunStore, view: TournamentView, tournament_id: int) -> tuple[str, bool]:
+    """Runs what is left of a tournament; what ended it where that was no person's wish, and whether a person did."""
+    from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+    from vitprof.jobs.launcher import Launcher
+    from vitprof.jobs.manager import JobManager
+
+    own = stored(store, tournament_id).spec.script is not None
+    manager = JobManager(store, launcher=Launcher() if own else Launcher().warm())
+    try:
+        with stop_asked() as stop, overall_progress() as show:
+            runner = TournamentRunner(manager, tournament_id)
+            try:
+                while not runner.join(POLL_S) and not stop():
+                    if show is not None:
+                        now = view.look()
+                        show(running_words(now, view.board(now)), now.progress.fraction, now.progress.seconds_left)
+            finally:
+                runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
+            return runner.error, stop()
+    finally:
+        manager.shutdown()
 
 
 def _write_csv(path: Path, text: str, tournament_id: int) -> None:
@@ -157,7 +171,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     chosen = texts("strategies", asked["strategies"])
     if len(chosen) > 1:
         raise ConfigError("strategies", asked["strategies"], "--auto tunes one strategy at a time; give one")
-    for name in ("csv", "markdown", "resume", "baseline", "page_caches"):
+    for name in ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes"):
         if asked[name]:
             raise ConfigError(name, asked[name], "it does not go with --auto; leave it out")
     for name in BUDGETS:

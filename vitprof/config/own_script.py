@@ -28,8 +28,8 @@ def is_own_script(config: RunConfig) -> bool:
     return config.strategy == OWN_SCRIPT
 
 
-def own_config(name: str) -> RunConfig:
-    """Returns the config of a script of which nothing is known yet but its name."""
+def own_config(name: str, **more: Any) -> RunConfig:
+    """Returns the config of a script of which nothing is known yet but its name, with `more` of its fields."""
     return RunConfig(
         name=cut_name(name),
         strategy=OWN_SCRIPT,
@@ -38,6 +38,7 @@ def own_config(name: str) -> RunConfig:
         loader="dataloader",
         batch_size=1,
         evaluate=False,
+        **more,
     )
 
 

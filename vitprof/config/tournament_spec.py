@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
+from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS, cut_name
+from vitprof.config.own_script import is_own_script
+from vitprof.config.own_script_trials import OwnScript
 from vitprof.config.run_config import CHOICES, PARTS, RunConfig
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
@@ -35,12 +38,14 @@ class TournamentSpec:
     """Key of the trial that the others are compared with; "": the first one that can run."""
     early_stop: bool = True
     """Cut trials short that can't win any more."""
+    script: OwnScript | None = None
+    """Somebody's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
 
     def __post_init__(self) -> None:
         for name in ("strategies", "batch_sizes", "workers", "page_caches"):
             if name != "workers" or self.workers is not None:
                 self._check_list(name, getattr(self, name))
-        for value in self.strategies:
+        for value in self.strategies if self.script is None else ():
             try:
                 strategy(value)
             except ConfigError as error:
@@ -62,9 +67,11 @@ class TournamentSpec:
         for name in ("early_stop", "until_decided"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "give true or false")
-        for part in PARTS:
+        for part in PARTS if self.script is None else ():
             if (given := getattr(self.base, part)) is not None:
                 raise ConfigError(part, given, "a tournament runs strategies as they are; leave it out")
+        if (self.script is not None) != is_own_script(self.base):
+            raise ConfigError("strategies", self.strategies, "an own script goes with no strategy of vitprof's")
         if self.base.replay is not None:
             raise ConfigError("replay", self.base.replay, "replayed batches are the same for all; leave it out")
         n = len(self.strategies) * len(self.batch_sizes) * len(self.workers or (0,)) * len(self.page_caches)
@@ -89,7 +96,11 @@ class TournamentSpec:
         """Returns plain values, for JSON."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-        return plain | {"base": self.base.to_dict()}
+        plain |= {"base": self.base.to_dict()}
+        if self.script is None:  # as versions before this one write and read it
+            plain.pop("script")
+            return plain
+        return plain | {"script": self.script.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:
@@ -103,11 +114,16 @@ class TournamentSpec:
                 raise ConfigError(name, None, "it is missing")
         if not isinstance(values["base"], Mapping):
             raise ConfigError("base", values["base"], "give the settings of a run")
-        return cls(**{**values, "base": RunConfig.from_dict(values["base"])})
+        made: dict[str, Any] = {"base": RunConfig.from_dict(values["base"])}
+        if (script := values.get("script")) is not None:
+            made["script"] = OwnScript(**script)
+        return cls(**{**values, **made})
 
     @property
     def title(self) -> str:
         """Returns what tells tournaments apart, in a line."""
+        if self.script is not None:
+            return cut_name(f"{' x '.join(name for name, _ in self.script.vary)} of {shlex.join(self.script.command)}")
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

@@ -15,6 +15,7 @@ from vitprof.analysis.tournament import (
     article_table,
 )
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.own_script_words import code_line
 from vitprof.export.csv import csv_text
 from vitprof.records import SCHEMA_VERSION, json_number
 from vitprof.store.tournaments import StoredTournament
@@ -67,6 +68,7 @@ TOURNAMENT_HEADER = (
     "device",
     "schema_version",
     "simulated",
+    "losses",
 )
 
 
@@ -95,6 +97,7 @@ def _values(
             "device": base.device,
             "schema_version": SCHEMA_VERSION,
             "simulated": is_simulated(base.device),
+            "losses": row.entry.losses or None,
         }
 
 
@@ -132,13 +135,15 @@ def tournament_object(
         "spec": found.spec.to_dict(),
         "baseline": board.baseline,
         "best": board.best,
-        "recommendation": _recommended(best) if best else None,
+        "recommendation": _recommended(best, found) if best else None,
         "trials": trials,
     }
 
 
-def _recommended(best: Recommendation) -> dict[str, Any]:
-    plain = {"key": best.key, "sentence": best.sentence, "equals": list(best.equals)}
+def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:
+    plain: dict[str, Any] = {"key": best.key, "sentence": best.sentence, "equals": list(best.equals)}
+    if found.spec.script is not None:
+        plain |= {"code": code_line(found.spec.script, best.key or "") or None}
     return plain | {"probability": json_number(best.probability)}
 
 

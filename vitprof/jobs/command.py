@@ -12,8 +12,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps, read_messages
@@ -47,9 +48,13 @@ class CommandRunner:
         detach_after: int | None = None,
         headroom: bool = False,
         on_steps: Callable[[Steps], object] | None = None,
+        variables: Mapping[str, str] | None = None,
+        **process: Any,
     ) -> None:
         """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved; `headroom`:
         some of its batches are given again. `on_steps` is called with finished steps as they come, in a thread.
+
+        `variables` are more of its environment, `process` more arguments of `subprocess.Popen`.
         """
         self._on_steps = on_steps
         self._inbox: queue.Queue[Message] = queue.Queue()
@@ -61,7 +66,7 @@ class CommandRunner:
         self._listening.settimeout(SEND_EVERY_S)
         self._begun = False
         """Whether the train loader has been seen."""
-        environment = _watching(os.environ, path)
+        environment = _watching(os.environ, path) | dict(variables or {})
         if steps is not None:
             environment["VITPROF_WATCH_STEPS"] = str(steps)
         if detach_after is not None:
@@ -69,10 +74,11 @@ class CommandRunner:
         if headroom:
             environment["VITPROF_WATCH_HEADROOM"] = "1"
         try:
-            self._process = subprocess.Popen(list(command), env=environment)
+            self._process = subprocess.Popen(list(command), env=environment, **process)
         except OSError as error:
             self._clean_up()
-            raise JobError(f"cannot start {command[0]}: {error.strerror or error}") from error
+            missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""  # its directory
+            raise JobError(f"cannot start {command[0]}: {error.strerror or error}{missing}") from error
         self.pid = self._process.pid
         self._asked = False
         """Whether somebody wants the script to end."""

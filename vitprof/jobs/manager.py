@@ -10,14 +10,16 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
-from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder
+from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder, log_file
 from vitprof.jobs.turns import ahead_of, queue_of, why_waiting
 from vitprof.store import RunStore
 
@@ -48,18 +50,23 @@ class JobManager:
         self._threads: list[threading.Thread] = []
         self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
+        self._starts: dict[int, Callable[[Path], Runner]] = {}
         self.unrecorded: dict[int, str] = {}
         """What ended a run that the store could not take; until it can."""
         self._ended: dict[int, threading.Event] = {}
         self._closed = False
         settle_interrupted(store)
 
-    def submit(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
+    def submit(
+        self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
+    ) -> int:
         """Queues a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work.
 
-        Runs that belong together share a `group_key` and have a `role` in it.
+        Runs that belong together share a `group_key` and have a `role` in it. `start` starts what is no job of ours,
+        such as somebody's own script, when its turn has come; its argument is the file for what it prints.
         """
-        config = resolve(config)
+        if start is None:
+            config = resolve(config)
         self._record_the_unrecorded()
         device = queue_of(config.device)
         with self._lock:
@@ -68,6 +75,8 @@ class JobManager:
             run_id = self.store.create_run(config, group_key=group_key, role=role)
             self._stops[run_id] = threading.Event()
             self._ended[run_id] = threading.Event()
+            if start is not None:
+                self._starts[run_id] = start
             if device not in self._queues:
                 self._start_worker(device)
             self._waiting.add(run_id)
@@ -162,8 +171,9 @@ class JobManager:
         return run_id in self._ended and self._ended[run_id].is_set()
 
     def _record(self, run_id: int) -> None:
-        stop = self._stops[run_id]
-        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher).run()
+        stop, own = self._stops[run_id], self._starts.pop(run_id, None)
+        start = None if own is None else lambda: own(log_file(run_id, self._logs))
+        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start).run()
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
         """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""

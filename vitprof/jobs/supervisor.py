@@ -32,6 +32,11 @@ STORE_GRACE_S = 5.0
 NOT_BEGUN = "stopped before it began"
 
 
+def log_file(run_id: int, logs: Path | None = None) -> Path:
+    """Returns the file for what a run's processes print, in `logs` (`home.log_dir()` if not given), which is made."""
+    return ensure_dir(logs or log_dir()) / f"run-{run_id}.log"
+
+
 class JobRecorder:
     """Runs one job to its end and records it."""
 
@@ -88,8 +93,7 @@ class JobRecorder:
             raise
 
     def _start_job(self) -> Runner:
-        log = ensure_dir(self._logs or log_dir()) / f"run-{self._run_id}.log"
-        return start_runner(self._config, log, self._launcher, self._stop)
+        return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
         """Takes the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""

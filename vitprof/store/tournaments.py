@@ -129,6 +129,13 @@ def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **
         db.execute(changed.values(status=status, state={**(kept or {}), **state}))
 
 
+def set_spec(store: RunStore, tournament_id: int, spec: TournamentSpec) -> None:
+    """Sets what a tournament runs. One that was deleted meanwhile stays deleted."""
+    with store.writing() as db:
+        changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
+        db.execute(changed.values(spec=spec.to_dict()))
+
+
 def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
     return sa.select(tournaments.c.state).where(tournaments.c.id == tournament_id).with_for_update()
 
@@ -171,10 +178,7 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
     TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
     TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
-    spec = dataclasses.replace(now.spec, repeats=had + n, seconds=None)
-    with store.writing() as db:
-        changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
-        db.execute(changed.values(spec=spec.to_dict()))
+    set_spec(store, tournament_id, dataclasses.replace(now.spec, repeats=had + n, seconds=None))
     set_status(store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run")
 
 

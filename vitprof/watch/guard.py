@@ -1,10 +1,17 @@
-"""The one place where an error of ours ends: watching is given up, with one line, and training goes on."""
+"""The one place where an error of ours ends: watching is given up, with one line, and training goes on.
+
+A trial of a tournament ends then: it is there to be watched, and its script would train to its end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Callable
+
+from vitprof.watch.on_import import TRIAL_OVERRIDES
 
 
 class Guard:
@@ -30,7 +37,12 @@ class Guard:
             return
         self.given_up = True
         first = why.splitlines()[0] if why else "unknown"
-        sys.stderr.write(f"vitprof: gave up watching ({first}); training goes on\n")
+        trial = bool(os.environ.get(TRIAL_OVERRIDES))
+        then = "the trial ends" if trial else "training goes on"
+        sys.stderr.write(f"vitprof: gave up watching ({first}); {then}\n")
         if self.at_end is not None:
             with contextlib.suppress(Exception):  # nobody is left to be told
                 self.at_end()
+        if trial:  # nobody else would end it after its steps
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGTERM)

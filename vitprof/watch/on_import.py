@@ -15,6 +15,8 @@ SOCKET = "VITPROF_WATCH_SOCKET"
 """Names the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"
 """Names the number of steps after which the script is ended."""
+TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
+"""Set in trials of a tournament: see `overrides` and `opened`, which are imported in these only."""
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -46,8 +48,13 @@ class AfterImport(importlib.abc.MetaPathFinder):
 def install() -> None:
     """Has the DataLoader watched as soon as it is imported; does nothing in a process that nobody listens to.
 
-    Of a distributed job rank 0 is watched. The others only count, where all are to end after the same step.
+    Of a distributed job rank 0 is watched. The others only count, where all are to end after the same step, as in a
+    trial, whose arguments are for the loaders of all.
     """
+    if os.environ.get(OPENED_UNDER):
+        from vitprof.watch import opened
+
+        opened.install()
     if not os.environ.get(SOCKET) or not (is_watched_rank() or os.environ.get(STEPS)):
         return
 
@@ -55,6 +62,10 @@ def install() -> None:
         from vitprof.watch import loader_hooks
 
         loader_hooks.install(module)
+        if os.environ.get(TRIAL_OVERRIDES):
+            from vitprof.watch import overrides
+
+            overrides.install(module)
 
     sys.meta_path.insert(0, AfterImport(DATALOADER, hook))
 

@@ -13,6 +13,7 @@ import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.watch.guard import Guard
 from vitprof.watch.on_import import SOCKET
+from vitprof.watch.overrides import made_of
 
 SEND_LIMIT_S = 5.0
 """How long sending may stand still before the listener counts as gone: what waits to be sent is bounded by it."""
@@ -106,8 +107,9 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     """Returns the arguments of the train DataLoader as they are, and the names of what it is made of."""
 
     def name(value: Any) -> str | None:
-        return None if value is None else getattr(value, "__name__", type(value).__name__)
+        return None if value is None else getattr(value, "__name__", value.__class__.__name__)
 
+    made = made_of(loader)
     context = getattr(loader, "multiprocessing_context", None)
     return {
         "dataset": name(loader.dataset),
@@ -121,6 +123,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name(loader.collate_fn),
         "sampler": name(loader.sampler),
         "drop_last": bool(loader.drop_last),
+        **({"made": made} if made else {}),
     }
 
 

@@ -16,7 +16,7 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError
-from vitprof.experiments.tournament import early_stop
+from vitprof.experiments.tournament import early_stop, turns
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
@@ -307,7 +307,7 @@ class TestUntilItIsDecided:
     def test_a_round_that_others_spoiled_is_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+        monkeypatch.setattr(turns, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
         ran(manager, number)
         keys = [key for key, _ in statuses(manager.store, number)]
@@ -330,8 +330,9 @@ class TestUntilItIsDecided:
     def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs, "MORE_ROUNDS", 1)
-        monkeypatch.setattr(jobs, "can_be_fastest", lambda board: (A, B))
+        monkeypatch.setattr(turns, "MORE_ROUNDS", 1)
+        for module in (jobs, turns):
+            monkeypatch.setattr(module, "can_be_fastest", lambda board: (A, B))
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)
         found = tournament(manager.store, number)
@@ -339,7 +340,7 @@ class TestUntilItIsDecided:
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
-        monkeypatch.setattr(jobs, "MORE_ROUNDS", 0)
+        monkeypatch.setattr(turns, "MORE_ROUNDS", 0)
         ran(manager, number)
         assert rounds_of(TournamentView(manager.store, number).look()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"

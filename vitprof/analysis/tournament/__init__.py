@@ -14,7 +14,7 @@ from vitprof.analysis.tournament.entries import (
     setting_in_words,
     trial_key,
 )
-from vitprof.analysis.tournament.halving import Candidate, Rung, rungs, survivors
+from vitprof.analysis.tournament.halving import Candidate, Rung, first_rung, rung_sizes, rungs, survivors
 from vitprof.analysis.tournament.importance import Importances, TriedSetting, importances
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
@@ -48,11 +48,13 @@ __all__ = [
     "can_be_fastest",
     "cannot_win",
     "cost",
+    "first_rung",
     "importances",
     "key_in_words",
     "leaderboard",
     "pareto",
     "recommend",
+    "rung_sizes",
     "rungs",
     "runs_words",
     "setting_in_words",

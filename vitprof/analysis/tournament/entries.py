@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.analysis.arrays import Floats
+from vitprof.config.own_script_words import is_own_key, own_key_in_words
 from vitprof.config.strategies import STRATEGIES
 from vitprof.records import RunSummary
 
@@ -36,7 +37,8 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """strategy/b<batch>/w<workers or ->/<page cache>, see `trial_key`."""
+    """strategy/b<batch>/w<workers or ->/<page cache>, see `trial_key`; of somebody's own script
+    `config.own_script_trials.OwnSetting.key`."""
     strategy: str
     batch_size: int
     workers: int | None
@@ -60,6 +62,8 @@ class Entry:
     """All of its runs in the store: also those that failed, were stopped or are going on."""
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
+    losses: str = ""
+    """What it does to the losses of somebody's own script (`analysis.tournament.losses`); "" for nothing."""
 
 
 THROTTLED = ("slow-drive", "staged")
@@ -75,12 +79,16 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
     """Returns the setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if
     asked.
     """
+    if is_own_key(entry.key):
+        return own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
     return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
     """Returns the setting that a trial's key stands for, as `setting_in_words` has it; the key itself if it is none."""
+    if is_own_key(key):
+        return own_key_in_words(key)
     strategy, *rest = key.split("/")
     try:
         batch, workers, cache = rest

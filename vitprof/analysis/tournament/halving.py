@@ -47,19 +47,35 @@ def rungs(
     if not 0 < budget_s < math.inf:
         raise ValueError(f"budget_s is {budget_s}: give a finite number of seconds above 0")
     for n in range(candidates if isinstance(candidates, int) else len(candidates), 0, -1):
-        sizes = _sizes(n, eta)
+        sizes = rung_sizes(n, eta)
         seconds = [math.floor(budget_s / (len(sizes) * size) * 1e3) / 1e3 for size in sizes]
         if seconds[0] >= least_s and seconds[0] > 0:
             return [Rung(size, s) for size, s in zip(sizes, seconds, strict=True)]
     return []
 
 
-def _sizes(n: int, eta: int) -> list[int]:
-    """Candidates in each rung: `n`, then a part 1/eta of the one before, while there is something to choose between."""
+def rung_sizes(n: int, eta: int = HALVING_RATE) -> list[int]:
+    """Returns how many candidates each rung has: `n`, then a part 1/eta of the one before, while there is something to
+    choose between.
+    """
     sizes = [n]
     while (fewer := math.ceil(sizes[-1] / eta)) > 1:
         sizes.append(fewer)
     return sizes
+
+
+def first_rung(n: int, runs: int, rounds: int, eta: int = HALVING_RATE) -> int:
+    """Returns how many of `n` candidates can begin where all runs are equally long and `runs` of them fit the time.
+
+    Each rung is one run of each candidate that is left, and one of a baseline beside them; the last rung is repeated
+    until there have been `rounds`. Two candidates at least, where there are so many.
+    """
+    for first in range(n, 2, -1):
+        sizes = rung_sizes(first, eta)
+        sizes += sizes[-1:] * (rounds - len(sizes))
+        if sum(sizes) + len(sizes) <= runs:
+            return first
+    return min(n, 2)
 
 
 def survivors(scores: Sequence[float], eta: int = HALVING_RATE) -> list[int]:

@@ -74,6 +74,8 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
         *_order(chosen, [row for row in fast if row not in orderly], ranked),
         *_disturbed(ranked),
     ]
+    if chosen.entry.losses:
+        said.append(f"Note the losses: {chosen.entry.losses}")
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
         said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
     if few := [row for row in ranked if row.too_few is not None]:

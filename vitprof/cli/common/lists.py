@@ -7,6 +7,8 @@ from vitprof.config import RunConfig
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 
+SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
+
 
 def texts(name: str, given: str, allowed: str = "give values separated by commas") -> tuple[str, ...]:
     """Returns the values of option `name`, at least one. Raises `ConfigError`."""
@@ -20,6 +22,15 @@ def whole(name: str, given: str) -> tuple[int, ...]:
     """Returns the whole numbers of option `name`, at least one. Raises `ConfigError`."""
     read = reader(name, int, "give whole numbers separated by commas")
     return tuple(read(part) for part in texts(name, given))
+
+
+def read_seconds(text: str) -> float:
+    """Reads 90, 90s, 10min or 2h: seconds. Raises ValueError."""
+    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text.strip()[len(number) :].strip()
+    if unit not in SECONDS:
+        raise ValueError(f"{unit} is no unit of time")
+    return float(number) * SECONDS[unit]
 
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ JSON_HELP = "print one JSON object and nothing else"
 AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
-def reader(name: str, kind: type, allowed: str) -> Callable[[str], Any]:
+def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str], Any]:
     """Returns a parser of numbers whose error names the value: Typer's does not in every version."""
 
     def read(text: str) -> Any:

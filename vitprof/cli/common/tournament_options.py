@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof.cli.common.lists import strategies_that_run, texts, whole
+from vitprof.cli.common.lists import read_seconds, strategies_that_run, texts, whole
 from vitprof.cli.common.options import option, parameter
 from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS
+from vitprof.config.own_script_trials import VARIED
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
@@ -48,6 +49,27 @@ def _number(name: str, flag: str, kind: type, default: Any, text: str, metavar: 
 
 
 OPTIONS = (
+    parameter(
+        "command",
+        Annotated[
+            list[str] | None,
+            typer.Argument(help="your own script, after --: python train.py", metavar="[-- COMMAND...]"),
+        ],
+    ),
+    parameter(
+        "vary",
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--vary",
+                metavar="NAME=VALUES",
+                help=f"of your own script's DataLoader, such as workers=0,2,4; give it again for more: "
+                f"{', '.join(VARIED)}",
+                rich_help_panel=TOURNAMENT_PANEL,
+            ),
+        ],
+    ),
+    _own("yes", "--yes", bool, False, "repeat your own script without asking, whatever it writes", WORK_PANEL),
     _own(
         "strategies", "--strategies", str, "", "strategies, separated by commas; all: every strategy that can run here"
     ),
@@ -83,14 +105,15 @@ OPTIONS = (
         True,
         "stop a setting early once it clearly cannot be the fastest",
     ),
-    _number(
+    _own(
         "time",
         "--time",
-        float,
+        float | None,
         None,
-        "time limit in seconds for all runs together: no run starts after it; with --auto: for the search "
-        f"(default {DEFAULT_S:g})",
-        "NUMBER",
+        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; of an own script's "
+        f"settings the best third goes on where it is short; with --auto: for the search (default {DEFAULT_S:g})",
+        parser=reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h"),
+        metavar="TIME",
     ),
     _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK_PANEL),
     _number("resume", "--resume", int, None, "continue a tournament; show it again if it is done"),
@@ -123,7 +146,7 @@ SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for nam
 
 def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
     """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
-    told = ("resume", "more_rounds", "take_over", "csv", "as_json", "markdown")
+    told = ("resume", "more_rounds", "take_over", "yes", "csv", "as_json", "markdown")
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
         if name not in told and source is not None and source.name != "DEFAULT":

@@ -17,10 +17,12 @@ from vitprof.analysis.tournament import (
     importances,
     key_in_words,
     runs_words,
+    setting_in_words,
     spoiled_words,
 )
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.own_script_words import code_line, is_own_key
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
@@ -48,12 +50,10 @@ def show_board(
     """The leaderboard, what did not run and why, break-even and the recommendation."""
     found = standing.tournament
     simulated = ", simulated device" if is_simulated(found.spec.base.device) else ""
+    script = found.spec.script
     table = Table(
         "",
-        "strategy",
-        "batch",
-        "workers",
-        "page cache",
+        *(("strategy", "batch", "workers", "page cache") if script is None else ("setting",)),
         "samples/s",
         "speed-up",
         "epoch",
@@ -75,12 +75,14 @@ def show_board(
         terminal.out.print(f"tournament {found.id}: {found.name}: no setting gave a figure")
     for line in _not_ranked(board):
         terminal.out.print(line, soft_wrap=True)
-    if told := _worth_telling(ranked, pays):
+    if script is None and (told := _worth_telling(ranked, pays)):
         terminal.out.print(f"Against {key_in_words(board.baseline)}:")
         for p in told:
             terminal.out.print(f"  {key_in_words(p.key)}: {p.sentence}", soft_wrap=True)
     if best is not None:
         terminal.out.print(best.sentence, soft_wrap=True)
+        if script is not None and (line := code_line(script, best.key or "")):
+            terminal.out.print(f"\n    {line}\n", soft_wrap=True)
     if found.note:
         terminal.err.print(found.note, soft_wrap=True)
 
@@ -103,6 +105,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
             else [against.get(row.against_baseline, ""), fastest.get(row.standing, "")]
         ),
         spoiled_words(row),
+        entry.losses,
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
     ]
     speed_up = f"{formats.number(row.speed_up)}x" if math.isfinite(row.speed_up) else ""
@@ -111,10 +114,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     memory = formats.size(row.gpu_mem_bytes)
     return [
         str(row.rank),
-        entry.strategy,
-        str(entry.batch_size),
-        "" if entry.workers is None else str(entry.workers),
-        entry.page_cache,
+        *_setting(row),
         _with_interval(formats.number(row.samples_per_s), row.low, row.high),
         speed_up if own else _with_interval(speed_up, row.speed_up_low, row.speed_up_high),
         formats.seconds(row.epoch_s),
@@ -126,12 +126,21 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     ]
 
 
+def _setting(row: LeaderboardRow) -> list[str]:
+    entry = row.entry
+    if is_own_key(entry.key):
+        return [setting_in_words(entry)]
+    workers = "" if entry.workers is None else str(entry.workers)
+    return [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
+
+
 def _not_ranked(board: Leaderboard) -> list[str]:
     """Returns a line for each reason why trials have no place."""
     why: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
-            why.setdefault((row.entry.status, row.entry.reason), []).append(row.key)
+            name = setting_in_words(row.entry) if is_own_key(row.key) else row.key
+            why.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
     for (status, reason), keys in why.items():
         more = f" and {len(keys) - 2} more" if len(keys) > 2 else ""

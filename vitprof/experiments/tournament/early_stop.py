@@ -10,6 +10,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament import Entry, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof.config.own_script import is_own_script
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
@@ -48,7 +49,12 @@ def why_it_cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
 
 
 def since_prepared(run: StoredRun) -> float:
-    """Returns seconds since the run's data were ready; below 0 while they are not."""
+    """Returns seconds since the run's data were ready; below 0 while they are not.
+
+    Of somebody's own script, which prepares nothing that is known of, seconds since it was started.
+    """
+    if is_own_script(run.config):
+        return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s
     ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
     return time.perf_counter() - ready[-1] if ready else -math.inf
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vitprof.analysis.tournament import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.availability import Machine, availability
-from vitprof.config.bounds import MORE_ROUNDS
+from vitprof.config.bounds import MORE_ROUNDS, cut_name
 from vitprof.config.catalog import dataset_info
+from vitprof.config.own_script import with_loader
+from vitprof.config.own_script_trials import KEPT_IN_RAM, NEED_WORKERS, OwnScript, OwnSetting, settings_of
+from vitprof.config.own_script_words import own_key_in_words
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
@@ -49,6 +53,8 @@ class PlannedTrial:
     """None for a strategy that takes none."""
     refused: str = ""
     """Why it cannot be run here; "" if it can."""
+    setting: OwnSetting | None = None
+    """What of somebody's own script it changes; None for a job of vitprof's own."""
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
@@ -58,6 +64,8 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     memory has no page cache to warm: asked for warm it is run as it is, asked for cold it is refused. Raises
     `ConfigError` where the baseline is no trial of this tournament.
     """
+    if spec.script is not None:
+        return tuple(_of_own_script(spec.base, spec.script, s) for s in settings_of(spec.script, spec.base.steps))
     found: dict[str, PlannedTrial] = {}
     wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
     for name, batch_size, workers, page_cache in wanted:
@@ -102,6 +110,17 @@ def _planned(
     except ConfigError as error:
         return PlannedTrial(key, asked, told, f"{error.field} {error.value}: {error.allowed}")
     return PlannedTrial(key, config, told, why_not(config))
+
+
+def _of_own_script(base: RunConfig, script: OwnScript, setting: OwnSetting) -> PlannedTrial:
+    known = {**(script.loader or {}), **setting.changes}
+    known["num_workers"] = known.get("workers", known.get("num_workers"))
+    if known["num_workers"] == 0:
+        known |= dict.fromkeys(NEED_WORKERS)
+    config = with_loader(base, {"watched": known})
+    name = cut_name(f"{own_key_in_words(setting.key)}: {shlex.join(script.command)}")
+    config = dataclasses.replace(config, name=name, storage=KEPT_IN_RAM if setting.keeps_samples else None)
+    return PlannedTrial(setting.key, config, config.workers, setting.refused, setting)
 
 
 def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win, spoiled
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
-from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.early_stop import (
     blocks_so_far,
@@ -26,8 +25,10 @@ from vitprof.experiments.tournament.early_stop import (
     to_beat,
     why_it_cannot_win,
 )
+from vitprof.experiments.tournament.own_script import learn, nothing_to_compare, start_trial, to_be_agreed
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of, rounds_of
+from vitprof.experiments.tournament.turns import turns
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 from vitprof.store.groups import role_of
@@ -60,13 +61,18 @@ class TournamentRunner:
         self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
         self._why_left = ""
         self._over = False
-        if why_not is None:
+        spec = tournament(self._store, tournament_id).spec
+        if why_not is None and spec.script is not None:  # what it needs, only the script knows
+
+            def why_not(config: RunConfig) -> str:
+                return ""
+
+        elif why_not is None:
             machine = look_around()
 
             def why_not(config: RunConfig) -> str:
                 return why_not_here(config, machine)
 
-        spec = tournament(self._store, tournament_id).spec
         self._planned = plan(spec, why_not)
         self._baseline = baseline_of(spec, self._planned)
         refused = {t.key: t.refused for t in self._planned if t.refused}
@@ -142,10 +148,12 @@ class TournamentRunner:
 
     def _run_all(self) -> tuple[TournamentStatus, str]:
         """Runs what is left; the status to end with, and why."""
+        if self._spec.script is not None and (ended := self._run_first()):
+            return ended
         able = [t for t in self._planned if not t.refused]
         if not able:
             return "done", "no setting can run here"
-        for number, trial in self._turns():
+        for number, trial in turns(self._view, self._spec, self._planned, self._cut_short):
             now = self._view.look()
             if self._settled(now, trial, number):
                 continue
@@ -166,31 +174,39 @@ class TournamentRunner:
             return "done", f"undecided after {rounds_of(now)} rounds; more rounds may decide it"
         return "done", ""
 
-    def _turns(self) -> Iterator[tuple[int, PlannedTrial]]:
-        """Yields the (round, trial) to run: whole rounds, then those that can still be the fastest until it is
-        decided.
-        """
-        yield from schedule(self._planned, self._spec.repeats)
-        for trial in self._planned:
-            yield from self._again(trial)
-        if not self._spec.until_decided:
-            return
-        for number in range(self._spec.repeats + 1, self._spec.repeats + MORE_ROUNDS + 1):
-            open_ = can_be_fastest(self._view.board(self._view.look()))
-            if not open_:
-                return
-            first = number % len(open_)  # no setting always first, as in `schedule`
-            for key in open_[first:] + open_[:first]:
-                yield number, next(t for t in self._planned if t.key == key)
+    def _run_first(self) -> tuple[TournamentStatus, str] | None:
+        """Runs somebody's own script as it is, and learns of it what the other trials need; how to end, if it has to.
 
-    def _again(self, trial: PlannedTrial) -> Iterator[tuple[int, PlannedTrial]]:
-        """Yields a round more for each that other programs spoiled, but no more than there were to be."""
-        for number in range(self._spec.repeats + 1, 2 * self._spec.repeats + 1):
-            entry = next(e for e in self._view.look().entries if e.key == trial.key)
-            counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(spoiled(entry))
-            if entry.status != "done" or not spoiled(entry) or counted >= self._spec.repeats:
-                return
-            yield number, trial
+        It ends here until a person agrees that the script is repeated.
+        """
+        spec = self._spec
+        assert spec.script is not None
+        if spec.script.loader is None:
+            opened: list[str] = []
+            began_s = time.time()
+            run_id = self._run(self._view.look(), self._planned[0], 1, opened)
+            if self._stopping.is_set() or self._leaving.is_set():
+                return self._asked(self._view.look()) or ("stopped", "")
+            run = self._store.run(run_id) if run_id is not None else None
+            if run is None or run.status != "done":
+                why = run.error if run is not None and run.error else "it was stopped"
+                return "stopped", f"the first trial, the script as it is, did not end as it should: {why}"
+            learn(self._store, self.id, run.id, opened, began_s)
+            self._spec = spec = tournament(self._store, self.id).spec
+            self._planned = plan(spec)
+            set_status(
+                self._store, self.id, self._status(), refused={t.key: t.refused for t in self._planned if t.refused}
+            )
+        assert spec.script is not None
+        if not spec.script.agreed:
+            return "paused", to_be_agreed(self.id, spec.script)
+        if all(t.refused for t in self._planned[1:]):
+            return "done", nothing_to_compare(self._planned)
+        return None
+
+    def _cut_short(self, key: str, why: str) -> None:
+        self._cut[key] = why
+        set_status(self._store, self.id, self._status(), cut=self._cut)
 
     def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
         """Returns how to end, if a person or the time given says so."""
@@ -215,17 +231,25 @@ class TournamentRunner:
             return True
         return any(o.round == number and o.status == "done" for o in entry.outcomes)
 
-    def _run(self, now: TournamentState, trial: PlannedTrial, number: int) -> None:
-        """One run of a trial, to its end or until it is cut short."""
+    def _run(
+        self, now: TournamentState, trial: PlannedTrial, number: int, opened: list[str] | None = None
+    ) -> int | None:
+        """One run of a trial, to its end or until it is cut short; its id, None where there was none to make.
+
+        `opened` takes the files that somebody's own script opens for writing.
+        """
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
         best = to_beat(self._view.board(now), now, trial) if may_be_cut else None
         patience = patience_s(now)
         earlier = blocks_so_far(next(e for e in now.entries if e.key == trial.key))
         if best is not None and cannot_win(earlier, best.within_low):
-            self._cut[trial.key] = why_it_cannot_win(f"not run again after round {number - 1}", earlier, best)
-            set_status(self._store, self.id, self._status(), cut=self._cut)
-            return
-        run_id = self._manager.submit(trial.config, group_key=now.tournament.group_key, role=role_of(trial.key, number))
+            self._cut_short(trial.key, why_it_cannot_win(f"not run again after round {number - 1}", earlier, best))
+            return None
+        start = None
+        if self._spec.script is not None:
+            start = start_trial(self._spec, trial, 1 + sum(e.n_made for e in now.entries), opened)
+        group = now.tournament.group_key
+        run_id = self._manager.submit(trial.config, group_key=group, role=role_of(trial.key, number), start=start)
         look_at = time.monotonic() + LOOK_S
         begun = False
         try:
@@ -233,16 +257,15 @@ class TournamentRunner:
                 if self._stopping.is_set() or self._leaving.is_set():
                     self._manager.stop(run_id)
                     self._manager.wait(run_id)
-                    return
+                    return run_id
                 run = self._store.run(run_id)
                 self._watch(run)
                 if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
                     continue
                 begun = begun or self._store.n_steps(run_id) > 0
+                why = ""
                 if not begun and since_prepared(run) > patience:
-                    self._cut[trial.key] = (
-                        f"no step after {formats.seconds(patience)}; run it alone, without early stop"
-                    )
+                    why = f"no step after {formats.seconds(patience)}; run it alone, without early stop"
                 elif (
                     begun
                     and best is not None
@@ -252,15 +275,16 @@ class TournamentRunner:
                     blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
                     if cannot_win(blocks, best.within_low):
                         n = self._store.n_steps(run_id)
-                        self._cut[trial.key] = why_it_cannot_win(f"cut short after {n:,} steps", blocks, best)
-                if trial.key in self._cut:
-                    set_status(self._store, self.id, self._status(), cut=self._cut)
+                        why = why_it_cannot_win(f"cut short after {n:,} steps", blocks, best)
+                if why:
+                    self._cut_short(trial.key, why)
                     self._manager.stop(run_id)
                 look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
         except BaseException:  # such as of the store: nobody would look after the run
             self._manager.stop(run_id)
             self._manager.wait(run_id)
             raise
+        return run_id
 
     def _status(self) -> TournamentStatus:
         return "paused" if self._pausing.is_set() else "running"

@@ -14,11 +14,14 @@ import numpy as np
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.others_cpu import others_cpu
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
+from vitprof.analysis.tournament.losses import Losses, loss_effect
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint
+from vitprof.config.own_script_trials import UNCHANGED
 from vitprof.config.parts import prepared_as
 from vitprof.config.strategies import strategy
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress, progress_of
@@ -58,18 +61,23 @@ class TournamentView:
         self._lock = threading.RLock()
         self._given: dict[int, tuple[RunSummary | None, Floats]] = {}
         self._others: dict[int, float] = {}
-        self._planned: tuple[PlannedTrial, ...] | None = None
+        self._losses: dict[int, Losses] = {}
+        self._planned: tuple[TournamentSpec, tuple[PlannedTrial, ...]] | None = None
         self._board: tuple[object, Leaderboard] | None = None
 
     def look(self) -> TournamentState:
         """Returns how it stands now. Raises `StoreError` if it was deleted."""
         with self._lock:
             found = tournament(self._store, self._id)
-            if self._planned is None:
-                self._planned = plan(found.spec)
-            planned = tuple(dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned)
+            if self._planned is None or self._planned[0] != found.spec:  # a script's first trial tells what others are
+                self._planned = found.spec, plan(found.spec)
+            planned = tuple(
+                dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned[1]
+            )
             newest = newest_runs(self._store, self._id)
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), found) for trial in planned)
+            if found.spec.script is not None:
+                entries = self._with_losses(entries)
             spent = {
                 o.run_id: o.summary.wall_s
                 for e in entries
@@ -82,7 +90,7 @@ class TournamentView:
                 entries=entries,
                 progress=progress_of(found, planned, entries, newest, spent),
                 baseline=baseline_of(found.spec, planned),
-                n_train=dataset_info(found.spec.base.dataset, found.spec.base.n_images).n_train,
+                n_train=_n_train(found.spec),
                 spent_s=math.fsum(spent.values()),
             )
 
@@ -109,7 +117,7 @@ class TournamentView:
             strategy=trial.config.strategy,
             batch_size=trial.config.batch_size,
             workers=trial.workers,
-            page_cache=trial.key.rpartition("/")[2],
+            page_cache=trial.key.rpartition("/")[2] if trial.setting is None else trial.config.page_cache,
             outcomes=outcomes,
             status=status,
             reason=reason,
@@ -117,6 +125,18 @@ class TournamentView:
             **_reading(trial.config),
             **costs,
         )
+
+    def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Returns the entries with what each setting does to the losses of the script as it is."""
+        of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
+        as_it_is = of.get(UNCHANGED, [])
+        return tuple(dataclasses.replace(e, losses=loss_effect(as_it_is, of[e.key]).sentence) for e in entries)
+
+    def _losses_of(self, run_id: int) -> Losses:
+        if run_id not in self._losses:
+            steps = self._store.steps(run_id, names=("step", "loss"))
+            self._losses[run_id] = Losses(steps["step"], steps["loss"])
+        return self._losses[run_id]
 
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
@@ -133,6 +153,12 @@ class TournamentView:
         if was_cut:  # what it gave until then is what it was cut for
             return Outcome(run.round, run.id, "cut", blocks, summary)
         return Outcome(run.round, run.id, "stopped", EMPTY, summary)
+
+
+def _n_train(spec: TournamentSpec) -> int:
+    if spec.script is None:
+        return dataset_info(spec.base.dataset, spec.base.n_images).n_train
+    return int((spec.script.loader or {}).get("n_samples") or 0)
 
 
 def rounds_of(now: TournamentState) -> int:

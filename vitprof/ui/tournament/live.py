@@ -17,6 +17,7 @@ from vitprof.ui import resources
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
+from vitprof.ui.tournament.own_script import draw_way_on
 from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature, view
 
 REFRESH_S = 2.0
@@ -41,21 +42,29 @@ def draw_state(now: TournamentState) -> None:
                 f":material/check: Done: {made} {'run' if made == 1 else 'runs'} in {rough_time(now.spent_s)}",
                 width="content",
             )
-            st.button(
-                f"Run {ADDED_ROUNDS} more rounds",
-                icon=":material/add:",
-                key="tournament-more-rounds",
-                on_click=act,
-                args=(lambda: _add_rounds(t.id),),
-                help="Runs every setting again that was not cut short, and adds to what is known. The time limit no "
-                "longer applies.",
-            )
+            if t.spec.script is None:
+                st.button(
+                    f"Run {ADDED_ROUNDS} more rounds",
+                    icon=":material/add:",
+                    key="tournament-more-rounds",
+                    on_click=act,
+                    args=(lambda: _add_rounds(t.id),),
+                    help="Runs every setting again that was not cut short, and adds to what is known. The time limit "
+                    "no longer applies.",
+                )
+        if t.spec.script is not None:
+            draw_way_on(t, t.spec.script)
         return
     st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
     said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not started"}.get(t.status, t.status.capitalize())
     left = f"{now.progress.done} of {now.progress.total} runs are done"
     why = t.note if t.note.startswith(said.lower()) else f"{said}: {t.note}" if t.note else said
-    st.warning(escaped(f"{why[0].upper()}{why[1:]}. {left}. Resume to run the rest."))
+    said = f"{why[0].upper()}{why[1:]}. {left}."
+    if t.spec.script is not None:
+        st.warning(escaped(said))
+        draw_way_on(t, t.spec.script)
+        return
+    st.warning(escaped(f"{said} Resume to run the rest."))
     st.button(
         "Resume",
         type="primary",

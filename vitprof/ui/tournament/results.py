@@ -24,6 +24,7 @@ from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.tournament.live import draw_state
+from vitprof.ui.tournament.own_script import losses_told, title_words
 from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
@@ -55,7 +56,8 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         _downloads(now, board, found)
     live = now.tournament.held
-    draw_table(board, found.key if found is not None else None, live=live)
+    own = now.tournament.spec.script is not None
+    draw_table(board, found.key if found is not None else None, live=live, own_script=own)
     do_asked(now, board)
     _draw_reasons(board)
     if board.best is not None and (not live or _wants_charts()):
@@ -87,9 +89,11 @@ def _draw_title(now: TournamentState) -> None:
     spec = t.spec
     budget = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
     lasts = f"{budget[0]:g} {budget[1].removesuffix('s') if budget[0] == 1 else budget[1]}"
+    what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
+    what = what if spec.script is None else title_words(spec.script)
     st.caption(
         escaped(
-            f"Tournament {t.id}: {spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}; each run {lasts}, "
+            f"Tournament {t.id}: {what}; each run {lasts}, "
             f"{rounds_words(spec)}" + ("; settings that are clearly too slow are cut short" if spec.early_stop else "")
         )
     )
@@ -136,6 +140,8 @@ def _draw_reasons(board: Leaderboard) -> None:
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}."))
+    for row, said in losses_told(board):
+        st.caption(f":material/warning: {escaped(f'{setting_in_words(row.entry)}: {said}.')}")
     if uneven := [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]:
         said = "; ".join(
             f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "

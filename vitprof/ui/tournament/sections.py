@@ -32,13 +32,17 @@ SECTIONS: dict[str, str] = {
     "break-even": "Break-even",
     "setting": "One setting",
 }
+OF_OWN_SCRIPTS = ("speed", "costs", "setting")
+"""Those that mean something for somebody's own script: its epochs are not counted, and nothing of it is prepared."""
 CHART_PX = 400
 
 
 def draw_sections(now: TournamentState, board: Leaderboard) -> None:
     """The choice of a section, and that section."""
+    own = now.tournament.spec.script is not None
+    names = {name: words for name, words in SECTIONS.items() if not own or name in OF_OWN_SCRIPTS}
     section = choose(
-        SECTION, "Show", SECTIONS, default="speed", help="Only the section shown is worked out.", show_label=False
+        SECTION, "Show", names, default="speed", help="Only the section shown is worked out.", show_label=False
     )
     drawn: dict[str, Callable[[TournamentState, Leaderboard], None]] = {
         "speed": _speed,

@@ -168,8 +168,11 @@ COST_COLUMNS: tuple[Column, ...] = (
 """What a setting costs, in the section of that name."""
 
 
-def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
-    """Draws one row for each setting: `recommended` first and marked, the others by rank."""
+def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_script: bool = False) -> None:
+    """Draws one row for each setting: `recommended` first and marked, the others by rank.
+
+    A setting of somebody's own script cannot be used from here.
+    """
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = Column(
         "Result",
@@ -187,10 +190,8 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
     config = tables.column_config(columns, shown)
     if not live:  # the table is sent anew after each run: a click would meet another row
         keys = tuple(row.key for row in rows)
-        for name, labels, width in (
-            ("Use", [_use(r) for r in rows], 56),
-            ("More", [_more(r, board) for r in rows], 48),
-        ):
+        use, more = [_use(r) for r in rows], [_more(r, board, own_script) for r in rows]
+        for name, labels, width in (*([] if own_script else [("Use", use, 56)]), ("More", more, 48)):
             shown[name] = labels
             config[name] = st.column_config.ButtonColumn(
                 name,
@@ -223,13 +224,14 @@ def _use(row: LeaderboardRow) -> str | None:
     return None if row.entry.status == "refused" else USE
 
 
-def _more(row: LeaderboardRow, board: Leaderboard) -> list[str]:
+def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str]:
     """Returns what else can be done with a setting."""
     if row.entry.status == "refused":
         return []
     base = board.row(board.baseline)
     both = row.n_runs and row.key != board.baseline and base is not None and base.n_runs
-    return [CODE, *([COMPARE] if both else []), *([RUNS] if row.entry.outcomes else [])]
+    code = [] if own_script else [CODE]
+    return [*code, *([COMPARE] if both else []), *([RUNS] if row.entry.outcomes else [])]
 
 
 def _act(column: str, keys: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from vitprof.ui.address import changed_settings
 from vitprof.ui.notifications import DIALOG_OPEN, say_there
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.tournament.own_script import draw_code
 from vitprof.ui.tournament.state import LEFT
 from vitprof.ui.tournament.table import ACTED, CODE, COMPARE, USE
 from vitprof.ui.widgets import settings
@@ -26,7 +27,16 @@ COMPARED = 4
 
 
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
-    """Buttons: use the setting, compare it; and the setting as code, made when it is asked for."""
+    """Buttons: use the setting, compare it; and the setting as code, made when it is asked for.
+
+    Of somebody's own script the line of code to paste.
+    """
+    script = now.tournament.spec.script
+    if script is not None:
+        draw_code(script, row)
+        if board is not None:
+            _draw_compare(board)
+        return
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button(
             "Use this setting",
@@ -37,15 +47,7 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: 
         ):
             use(config_of(now, row), f"tournament {now.tournament.id}")
         if board is not None:
-            ids = compared(board, [r for r in board.rows if r.rank is not None][:COMPARED])
-            if st.button(
-                "Compare the first",
-                icon=":material/compare_arrows:",
-                key="tournament-compare",
-                disabled=len(ids) < 2,
-                help=f"The best run of each of the first {COMPARED} settings, step by step, against the baseline's.",
-            ):
-                _open_compare(ids, board)
+            _draw_compare(board)
         code = st.toggle(
             "Copy as code",
             key=f"tournament-code-{key}",
@@ -53,6 +55,18 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: 
         )
     if code:
         _code(config_of(now, row), row)
+
+
+def _draw_compare(board: Leaderboard) -> None:
+    ids = compared(board, [r for r in board.rows if r.rank is not None][:COMPARED])
+    if st.button(
+        "Compare the first",
+        icon=":material/compare_arrows:",
+        key="tournament-compare",
+        disabled=len(ids) < 2,
+        help=f"The best run of each of the first {COMPARED} settings, step by step, against the baseline's.",
+    ):
+        _open_compare(ids, board)
 
 
 def do_asked(now: TournamentState, board: Leaderboard) -> None:

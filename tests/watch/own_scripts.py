@@ -1,0 +1,106 @@
+"""More training scripts as people write them: how they make their loaders. Each returns what became of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
+
+
+def numbers(n: int = 8) -> TensorDataset:
+    return TensorDataset(torch.arange(float(n)).view(n, 1))
+
+
+def arguments(loader: DataLoader[Any]) -> list[Any]:
+    return [loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.persistent_workers, loader.batch_size]
+
+
+def fit(loader: Any, epochs: int = 1) -> list[str]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(epochs):
+        for (x,) in loader:
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item().hex())
+    return losses
+
+
+def in_one_line() -> list[Any]:
+    """Both loaders are made by the same line, of sets that look alike; the second one trains."""
+    loaders = {name: DataLoader(numbers(), batch_size=2) for name in ("val", "train")}
+    fit(loaders["train"])
+    with torch.no_grad():
+        list(loaders["val"])
+    return [arguments(loaders["train"]), arguments(loaders["val"])]
+
+
+def lazily_in_one_line() -> list[Any]:
+    """One line makes the loader that trains, and when that is done, the one that checks."""
+    made = []
+    for n in (8, 4):
+        loader = DataLoader(numbers(n), batch_size=2)
+        made.append(arguments(loader))
+        if n == 8:
+            fit(loader)
+    return made
+
+
+def each_epoch() -> list[Any]:
+    """A loader of its own for each epoch, and one that checks on another line."""
+    made = []
+    for _ in range(2):
+        loader = DataLoader(numbers(), 2, False)
+        fit(loader)
+        made.append(arguments(loader))
+    return [*made, arguments(DataLoader(numbers(), 2, False))]
+
+
+class Own(DataLoader[Any]):
+    """A loader of a person's own, with arguments of its own."""
+
+    def __init__(self, n: int, **options: Any) -> None:
+        super().__init__(numbers(n), batch_size=2, **options)
+
+
+def of_a_class() -> list[Any]:
+    loader = Own(8, num_workers=1, prefetch_factor=3, persistent_workers=True, timeout=5)
+    fit(loader)
+    return arguments(loader)
+
+
+def own_batches() -> list[Any]:
+    loader = DataLoader(numbers(), batch_sampler=BatchSampler(SequentialSampler(range(8)), 2, False))
+    fit(loader)
+    return arguments(loader)
+
+
+class Random(Dataset[tuple[Tensor]]):
+    """Samples that are other ones each time, and how often they were read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Tensor]:
+        self.reads += 1
+        return (torch.rand(1) + index,)
+
+
+def kept() -> list[Any]:
+    """Two epochs over random samples: how often they were read, and whether the second epoch was like the first."""
+    dataset = Random()
+    loader = DataLoader(dataset, batch_size=2)
+    torch.manual_seed(1)
+    epochs = []
+    fit(loader)
+    for _ in range(2):
+        epochs.append([x.item() for (batch,) in loader for x in batch])
+    return [dataset.reads, epochs[0] == epochs[1], isinstance(loader.dataset, Random), loader.dataset.reads]

@@ -1,0 +1,97 @@
+"""A trial's arguments in the loader that trains, whatever way a script makes it; and in no other."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.watch.watching import Host, Told
+
+AS_IT_IS = [0, None, False, False, 2]
+ONE = [1, 2, False, False, 2]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.close()
+
+
+def run(host: Host, function: str, wanted: dict[str, Any]) -> Told:
+    return host.run(function, env={"VITPROF_WATCH_OVERRIDES": json.dumps(wanted)})
+
+
+def made(told: Told) -> dict[str, Any]:
+    return dict(told.note("environment")[0]["watched"]["made"])
+
+
+def changed(host: Host, function: str, cache_bytes: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """What comes of a script in a later trial, made from what its first one told; and what that tells."""
+    first = made(run(host, function, {}))
+    assert not first["changed"]
+    wanted = {"place": first["place"], "nth": None if first["alone"] else first["nth"]}
+    told = run(host, function, wanted | {"arguments": arguments, "cache_bytes": cache_bytes})
+    assert told.complaint == ""
+    return ast.literal_eval(told.returned), made(told)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("in_one_line", [ONE, AS_IT_IS]),
+        ("lazily_in_one_line", [ONE, AS_IT_IS]),
+        ("each_epoch", [ONE, ONE, AS_IT_IS]),
+    ],
+)
+def test_the_loader_that_trains_and_no_other(host: Host, function: str, expected: list[Any]) -> None:
+    found, told = changed(host, function, num_workers=1)
+    assert found == expected
+    assert told["changed"]
+
+
+def test_the_first_trial_changes_nothing(host: Host) -> None:
+    told = run(host, "in_one_line", {})
+    assert ast.literal_eval(told.returned) == [AS_IT_IS, AS_IT_IS]
+    assert (made(told)["nth"], made(told)["alone"], made(told)["own_batches"]) == (2, False, False)
+    assert made(told)["where"].startswith("own_scripts.py:")
+
+
+def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
+    """As the plan of a tournament has it: PyTorch refuses these arguments without workers."""
+    none = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
+    assert changed(host, "of_a_class", num_workers=0, **none)[0] == AS_IT_IS
+    assert changed(host, "of_a_class", prefetch_factor=4)[0] == [1, 4, False, True, 2]
+
+
+def test_batches_of_the_scripts_own_stay(host: Host) -> None:
+    first = made(run(host, "own_batches", {}))
+    assert first["own_batches"]
+    wanted = {"place": first["place"], "nth": None, "arguments": {"batch_size": 4}, "cache_bytes": None}
+    assert not made(run(host, "own_batches", wanted))["changed"]
+
+
+def test_nothing_is_changed_where_no_loader_is_made_there(host: Host) -> None:
+    told = run(host, "each_epoch", {"place": "x", "nth": None, "arguments": {"num_workers": 1}, "cache_bytes": None})
+    assert ast.literal_eval(told.returned) == [AS_IT_IS] * 3
+    assert not made(told)["changed"]
+
+
+def test_samples_are_kept_with_what_was_random_of_them(host: Host) -> None:
+    (reads, same, is_one, asked), _ = changed(host, "kept", cache_bytes=1_000_000)
+    assert (reads, same, is_one, asked) == (8, True, True, 8)
+    (reads, same, _, _), told = changed(host, "kept", cache_bytes=400)
+    assert reads > 8, "what does not fit is read again"
+    assert not same
+    assert told["changed"]
+
+
+def test_a_trial_that_nobody_watches_any_more_ends(host: Host) -> None:
+    told = host.run(hang_up=True, epochs=200, env={"VITPROF_WATCH_OVERRIDES": "{}"})
+    assert told.status == -15
+    assert told.complaint.startswith("vitprof: gave up watching (nobody takes the figures any more")
+    assert told.complaint.endswith("the trial ends\n")

@@ -1,0 +1,244 @@
+"""Settings of the train DataLoader of somebody's own script that are tried against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitprof.config.bounds import MOST_TRIALS, RUN_BOUNDS
+from vitprof.config.own_script import OWN_SCRIPT
+from vitprof.config.run_config import CHOICES
+from vitprof.errors import ConfigError
+
+Value = int | bool | str
+UNCHANGED = f"{OWN_SCRIPT}/unchanged"
+"""Key of the trial in which nothing of the script is changed: the first one, and what the others are compared with."""
+KEPT_IN_RAM = "memory"
+"""`RunConfig.storage` of a run whose samples are kept after their first reading."""
+NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
+NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
+VARIED = (
+    "workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "start_method",
+    "batch_size",
+    "decode_cache",
+)
+"""What can be varied, in the order in which it is told."""
+ARGUMENTS = {
+    "workers": "num_workers",
+    "prefetch_factor": "prefetch_factor",
+    "pin_memory": "pin_memory",
+    "persistent_workers": "persistent_workers",
+    "start_method": "multiprocessing_context",
+    "batch_size": "batch_size",
+}
+"""Their names as arguments of a DataLoader; decode_cache is none."""
+NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
+"""Arguments that PyTorch takes with workers only, as they must be without any."""
+DEFAULT_PREFETCH = 2
+"""PyTorch's, where there are workers."""
+
+
+@dataclass(frozen=True)
+class OwnScript:
+    """A script, what of its train DataLoader is varied, and what its first trial told. Raises `ConfigError`."""
+
+    command: tuple[str, ...]
+    """What to run."""
+    directory: str
+    """Its working directory."""
+    vary: tuple[tuple[str, tuple[Value, ...]], ...]
+    """Names of `VARIED` with their values; every combination is a setting."""
+    loader: Mapping[str, Any] | None = None
+    """The train loader as the first trial, the script as it is, told of it (`vitprof.watch.session.loader_facts`);
+    None until then."""
+    writes: tuple[str, ...] = ()
+    """Files under the working directory that the first trial opened for writing, or changed; relative to it."""
+    agreed: bool = False
+    """Whether a person has agreed, after the first trial, that the script is repeated."""
+
+    def __post_init__(self) -> None:
+        _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
+        _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
+        object.__setattr__(self, "command", tuple(self.command))  # JSON has lists only
+        object.__setattr__(self, "writes", tuple(self.writes))
+        object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
+        names = [name for name, _ in self.vary]
+        for name, values in self.vary:
+            if name not in VARIED:
+                raise ConfigError("vary", name, f"choose one of {', '.join(VARIED)}")
+            if names.count(name) > 1:
+                raise ConfigError("vary", name, "give each one once, with all its values")
+            if not values:
+                raise ConfigError("vary", name, "give at least one value")
+            for value in values:
+                _check_value(name, value)
+        if not self.vary:
+            raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
+        if (n := math.prod(len(values) for _, values in self.vary)) > MOST_TRIALS:
+            raise ConfigError("vary", n, f"that makes {n} settings; {MOST_TRIALS} are allowed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, for JSON."""
+        return {
+            "command": list(self.command),
+            "directory": self.directory,
+            "vary": [[name, list(values)] for name, values in self.vary],
+            "loader": None if self.loader is None else dict(self.loader),
+            "writes": list(self.writes),
+            "agreed": self.agreed,
+        }
+
+
+@dataclass(frozen=True)
+class OwnSetting:
+    """One setting of the script's train loader."""
+
+    key: str
+    """ "own-script/workers=4/pin_memory=on", or `UNCHANGED`."""
+    changes: Mapping[str, Value] = field(default_factory=dict)
+    """What of `VARIED` it sets; empty for the script as it is."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The same as arguments of the DataLoader, with those that PyTorch demands to be changed along."""
+    remarks: tuple[str, ...] = ()
+    """What was left out or added, because arguments do not go together."""
+    refused: str = ""
+    """Why it cannot be tried, in one line; "" if it can."""
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Returns whether the Dataset's samples are kept in memory after their first reading."""
+        return self.changes.get("decode_cache") == "ram"
+
+
+def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
+    """Reads "workers=0,2,4" or "pin_memory=on,off". Raises `ConfigError`."""
+    name, separator, values = text.partition("=")
+    name, given = name.strip(), [v.strip() for v in values.split(",") if v.strip()]
+    if name not in VARIED:
+        raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
+    if not separator or not given:
+        raise ConfigError("vary", text, f"give values, such as {name}={_example(name)}")
+    if doubled := [v for i, v in enumerate(given) if v in given[:i]]:
+        raise ConfigError("vary", text, f"{doubled[0]} is given twice")
+    return name, tuple(_read_value(name, value, text) for value in given)
+
+
+def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
+    """Returns the settings of a script, each once: as it is first, then every combination of what is varied.
+
+    A combination that cannot be is repaired as PyTorch demands, and told in its remarks: without workers there is
+    nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination that is the
+    script as it is counts as that. `steps` is the length of a trial.
+    """
+    found = {UNCHANGED: OwnSetting(UNCHANGED)}
+    names = [name for name, _ in script.vary]
+    for values in itertools.product(*(values for _, values in script.vary)):
+        made = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
+        known = found.setdefault(made.key, made)
+        remarks = tuple(dict.fromkeys((*known.remarks, *made.remarks)))
+        found[made.key] = dataclasses.replace(known, remarks=remarks)
+    return tuple(found.values())
+
+
+def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None) -> OwnSetting:
+    own = loader or {}
+    workers = asked.get("workers", own.get("num_workers"))
+    changes = {name: asked[name] for name in VARIED if name in asked and asked[name] != "off"}
+    remarks = []
+    if workers == 0:
+        if left_out := [name for name in NEED_WORKERS if changes.pop(name, False)]:
+            remarks.append(f"without workers {' and '.join(left_out)} {_has(left_out)} no meaning: left out")
+    elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
+        changes["persistent_workers"] = True
+        remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
+    changes = {name: changes[name] for name in VARIED if name in changes}
+    if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
+        return OwnSetting(UNCHANGED, remarks=tuple(remarks))
+    arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
+    if workers == 0:
+        arguments = WITHOUT_WORKERS | arguments
+    key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
+    refused = _why_not(changes, loader, steps) if loader is not None else ""
+    return OwnSetting(key, changes, arguments, tuple(remarks), refused)
+
+
+def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
+    made = loader.get("made") or {}
+    if "batch_size" in changes and made.get("own_batches"):
+        return (
+            "the script gives batch_sampler= or batch_size=None, which makes its batches: batch_size cannot be varied"
+        )
+    if changes.get("decode_cache") != "ram":
+        return ""
+    if made.get("iterable"):
+        return "the dataset is an IterableDataset, whose samples have no number to be kept under: no decode_cache"
+    n_samples, batch = loader.get("n_samples"), changes.get("batch_size") or loader.get("batch_size")
+    if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):
+        return (
+            f"no sample is read again within {steps} steps: an epoch has {an_epoch}, and the first one fills the "
+            f"cache; give --steps {2 * an_epoch} or more"
+        )
+    return ""
+
+
+def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
+    """Returns the script's own value of what is varied."""
+    if name == "decode_cache":
+        return "off"
+    value = loader.get("num_workers" if name == "workers" else name)
+    return DEFAULT_PREFETCH if name == "prefetch_factor" and value is None else value
+
+
+def _has(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _written(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _example(name: str) -> str:
+    return "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
+
+
+def _read_value(name: str, value: str, text: str) -> Value:
+    if name in SWITCHES:
+        if value not in ("on", "off"):
+            raise ConfigError("vary", text, f"{name} is on or off")
+        return value == "on"
+    if name in NUMBERS:
+        try:
+            number = int(value)
+            RUN_BOUNDS[name].check(name, number)
+        except (ValueError, ConfigError):
+            raise ConfigError("vary", text, f"{name}: {RUN_BOUNDS[name].allowed}") from None
+        return number
+    if value not in NAMED[name]:
+        raise ConfigError("vary", text, f"{name} is one of {', '.join(NAMED[name])}")
+    return value
+
+
+def _check(name: str, holds: object, value: object) -> None:
+    if not holds:
+        raise ConfigError(name, value, "it is not as vitprof writes it")
+
+
+def _check_value(name: str, value: object) -> None:
+    if name in NUMBERS:
+        RUN_BOUNDS[name].check(name, value)
+    else:
+        _check(name, isinstance(value, bool) if name in SWITCHES else value in NAMED[name], value)

@@ -1,0 +1,111 @@
+"""Tournaments on somebody's own script: its first trial, and what the others are made of.
+
+The first trial is the script as it is. It tells which DataLoader trains and what the script writes; a person then
+agrees that the script is repeated. What the others change is put in as that loader is constructed (`vitprof.watch`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from vitprof.config.own_script import with_loader
+from vitprof.config.own_script_trials import UNCHANGED, OwnScript, OwnSetting
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import StoreError
+from vitprof.experiments.tournament.planning import PlannedTrial
+from vitprof.experiments.tournament.written import written_since
+from vitprof.jobs.runners import Runner
+from vitprof.jobs.trial import Trial, TrialRunner
+from vitprof.store import RunStore
+from vitprof.store.tournaments import set_spec, tournament
+
+CACHE_SHARE = 0.5
+"""Of the memory that is free, for samples that are kept: the rest is for what more workers and batches take."""
+MOST_WRITES = 1000
+"""Files that are kept in the store."""
+WRITES_NAMED = 4
+"""In a line."""
+
+
+def start_trial(
+    spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
+) -> Callable[[Path], Runner]:
+    """Returns what starts a trial of the script, with the file for what it prints.
+
+    `number` is which start of the script it is, from 1. `opened` takes what it opens for writing.
+    """
+    script, setting = _own(spec), planned.setting or OwnSetting(UNCHANGED)
+    made = (script.loader or {}).get("made") or {}
+    trial = Trial(
+        command=script.command,
+        directory=script.directory,
+        number=number,
+        steps=spec.base.steps or 1,
+        arguments=setting.arguments,
+        place=made.get("place", ""),
+        where=made.get("where", ""),
+        nth=None if made.get("alone", True) else made.get("nth"),
+        cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
+        lists_opened=opened is not None,
+    )
+    return lambda log: TrialRunner(trial, log, opened)
+
+
+def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], began_s: float) -> None:
+    """Keeps what the first trial told: the loader that trains, and what it wrote since `began_s` (`time.time()`).
+
+    Raises `StoreError`.
+    """
+    spec, run = tournament(store, tournament_id).spec, store.run(run_id)
+    script = _own(spec)
+    written, whole = written_since(Path(script.directory), began_s)
+    files = sorted({*opened, *written})[:MOST_WRITES]
+    if not whole:
+        files.append("(and whatever else: there are too many files to look at all of them)")
+    known = dataclasses.replace(script, loader=dict(run.environment.get("watched") or {}), writes=tuple(files))
+    told = with_loader(spec.base, run.environment)
+    base = dataclasses.replace(spec.base, dataset=told.dataset, device=told.device, batch_size=told.batch_size)
+    set_spec(store, tournament_id, dataclasses.replace(spec, script=known, base=base))
+
+
+def to_be_agreed(tournament_id: int, script: OwnScript) -> str:
+    """Returns why a tournament waits after its first trial, and how to go on."""
+    return f"{written_words(script)}; agree that the script is repeated: {resume_command(tournament_id)} --yes"
+
+
+def written_words(script: OwnScript) -> str:
+    """Returns what the first trial wrote, in a line."""
+    if not script.writes:
+        return f"the first trial wrote no file under {script.directory}"
+    few = ", ".join(script.writes[:WRITES_NAMED])
+    more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
+    n = "1 file" if len(script.writes) == 1 else f"{len(script.writes)} files"
+    return f"the first trial wrote {n} under {script.directory}: {few}{more}"
+
+
+def resume_command(tournament_id: int) -> str:
+    """Returns the command that goes on with a tournament."""
+    return f"python -m vitprof tournament --resume {tournament_id}"
+
+
+def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
+    """Returns why the script as it is is the only setting that can run."""
+    remarks = [*(planned[0].setting.remarks if planned[0].setting else ()), *(t.refused for t in planned[1:])]
+    why = "; ".join(dict.fromkeys(remarks)) or "what was asked for is what the script does"
+    return f"nothing to compare the script with: {why}"
+
+
+def agree(store: RunStore, tournament_id: int) -> None:
+    """Notes that a person agrees that the script is repeated. Raises `StoreError`."""
+    spec = tournament(store, tournament_id).spec
+    set_spec(store, tournament_id, dataclasses.replace(spec, script=dataclasses.replace(_own(spec), agreed=True)))
+
+
+def _own(spec: TournamentSpec) -> OwnScript:
+    if spec.script is None:
+        raise StoreError("this tournament is on no script of its own")
+    return spec.script

@@ -1,0 +1,112 @@
+"""Which run of a tournament comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from vitprof import formats
+from vitprof.analysis.tournament import can_be_fastest, first_rung, rung_sizes, spoiled
+from vitprof.config.bounds import MORE_ROUNDS
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament.early_stop import blocks_so_far
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, schedule
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
+
+Turn = tuple[int, PlannedTrial]
+"""A round, from 1, and the trial to run in it."""
+CutShort = Callable[[str, str], None]
+"""Takes a trial, by its key, out of the rounds to come, and why."""
+
+
+def turns(
+    view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
+) -> Iterator[Turn]:
+    """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
+
+    Settings of somebody's own script that are too many for the time given are halved.
+    """
+    if is_large(view.look(), spec, planned):
+        yield from _halved(view, spec, planned, cut_short)
+    else:
+        yield from schedule(planned, spec.repeats)
+        for trial in planned:
+            yield from _again(view, spec, trial)
+    if not spec.until_decided:
+        return
+    for number in range(spec.repeats + 1, spec.repeats + MORE_ROUNDS + 1):
+        open_ = can_be_fastest(view.board(view.look()))
+        if not open_:
+            return
+        first = number % len(open_)  # no setting always first, as in `schedule`
+        for key in open_[first:] + open_[:first]:
+            yield number, next(t for t in planned if t.key == key)
+
+
+def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> bool:
+    """Returns whether the time given does not hold all rounds of the settings of somebody's own script."""
+    if spec.script is None or spec.seconds is None:
+        return False
+    return _run_s(now) * spec.repeats * sum(not t.refused for t in planned) > spec.seconds
+
+
+def _run_s(now: TournamentState) -> float:
+    took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+    return float(np.median(took)) if took else 0.0
+
+
+def _halved(
+    view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
+) -> Iterator[Turn]:
+    """Yields rounds, after each of which the best third goes on, until two are left; the baseline runs in each.
+
+    Where the time does not hold that for all, only some begin, spread over the list. What was left out or cut short
+    before, by another program too, stays so.
+    """
+    now, base = view.look(), baseline_of(spec, planned)
+    others = [t for t in planned if not t.refused and t.key != base]
+    began = {e.key for e in now.entries if e.outcomes}
+    if not any(t.key in began for t in others):
+        fits = first_rung(len(others), int((spec.seconds or 0.0) / max(_run_s(now), 1e-3)), spec.repeats)
+        taken = {round(i * (len(others) - 1) / max(fits - 1, 1)) for i in range(fits)}
+        for trial in (t for i, t in enumerate(others) if i not in taken):
+            cut_short(trial.key, f"left out: the time holds {fits} of {len(others)} settings; give --time more")
+        now = view.look()
+    others = [t for t in others if t.key in began or not _is_out(now, t.key)]
+    sizes = rung_sizes(len(others))
+    for number in range(1, max(spec.repeats, len(sizes)) + 1):
+        now = view.look()
+        alive = [t for t in planned if t.key == base or (t in others and not _is_out(now, t.key))]
+        first = number % len(alive)  # no setting always first, as in `schedule`
+        yield from ((number, trial) for trial in alive[first:] + alive[:first])
+        if number < len(sizes):
+            _keep_the_best(view.look(), [t.key for t in alive if t.key != base], sizes[number], number, cut_short)
+
+
+def _keep_the_best(now: TournamentState, keys: Sequence[str], n: int, number: int, cut_short: CutShort) -> None:
+    speeds = {key: _speed(now, key) for key in keys if not _is_out(now, key)}
+    known = sorted((key for key in speeds if np.isfinite(speeds[key])), key=lambda key: -speeds[key])
+    for key in known[n:]:
+        said = f"{formats.number(speeds[key], 'samples/s')}, and the best has {formats.number(speeds[known[0]])}"
+        cut_short(key, f"not among the best {n} after round {number}: {said}")
+
+
+def _is_out(now: TournamentState, key: str) -> bool:
+    return next(e for e in now.entries if e.key == key).status in ("failed", "cut")
+
+
+def _speed(now: TournamentState, key: str) -> float:
+    """samples/s of all blocks that a trial's finished runs gave; NaN without one."""
+    blocks = blocks_so_far(next(e for e in now.entries if e.key == key))
+    return float(len(blocks) / np.sum(1 / blocks)) if len(blocks) else float("nan")
+
+
+def _again(view: TournamentView, spec: TournamentSpec, trial: PlannedTrial) -> Iterator[Turn]:
+    """Yields a round more for each that other programs spoiled, but no more than there were to be."""
+    for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
+        entry = next(e for e in view.look().entries if e.key == trial.key)
+        counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(spoiled(entry))
+        if entry.status != "done" or not spoiled(entry) or counted >= spec.repeats:
+            return
+        yield number, trial

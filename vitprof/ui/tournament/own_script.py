@@ -1,0 +1,58 @@
+"""What the page has in place of its buttons for a tournament on somebody's own script: it starts no command, and shows
+the line to type.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import streamlit as st
+
+from vitprof.analysis.tournament import Leaderboard, LeaderboardRow
+from vitprof.config.own_script_trials import OwnScript
+from vitprof.config.own_script_words import code_line
+from vitprof.experiments.tournament.own_script import resume_command
+from vitprof.store.tournaments import StoredTournament
+
+
+def draw_line_to_type(found: StoredTournament, words: str, options: str = "") -> None:
+    """Draws the line that goes on with a tournament on a machine's terminal; `words` say what it does."""
+    st.caption(words)
+    st.code(f"{resume_command(found.id)}{options}", language="bash", wrap_lines=True)
+
+
+def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
+    """Draws how to go on with a tournament that nobody runs: more rounds, a yes after the first trial, the rest."""
+    if found.status == "done":
+        draw_line_to_type(
+            found, "More rounds, in a terminal: every setting that was not cut short.", " --more-rounds 3"
+        )
+        return
+    if script.loader is None or script.agreed:
+        draw_line_to_type(found, "To run the rest, in a terminal:")
+        return
+    if script.writes:
+        st.markdown("Each trial runs the script again, which wrote these files:")
+        st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
+    draw_line_to_type(found, "If it may be repeated, in a terminal:", " --yes")
+
+
+def draw_code(script: OwnScript, row: LeaderboardRow) -> None:
+    """Draws a setting as the line of code to paste."""
+    if line := code_line(script, row.key):
+        st.code(line, language="python", wrap_lines=True)
+
+
+def title_words(script: OwnScript) -> str:
+    """Returns what was run and varied, in a line."""
+    given = "; ".join(f"{name} {', '.join(map(_written, values))}" for name, values in script.vary)
+    return f"{shlex.join(script.command)} in {script.directory}; {given}"
+
+
+def losses_told(board: Leaderboard) -> list[tuple[LeaderboardRow, str]]:
+    """Returns the settings of which something is to be said about the losses, with what."""
+    return [(row, row.entry.losses) for row in board.rows if row.entry.losses]
+
+
+def _written(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

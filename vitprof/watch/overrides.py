@@ -1,0 +1,122 @@
+"""Other arguments for the train DataLoader of a trial, put in as it is constructed.
+
+Which loader trains is known only once an optimizer has stepped, and then it has been made long ago. So the first trial
+of a script changes nothing, and notes of each DataLoader where it is made: the lines of code that led to it, what its
+dataset and its sampler are, and the how manieth one that is. What it notes of the loader that trained is given to the
+later trials, which change the loaders made at the same place and no others: validation stays as it is. Where the first
+trial had made just one loader at that place when it began to train, every one that is made there counts, such as one
+for each epoch; where it had made more, such as one for training and one for validation in a loop, only the same one in
+their order does.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import os
+import sys
+import weakref
+from collections import Counter
+from types import FrameType, ModuleType
+from typing import Any
+
+from vitprof.watch.on_import import TRIAL_OVERRIDES
+from vitprof.watch.tell import tell
+
+MOST_FRAMES = 60
+_made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_counts: Counter[str] = Counter()
+
+
+def install(dataloader: ModuleType) -> None:
+    """Notes where each DataLoader is made, and changes the arguments of the one that is asked for.
+
+    The variable `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one),
+    "arguments" and "cache_bytes" (null: samples are not kept).
+    """
+    wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
+    begin = dataloader.DataLoader.__init__
+    signature = inspect.signature(begin)
+
+    @functools.wraps(begin)
+    def begin_changed(self: Any, *args: Any, **kwargs: Any) -> None:
+        made: dict[str, Any] = {}
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+            made = _noted(bound.arguments, dataloader, sys._getframe(1))
+            if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
+                _change(bound.arguments, wanted, made)
+                args, kwargs = bound.args[1:], bound.kwargs
+        except TypeError:  # the script's own mistake, which PyTorch will tell
+            pass
+        except Exception as error:  # the trial fails, as nothing was changed: this says why
+            tell("problem", f"{type(error).__name__}: {error}")
+        begin(self, *args, **kwargs)
+        _made[self] = made
+
+    dataloader.DataLoader.__init__ = begin_changed
+
+
+def made_of(loader: Any) -> dict[str, Any]:
+    """Returns what was noted as a DataLoader was made; empty where nobody asked for it.
+
+    "place": what the lines of code that led to it, its dataset and its sampler come to; "where": the script's own line;
+    "nth": of those made there; "alone": whether it is the only one so far; "changed": whether its arguments were
+    changed; "given": names of the arguments that the script gave; "own_batches": whether the script makes its batches;
+    "iterable": whether samples have no number.
+    """
+    made = _made.get(loader)
+    if not made:
+        return {}
+    return made | {"alone": _counts[made["place"]] == 1}
+
+
+def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | None) -> dict[str, Any]:
+    chain, where = _led_here(frame)
+    dataset = given["dataset"]
+    try:
+        n_samples = len(dataset)
+    except Exception:  # an IterableDataset, or one that cannot tell
+        n_samples = -1
+    sampler = given.get("sampler") if given.get("batch_sampler") is None else given["batch_sampler"]
+    sampled = "shuffled" if given.get("shuffle") else type(sampler).__qualname__
+    text = "|".join([*chain, type(dataset).__qualname__, str(n_samples), sampled])
+    place = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    _counts[place] += 1
+    return {
+        "place": place,
+        "where": where,
+        "nth": _counts[place],
+        "changed": False,
+        "given": [name for name in given if name not in ("self", "dataset")],
+        "own_batches": given.get("batch_sampler") is not None or given.get("batch_size", 1) is None,
+        "iterable": isinstance(dataset, dataloader.IterableDataset),
+    }
+
+
+def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
+    """Returns the lines of code from the DataLoader outward, and the nearest that is no installed library's."""
+    chain: list[str] = []
+    where = ""
+    while frame is not None and len(chain) < MOST_FRAMES:
+        name = frame.f_code.co_filename
+        chain.append(f"{name}:{frame.f_lineno}")
+        if not where and "site-packages" not in name:
+            where = f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return chain, where or (chain[0] if chain else "")
+
+
+def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
+    arguments, cache_bytes = wanted["arguments"], wanted["cache_bytes"]
+    if "batch_size" in arguments and made["own_batches"]:
+        raise ValueError("the script makes its batches itself: batch_size cannot be varied")
+    if cache_bytes is not None:
+        from vitprof.watch.kept_samples import KeptSamples
+
+        workers = arguments.get("num_workers", given.get("num_workers", 0))
+        given["dataset"] = KeptSamples(given["dataset"], cache_bytes // max(workers, 1))
+    given.update(arguments)
+    made["changed"] = True
