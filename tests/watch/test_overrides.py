@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from tests.watch.watching import Host, Told
 
 AS_IT_IS = [0, None, False, False, 2]
 ONE = [1, 2, False, False, 2]
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    host = Host()
-    yield host
-    host.close()
 
 
 def run(host: Host, function: str, wanted: dict[str, Any]) -> Told:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -11,13 +9,6 @@ from tests.watch import scripts
 from tests.watch.watching import Host, Told
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    host = Host()
-    yield host
-    host.close()
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,8 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
         raise ConfigError("strategies", asked["strategies"], "--auto tunes one strategy at a time; give one")
     for name in ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes"):
         if asked[name]:
-            raise ConfigError(name, asked[name], "it does not go with --auto; leave it out")
+            value = " ".join(asked[name]) if isinstance(asked[name], list) else asked[name]
+            raise ConfigError(name, value, "it does not go with --auto; leave it out")
     for name in BUDGETS:
         if given[name] is not None:
             raise ConfigError(name, given[name], "--auto sets the length of each run; give --time for the whole search")

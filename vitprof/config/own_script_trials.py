@@ -170,7 +170,7 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
     if workers == 0:
-        arguments = WITHOUT_WORKERS | arguments
+        arguments |= WITHOUT_WORKERS
     key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
     return OwnSetting(key, changes, arguments, tuple(remarks), refused)

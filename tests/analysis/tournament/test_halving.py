@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.tournament import Candidate, rungs, survivors
+from vitprof.analysis.tournament import Candidate, first_rung, rungs, survivors
 
 
 @given(st.integers(0, 200), st.floats(0.01, 1e5), st.integers(2, 5), st.floats(0, 30))
@@ -54,3 +54,19 @@ def test_equal_scores_keep_their_order_and_failed_ones_fall_out() -> None:
 def test_what_makes_no_ladder(eta: int, budget_s: float) -> None:
     with pytest.raises(ValueError, match="give a"):
         rungs(3, budget_s, eta)
+
+
+@pytest.mark.parametrize(
+    ("n", "runs", "expected"),
+    [
+        (12, 24, 12),  # 12 + 4 + 2 and the baseline each time: 21
+        (12, 21, 12),
+        (12, 20, 11),
+        (32, 1000, 32),
+        (32, 0, 2),
+        (1, 0, 1),
+        (0, 10, 0),
+    ],
+)
+def test_how_many_can_begin(n: int, runs: int, expected: int) -> None:
+    assert first_rung(n, runs, rounds=3) == expected

@@ -1,0 +1,132 @@
+"""`tournament -- COMMAND`: somebody's own script from the command line, to the line of code to paste."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.command_line import Call
+from vitprof import cli
+from vitprof.cli.common import own_tournament
+from vitprof.store import RunStore
+from vitprof.store.tournaments import list_tournaments
+
+TRIALS = ("tournament", "--steps", "60", "--repeats", "2", "--no-until-decided")
+VARY = ("--vary", "workers=0,2", "--vary", "prefetch_factor=4")
+PRETEND = ("--", sys.executable, "-m", "tests.jobs.pretend")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) -> None:
+    monkeypatch.setattr("vitprof.experiments.tournament.tournament_runner.POLL_S", 0.005)
+    monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def n_tournaments() -> int:
+    store = RunStore()
+    found = len(list_tournaments(store))
+    store.close()
+    return found
+
+
+def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = call(*TRIALS, *VARY, *PRETEND, "writes", "differs")
+    assert (status, out) == (2, "")
+    lines = err.splitlines()
+    assert lines[0] == "without workers prefetch_factor has no meaning: left out"
+    assert lines[1:3] == [f"The first trial wrote 1 file under {Path.cwd()}:", "  model.pt"]
+    assert "VITPROF_TRIAL" in lines[3]
+    again = "to repeat the script: python -m vitprof tournament --resume 1 --yes"
+    assert lines[4] == f"vitprof: tournament 1 is paused; {again}"
+    assert Path("model.pt").read_text() == "of trial 1"
+    asked: list[str] = []
+
+    def refuse(question: str, err: bool) -> bool:
+        asked.append(question)
+        return False
+
+    with monkeypatch.context() as on_a_terminal:
+        on_a_terminal.setattr(own_tournament.sys, "stdin", on_a_terminal)
+        on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
+        on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
+        on_a_terminal.setattr(own_tournament.typer, "confirm", refuse)
+        status, _, err = call("tournament", "--resume", "1")
+        assert (status, asked) == (2, ["Repeat it?"])
+    assert Path("model.pt").read_text() == "of trial 1", "nobody agreed"
+    status, out, err = call("tournament", "--resume", "1", "--yes")
+    assert status == 0
+    assert Path("model.pt").read_text() == "of trial 4"
+    text = " ".join(out.split())
+    assert "│ 1 │ 2 workers, prefetch 4 │" in text
+    assert "recommended; changes the losses: from step 0" in text
+    assert "\n    DataLoader(..., num_workers=2, prefetch_factor=4)\n" in out
+    assert "preparation" not in out
+    told = json.loads(call("tournament", "--resume", "1", "--json")[1])
+    assert told["recommendation"]["code"] == "DataLoader(..., num_workers=2, prefetch_factor=4)"
+    assert told["trials"][0]["losses"] == "changes the losses: from step 0"
+    assert told["spec"]["script"]["writes"] == ["model.pt"]
+
+
+def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
+    status, out, err = call(*TRIALS, "--repeats", "1", *VARY, *PRETEND)
+    assert status == 0
+    assert f"The first trial wrote no file under {Path.cwd()}." in err
+    assert "Too early" in out
+
+
+def test_a_script_that_fails_at_once(call: Call) -> None:
+    status, out, err = call(*TRIALS, *VARY, "--", sys.executable, "-c", "raise ValueError('no data')")
+    assert status == 1
+    log = Path(os.environ["VITPROF_HOME"]) / "logs" / "run-1.log"
+    assert (
+        f"failed: the script as it is: the script ended with exit status 1: ValueError: no data; its log is {log}"
+        in out
+    )
+    assert "the first trial, the script as it is, did not end as it should" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--vary", "workers=0,2"], "--vary workers=0,2: give the script's command after --"),
+        ([*PRETEND], "--vary : say what of the script's DataLoader is tried"),
+        (["--vary", "speed=1", *PRETEND], "--vary speed=1: give NAME=VALUE,VALUE"),
+        ([*VARY, "--strategies", "memory", *PRETEND], "--strategies memory: it does not go with a script of your own"),
+        ([*VARY, "--epochs", "2", *PRETEND], "--epochs 2: it does not go with a script of your own"),
+        ([*VARY, "--time", "10m", *PRETEND], "--time 10m: give seconds, or such as 90s, 10min or 2h"),
+        ([*VARY, "--steps", "0", *PRETEND], "--steps 0: give a whole number from 1"),
+        (
+            ["--auto", "--strategies", "workers", *VARY],
+            "--vary workers=0,2 prefetch_factor=4: it does not go with --auto",
+        ),
+    ],
+)
+def test_a_bad_value_is_one_line(call: Call, options: list[str], said: str) -> None:
+    status, out, err = call("tournament", *options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert n_tournaments() == 0
+
+
+@pytest.mark.slow
+def test_a_real_training(call: Call) -> None:
+    """Two processes with PyTorch: what `torch.save` writes is seen, and four workers hide the samples."""
+    script = ("--", sys.executable, "-m", "tests.watch.slow_samples")
+    options = ("--steps", "35", "--repeats", "1", "--no-until-decided", "--vary", "workers=4", "--json", "--yes")
+    status, out, err = call("tournament", *options, *script)
+    assert status == 0
+    assert err.splitlines()[:2] == [f"The first trial wrote 1 file under {Path.cwd()}:", "  model.pt"]
+    told = {t["key"]: t for t in json.loads(out)["trials"]}
+    four, as_it_is = told["own-script/workers=4"], told["own-script/unchanged"]
+    assert (four["workers"], as_it_is["workers"], as_it_is["n_steps"]) == (4, 0, 30)
+    # 8 samples in 44 ms and more, however busy the machine is
+    assert as_it_is["samples_per_s"] < 8 / 0.044
+    assert four["samples_per_s"] > 1.5 * as_it_is["samples_per_s"]

@@ -1,0 +1,172 @@
+"""Settings of somebody's own script: read, repaired as PyTorch demands, each once, in words and as code."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+
+from vitprof.config.own_script import OWN_SCRIPT, own_config
+from vitprof.config.own_script_trials import UNCHANGED, OwnScript, OwnSetting, read_varied, settings_of
+from vitprof.config.own_script_words import code_line, own_key_in_words
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.errors import ConfigError
+
+LOADER: dict[str, Any] = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "start_method": None,
+    "batch_size": 8,
+    "n_samples": 80,
+    "made": {"given": ["batch_size", "shuffle"], "own_batches": False, "iterable": False},
+}
+WITH_WORKERS = LOADER | {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
+
+
+def script(*vary: str, loader: dict[str, Any] | None = None) -> OwnScript:
+    return OwnScript(("python", "train.py"), "/work", tuple(map(read_varied, vary)), loader)
+
+
+def keys(made: OwnScript) -> list[str]:
+    return [s.key.removeprefix(f"{OWN_SCRIPT}/") for s in settings_of(made)]
+
+
+def one(made: OwnScript, steps: int | None = None) -> OwnSetting:
+    return settings_of(made, steps)[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("speed=1", "give NAME=VALUE,VALUE; names are workers"),
+        ("workers", "such as workers=0,2,4"),
+        ("pin_memory=", "such as pin_memory=on,off"),
+        ("workers=2,x", "workers: give a whole number from 0 to 512"),
+        ("prefetch_factor=0", "give a whole number from 1"),
+        ("pin_memory=yes", "pin_memory is on or off"),
+        ("start_method=thread", "one of fork, forkserver, spawn"),
+        ("decode_cache=disk", "one of off, ram"),
+        ("workers=2,4,2", "2 is given twice"),
+    ],
+)
+def test_what_cannot_be_varied_is_said(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_varied(text)
+    assert said in refused.value.allowed
+    assert refused.value.value == text
+
+
+def test_each_name_once_and_no_more_than_can_be_run() -> None:
+    with pytest.raises(ConfigError, match="give each one once"):
+        script("workers=0", "workers=2")
+    many = ",".join(map(str, range(1, 40)))
+    with pytest.raises(ConfigError, match="that makes 1521 settings; 1000 are allowed"):
+        script(f"workers={many}", f"prefetch_factor={many}")
+
+
+def test_without_workers_there_is_nothing_to_prefetch() -> None:
+    made = script("workers=0,2", "prefetch_factor=2,4", "persistent_workers=on")
+    assert keys(made) == [
+        "unchanged",
+        "workers=0",
+        "workers=2/prefetch_factor=2/persistent_workers=on",
+        "workers=2/prefetch_factor=4/persistent_workers=on",
+    ]
+    none = settings_of(made)[1]
+    assert none.arguments == {
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "persistent_workers": False,
+        "multiprocessing_context": None,
+        "timeout": 0,
+    }
+    assert none.remarks == ("without workers prefetch_factor and persistent_workers have no meaning: left out",)
+
+
+def test_what_the_script_does_already_is_the_script_as_it_is() -> None:
+    assert keys(script("workers=0,2", loader=LOADER)) == ["unchanged", "workers=2"]
+    assert keys(script("workers=0,2", "prefetch_factor=4", loader=WITH_WORKERS)) == ["unchanged", "workers=0"]
+    alone = settings_of(script("prefetch_factor=2,4", loader=LOADER))
+    assert [s.key for s in alone] == [UNCHANGED]
+    assert alone[0].remarks == ("without workers prefetch_factor has no meaning: left out",)
+
+
+def test_samples_are_kept_by_workers_that_live_on() -> None:
+    made = one(script("decode_cache=off,ram", "workers=2", loader=LOADER), steps=100)
+    assert made.changes == {"workers": 2, "persistent_workers": True, "decode_cache": "ram"}
+    assert made.keeps_samples
+    assert len(made.remarks) == 1
+    assert "persistent_workers" not in one(script("decode_cache=ram", loader=LOADER)).changes
+
+
+@pytest.mark.parametrize(
+    ("vary", "loader", "steps", "said"),
+    [
+        ("batch_size=16", LOADER | {"made": {"own_batches": True}}, 9, "batch_sampler="),
+        ("decode_cache=ram", LOADER | {"made": {"iterable": True}}, 99, "IterableDataset"),
+        ("decode_cache=ram", LOADER, 19, "give --steps 20 or more"),
+        ("decode_cache=ram", LOADER, 20, ""),
+    ],
+)
+def test_what_cannot_be_tried_says_why(vary: str, loader: dict[str, Any], steps: int, said: str) -> None:
+    refused = one(script(vary, loader=loader), steps).refused
+    assert said in refused
+    assert bool(said) == bool(refused)
+
+
+def test_pytorch_takes_every_setting() -> None:
+    """The rules of `DataLoader.__init__` (torch 2.15), on all combinations over two scripts' loaders."""
+    chosen = random.Random(0)
+    every = ("workers=0,1", "prefetch_factor=1,3", "pin_memory=on,off", "persistent_workers=on,off")
+    more = ("start_method=fork,spawn", "decode_cache=off,ram")
+    for loader, n in itertools.product((LOADER, WITH_WORKERS), range(1, 6)):
+        made = script(*chosen.sample(every + more, n), loader=loader)
+        for setting in settings_of(made):
+            told = {"timeout": 0} | {k: v for k, v in loader.items() if k != "made"} | setting.arguments
+            if told["num_workers"] == 0:
+                assert told["prefetch_factor"] is None
+                assert not told["persistent_workers"]
+                assert told.get("multiprocessing_context") is None
+                assert told["timeout"] == 0
+
+
+def test_in_words_and_as_code() -> None:
+    made = script("workers=0,1,4", "prefetch_factor=4", "pin_memory=on", "decode_cache=ram", loader=LOADER)
+    *_, none, one_, four = [s.key for s in settings_of(script("workers=0,1,4", "pin_memory=on", loader=WITH_WORKERS))]
+    assert own_key_in_words(UNCHANGED) == "the script as it is"
+    assert [own_key_in_words(key) for key in (none, one_, four)] == [
+        "0 workers, pinned",
+        "1 worker, pinned",
+        "4 workers, pinned",
+    ]
+    last = one(made).key
+    assert own_key_in_words(last) == "4 workers, prefetch 4, pinned, persistent workers, samples kept in RAM"
+    assert code_line(made, last) == (
+        "DataLoader(..., num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)  # and keep the "
+        "Dataset's samples in memory after their first reading"
+    )
+    assert code_line(made, UNCHANGED) == ""
+    given = WITH_WORKERS | {"made": {"given": ["prefetch_factor", "persistent_workers"]}}
+    without = script("workers=0", loader=given)
+    line = "DataLoader(..., num_workers=0, prefetch_factor=None, persistent_workers=False)"
+    assert code_line(without, one(without).key) == line, "what PyTorch would refuse is taken back"
+    assert code_line(script("batch_size=16", loader=LOADER), one(script("batch_size=16")).key) == (
+        "DataLoader(..., batch_size=16)"
+    )
+
+
+def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
+    made = OwnScript(("a", "b c"), "/w", (("workers", (0, 2)), ("pin_memory", (True,))), LOADER, ("x.pt",), agreed=True)
+    spec = TournamentSpec(own_config("", steps=9), (OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)
+    again = TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
+    assert again == spec
+    assert spec.title == "workers x pin_memory of a 'b c'"
+    ours = {"base": {"steps": 9}, "strategies": ["memory"], "batch_sizes": [1]}
+    assert "script" not in TournamentSpec.from_dict(ours).to_dict(), "earlier versions read it"
+    with pytest.raises(ConfigError, match="goes with no strategy"):
+        TournamentSpec.from_dict(ours | {"script": made.to_dict()})

@@ -1,0 +1,182 @@
+"""Tournaments on somebody's own script, with one that passes for a training and says what it was asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from vitprof.analysis.tournament import recommend
+from vitprof.config.own_script import OWN_SCRIPT, own_config
+from vitprof.config.own_script_trials import UNCHANGED, OwnScript, read_varied
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament import tournament_runner as jobs
+from vitprof.experiments.tournament import written
+from vitprof.experiments.tournament.own_script import agree
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.tournament.written import written_since
+from vitprof.jobs.manager import JobManager
+from vitprof.store import RunStore
+from vitprof.store.tournaments import add_rounds, tournament
+
+WORKERS = f"{OWN_SCRIPT}/workers=2"
+
+
+@pytest.fixture
+def manager(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobManager]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    made = JobManager(store, logs=tmp_path / "logs")
+    yield made
+    made.shutdown()
+
+
+def made(store: RunStore, folder: Path, *words: str, vary: tuple[str, ...] = ("workers=2",), **more: object) -> int:
+    (folder / "work").mkdir()
+    command = (sys.executable, "-m", "tests.jobs.pretend", *words)
+    script = OwnScript(command, str(folder / "work"), tuple(map(read_varied, vary)))
+    known: dict[str, object] = {"repeats": 2, "until_decided": False, "early_stop": False, "baseline": UNCHANGED}
+    spec = TournamentSpec(own_config("", steps=60), (OWN_SCRIPT,), (1,), script=script, **(known | more))  # type: ignore[arg-type]
+    return create_tournament(store, spec)
+
+
+def ran(manager: JobManager, number: int) -> TournamentRunner:
+    runner = TournamentRunner(manager, number)
+    assert runner.join(60)
+    assert runner.error == ""
+    return runner
+
+
+def roles(store: RunStore, number: int) -> list[str]:
+    return [
+        r.role.removeprefix(f"{OWN_SCRIPT}/") for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)
+    ]
+
+
+def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
+    store = manager.store
+    number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
+    ran(manager, number)
+    found = tournament(store, number)
+    assert (found.status, roles(store, number)) == ("paused", ["unchanged#1"])
+    script = found.spec.script
+    assert script is not None
+    assert script.writes == ("model.pt",)
+    assert found.note == (
+        f"the first trial wrote 1 file under {tmp_path / 'work'}: model.pt; agree that the script is repeated: "
+        f"python -m vitprof tournament --resume {number} --yes"
+    )
+    ran(manager, number)
+    assert roles(store, number) == ["unchanged#1"], "nobody has agreed"
+    agree(store, number)
+    ran(manager, number)
+    best = "workers=2/prefetch_factor=4"
+    assert roles(store, number) == ["unchanged#1", f"{best}#1", f"{best}#2", "unchanged#2"]
+    assert (tmp_path / "work" / "model.pt").read_text() == "of trial 4", "each start has a number of its own"
+    view = TournamentView(store, number)
+    now = view.look()
+    assert (now.tournament.status, now.n_train) == ("done", 80)
+    board = view.board(now)
+    row = board.rows[0]
+    assert row.key == f"{OWN_SCRIPT}/{best}"
+    assert (row.entry.workers, row.entry.batch_size, row.entry.page_cache) == (2, 8, "as-is")
+    assert row.speed_up == pytest.approx(4, rel=0.02)
+    assert row.entry.losses == "changes the losses: from step 0"
+    chosen = recommend(board)
+    assert chosen is not None
+    assert chosen.key == row.key
+    assert "Note the losses: changes the losses: from step 0." in chosen.sentence
+    run = store.run(row.entry.outcomes[0].run_id)
+    assert (run.config.workers, run.config.prefetch_factor) == (2, 4)
+    assert run.name.startswith("2 workers, prefetch 4: ")
+    add_rounds(store, number, 1)
+    ran(manager, number)
+    assert roles(store, number)[4:] == [f"{best}#3", "unchanged#3"]
+
+
+def test_losses_that_differ_by_themselves_are_no_settings_doing(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path, "random")
+    ran(manager, number)
+    agree(manager.store, number)
+    ran(manager, number)
+    by_itself = "the script's losses differ from run to run, from step 0, as it is"
+    assert {e.losses for e in TournamentView(manager.store, number).look().entries} == {by_itself}
+
+
+def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path, "fails", vary=("workers=0,1,2", "pin_memory=off,on"), repeats=1)
+    ran(manager, number)
+    agree(manager.store, number)
+    ran(manager, number)
+    now = TournamentView(manager.store, number).look()
+    statuses = {e.key.removeprefix(f"{OWN_SCRIPT}/"): e.status for e in now.entries}
+    assert statuses.pop("unchanged") == statuses.pop("workers=0/pin_memory=on") == "done"
+    assert len(statuses) == 4
+    assert set(statuses.values()) == {"failed"}
+    failed = next(e for e in now.entries if e.status == "failed")
+    log = tmp_path / "logs" / f"run-{failed.outcomes[0].run_id}.log"
+    assert f"exit status 1: ValueError: not with workers; its log is {log} (run" in failed.reason
+
+
+def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path)
+    folder = tmp_path / "work"
+    folder.rename(tmp_path / "away")
+    ran(manager, number)
+    found = tournament(manager.store, number)
+    assert found.status == "stopped"
+    assert found.note.startswith("the first trial, the script as it is, did not end as it should: cannot start ")
+    (tmp_path / "away").rename(folder)
+    ran(manager, number)
+    assert tournament(manager.store, number).status == "paused"
+
+
+def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path, vary=("prefetch_factor=2,4",))
+    ran(manager, number)
+    agree(manager.store, number)
+    ran(manager, number)
+    found = tournament(manager.store, number)
+    why = "nothing to compare the script with: without workers prefetch_factor has no meaning: left out"
+    assert (found.status, found.note, len(roles(manager.store, number))) == ("done", why, 1)
+
+
+def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path, "hangs")
+    runner = TournamentRunner(manager, number)
+    log = tmp_path / "logs" / "run-1.log"
+    while not (log.exists() and log.read_text()):
+        time.sleep(0.01)
+    runner.shutdown("paused by Ctrl-C")
+    found = tournament(manager.store, number)
+    assert (found.status, found.note) == ("paused", "paused by Ctrl-C")
+    (run,) = manager.store.runs(group_key=f"tournament:{number}")
+    assert run.status == "stopped"
+
+
+def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("old.txt", "again.pt", "replaced.pt"):
+        (tmp_path / name).write_text("a")
+        os.utime(tmp_path / name, (1, 1))
+    time.sleep(2 * written.CLOCK_S)
+    since = time.time()
+    (tmp_path / "again.pt").write_text("b")
+    os.utime(tmp_path / "again.pt", (1, 1))  # as copies do that keep the time
+    (tmp_path / "runs" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "runs" / "__pycache__" / "a.pyc").touch()
+    (tmp_path / "runs" / "new.txt").touch()
+    (tmp_path / "new.pt").write_text("c")
+    (tmp_path / "new.pt").replace(tmp_path / "replaced.pt")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "runs.sqlite").touch()
+    found, whole = written_since(tmp_path, since)
+    assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
+    monkeypatch.setattr(written, "MOST_FILES", 2)
+    assert not written_since(tmp_path, since)[1]

@@ -1,0 +1,80 @@
+"""A script that passes for a watched training, without PyTorch: what a trial asks for is in the steps that it tells.
+
+A step takes 40 ms, and 10 ms where it has workers; nothing waits for that. Words on its command line make it do more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from vitprof.engine.protocol import Note, write_message
+from vitprof.records import STEP_COLUMNS
+
+AS_IT_IS = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "start_method": None,
+    "batch_size": 8,
+    "n_samples": 80,
+    "dataset": "Pretended",
+}
+MADE = {"place": "there", "where": "train.py:7", "nth": 1, "alone": True, "given": [], "own_batches": False}
+
+
+def steps(n: int, workers: int, loss: float, trial: int) -> np.ndarray:
+    rng, step_s = np.random.default_rng(trial), 0.01 if workers else 0.04
+    took = step_s * (1 + 0.01 * rng.random(n))
+    known = {
+        "step": np.arange(n),
+        "epoch": np.arange(n) // 10,
+        "t_start_s": time.perf_counter() - took.sum() + np.cumsum(took) - took,
+        "step_s": took,
+        "compute_s": took / 2,
+        "gap_s": took / 2,
+        "data_wait_s": took / 2,
+        "exposed_wait_s": took / 2,
+        "h2d_s": np.zeros(n),
+        "rank": np.zeros(n),
+        "samples": np.full(n, 8),
+        "loss": loss - np.arange(n) / 100,
+        "warmup": np.arange(n) < 5,
+    }
+    return np.column_stack([known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS]).astype(float)
+
+
+def main() -> None:
+    wanted, trial = json.loads(os.environ["VITPROF_WATCH_OVERRIDES"]), int(os.environ["VITPROF_TRIAL"])
+    loader = AS_IT_IS | wanted.get("arguments", {})
+    workers = loader["num_workers"]
+    if "writes" in sys.argv:
+        Path("model.pt").write_text(f"of trial {trial}")
+    if "fails" in sys.argv and workers:
+        raise ValueError("not with workers\nreally not")
+    if "hangs" in sys.argv:
+        sys.stdout.write("on\n")
+        sys.stdout.flush()
+        time.sleep(60)
+    changed = bool(wanted) and wanted["place"] == "there" and "elsewhere" not in sys.argv
+    loss = float(trial) if "random" in sys.argv else 1.0 + ("differs" in sys.argv and workers > 0)
+    n = min(int(os.environ["VITPROF_WATCH_STEPS"]), 20 if "short" in sys.argv else 10**6)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ["VITPROF_WATCH_SOCKET"])
+        with connection.makefile("wb") as stream:
+            watched = loader | {"made": MADE | {"changed": changed}}
+            facts = {"device": "cpu", "watched": watched, "pid": os.getpid(), "cpu_count": os.cpu_count()}
+            write_message(stream, Note("environment", facts))
+            write_message(stream, Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
+            write_message(stream, steps(n, workers, loss, trial))
+
+
+if __name__ == "__main__":
+    main()

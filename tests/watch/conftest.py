@@ -1,0 +1,17 @@
+"""What tests of watching share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.watch.watching import Host
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    """A process that has PyTorch loaded, which takes seconds."""
+    host = Host()
+    yield host
+    host.close()
