@@ -32,7 +32,7 @@ def fit(loader: Any, epochs: int = 1) -> list[str]:
 
 
 def in_one_line() -> list[Any]:
-    """Both loaders are made by the same line, of sets that look alike; the second one trains."""
+    """Both loaders are made by the same call, of sets that look alike; the second one trains."""
     loaders = {name: DataLoader(numbers(), batch_size=2) for name in ("val", "train")}
     fit(loaders["train"])
     with torch.no_grad():

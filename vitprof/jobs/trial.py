@@ -131,7 +131,9 @@ class TrialRunner(CommandRunner):
         if not trial.changes:
             return
         if not made.get("changed"):
-            why = self._problem() or f"the first trial's was made at {trial.where}, this one's at {made.get('where')}"
+            here = made.get("where")
+            other = ", by another way or of another dataset" if here == trial.where else ""
+            why = self._problem() or f"the first trial's was made at {trial.where}, this one's at {here}{other}"
             self._wrong = f"the setting was not applied to the loader that trains: {why}"
         elif differ := [name for name, value in trial.arguments.items() if _is_other(watched, name, value)]:
             self._wrong = f"the script sets {', '.join(differ)} itself after it has made its loader"

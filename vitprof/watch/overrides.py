@@ -102,7 +102,7 @@ def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
     where = ""
     while frame is not None and len(chain) < MOST_FRAMES:
         name = frame.f_code.co_filename
-        chain.append(f"{name}:{frame.f_lineno}")
+        chain.append(f"{name}:{frame.f_lineno}:{frame.f_lasti}")  # two calls may stand in one line
         if not where and "site-packages" not in name:
             where = f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
