@@ -27,7 +27,7 @@ AS_IT_IS = {
     "n_samples": 80,
     "dataset": "Pretended",
 }
-MADE = {"place": "there", "where": "train.py:7", "nth": 1, "alone": True, "given": [], "own_batches": False}
+MADE = {"made_place": "there", "made_where": "train.py:7", "made_nth": 1, "made_alone": True, "made_given": ""}
 
 
 def steps(n: int, workers: int, loss: float, trial: int) -> np.ndarray:
@@ -69,7 +69,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.environ["VITPROF_WATCH_SOCKET"])
         with connection.makefile("wb") as stream:
-            watched = loader | {"made": MADE | {"changed": changed}}
+            watched = loader | MADE | {"made_changed": changed}
             facts = {"device": "cpu", "watched": watched, "pid": os.getpid(), "cpu_count": os.cpu_count()}
             write_message(stream, Note("environment", facts))
             write_message(stream, Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))

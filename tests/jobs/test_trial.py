@@ -55,7 +55,8 @@ def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_p
 
 def test_the_setting_is_in_the_runs_config(run: Run) -> None:
     given = {"num_workers": 2, "prefetch_factor": 4, "pin_memory": True}
-    ended = run(arguments=given, place="there")
+    ended = run(arguments=given, place="there", remarks=("read this",))
+    assert ended.notices == ("read this",)
     config = ended.config
     assert (ended.status, config.workers, config.prefetch_factor, config.pin_memory) == ("done", 2, 4, True)
 

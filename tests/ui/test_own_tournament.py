@@ -14,7 +14,7 @@ from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, set_status
 from vitprof.ui.tournament.sections import OF_OWN_SCRIPTS, SECTIONS
 
-LOADER = {"num_workers": 0, "batch_size": 8, "n_samples": 800, "made": {"given": ["batch_size"]}}
+LOADER = {"num_workers": 0, "batch_size": 8, "n_samples": 800, "made_given": "batch_size"}
 WAITS = {UNCHANGED: 0.02, f"{OWN_SCRIPT}/workers=2": 0.01, f"{OWN_SCRIPT}/workers=4": 0.0001}
 
 
@@ -22,7 +22,14 @@ def add_own_tournament(
     store: RunStore, *, status: TournamentStatus = "done", agreed: bool = True, rounds: int = 2, **state: object
 ) -> int:
     """A script whose steps wait for less, the more workers there are."""
-    script = OwnScript(("python", "train.py"), "/work", (("workers", (2, 4)),), LOADER, ("model.pt",), agreed)
+    script = OwnScript(
+        ("python", "train.py"),
+        "/work",
+        (("workers", (2, 4)), ("decode_cache", ("off",))),
+        LOADER,
+        ("model.pt",),
+        agreed,
+    )
     known = {"script": script, "repeats": 2, "baseline": UNCHANGED}
     spec = TournamentSpec(own_config("", steps=40), (OWN_SCRIPT,), (1,), **known)  # type: ignore[arg-type]
     number = create_tournament(store, spec)

@@ -107,13 +107,11 @@ def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
 
 def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop: Told, framework: str) -> None:
     """Frameworks make loaders of their own from the script's."""
-    first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note("environment")[0]["watched"][
-        "made"
-    ]
-    wanted = {"place": first["place"], "nth": None if first["alone"] else first["nth"], "cache_bytes": None}
-    given = json.dumps(wanted | {"arguments": {"num_workers": 1}})
+    first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note("environment")[0]["watched"]
+    wanted = {"place": first["made_place"], "nth": None if first["made_alone"] else first["made_nth"]}
+    given = json.dumps(wanted | {"arguments": {"num_workers": 1}, "cache_bytes": None})
     told = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": given})
     watched = told.note("environment")[0]["watched"]
-    assert (told.complaint, watched["num_workers"], watched["made"]["changed"]) == ("", 1, True)
+    assert (told.complaint, watched["num_workers"], watched["made_changed"]) == ("", 1, True)
     assert set(told.steps["worker"][told.steps["samples"] > 0]) == {0.0}
     assert told.steps["loss"].tolist() == in_the_loop.steps["loss"].tolist()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.watch.watching import Host, Told
+from vitprof.watch import on_import
 
 AS_IT_IS = [0, None, False, False, 2]
 ONE = [1, 2, False, False, 2]
@@ -19,7 +22,8 @@ def run(host: Host, function: str, wanted: dict[str, Any]) -> Told:
 
 
 def made(told: Told) -> dict[str, Any]:
-    return dict(told.note("environment")[0]["watched"]["made"])
+    watched = told.note("environment")[0]["watched"]
+    return {name.removeprefix("made_"): value for name, value in watched.items() if name.startswith("made_")}
 
 
 def changed(host: Host, function: str, cache_bytes: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
@@ -87,3 +91,21 @@ def test_a_trial_that_nobody_watches_any_more_ends(host: Host) -> None:
     assert told.status == -15
     assert told.complaint.startswith("vitprof: gave up watching (nobody takes the figures any more")
     assert told.complaint.endswith("the trial ends\n")
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
+    """One of them alone would have other batches than the rest."""
+    variables = {"VITPROF_WATCH_SOCKET": "x", "VITPROF_WATCH_STEPS": "9", "VITPROF_WATCH_OVERRIDES": "{}"}
+    for name, value in {"RANK": rank, **variables}.items():
+        monkeypatch.setenv(name, value)
+    installed: list[str] = []
+    monkeypatch.setattr("vitprof.watch.overrides.install", lambda module: installed.append("overrides"))
+    hooks = SimpleNamespace(install=lambda module: installed.append("hooks"))
+    monkeypatch.setitem(sys.modules, "vitprof.watch.loader_hooks", hooks)  # needs no PyTorch here
+    monkeypatch.setattr("vitprof.watch.loader_hooks", hooks, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [])
+    on_import.install()
+    (found,) = sys.meta_path
+    found._then(ModuleType("dataloader"))  # type: ignore[union-attr]
+    assert installed == ["hooks", "overrides"]

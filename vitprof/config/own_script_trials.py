@@ -48,6 +48,7 @@ WITHOUT_WORKERS: dict[str, Any] = {
     "timeout": 0,
 }
 """Arguments that PyTorch takes with workers only, as they must be without any."""
+FROZEN = "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
 DEFAULT_PREFETCH = 2
 """PyTorch's, where there are workers."""
 
@@ -165,6 +166,8 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
         changes["persistent_workers"] = True
         remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
+    if changes.get("decode_cache") == "ram":
+        remarks.append(FROZEN)
     changes = {name: changes[name] for name in VARIED if name in changes}
     if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
@@ -177,14 +180,13 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
 
 
 def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
-    made = loader.get("made") or {}
-    if "batch_size" in changes and made.get("own_batches"):
+    if "batch_size" in changes and loader.get("made_own_batches"):
         return (
             "the script gives batch_sampler= or batch_size=None, which makes its batches: batch_size cannot be varied"
         )
     if changes.get("decode_cache") != "ram":
         return ""
-    if made.get("iterable"):
+    if loader.get("made_iterable"):
         return "the dataset is an IterableDataset, whose samples have no number to be kept under: no decode_cache"
     n_samples, batch = loader.get("n_samples"), changes.get("batch_size") or loader.get("batch_size")
     if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):

@@ -52,7 +52,7 @@ def code_line(script: OwnScript, key: str) -> str:
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:
         return ""
-    given = ((script.loader or {}).get("made") or {}).get("given") or ()
+    given = str((script.loader or {}).get("made_given") or "").split()
     wanted = {*given, *(ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS)}
     told = [f"{name}={value!r}" for name, value in setting.arguments.items() if name in wanted]
     line = f"DataLoader(..., {', '.join(told)})" if told else ""

@@ -45,6 +45,8 @@ class Trial:
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
     """Memory for samples that are kept after their first reading; None: they are not kept."""
+    remarks: tuple[str, ...] = ()
+    """Lines that people should read of the setting: they become notices of the run."""
     lists_opened: bool = False
     """Whether files that are opened for writing are told."""
 
@@ -111,6 +113,7 @@ class TrialRunner(CommandRunner):
                 yield Note("stage", {"name": "training", "fraction": self._n / self._trial.steps, "message": ""})
             elif message.kind == "environment":
                 yield message
+                yield from (Note("notice", {"line": line}) for line in self._trial.remarks)
                 self._check(message.values.get("watched") or {})
             else:
                 if message.kind == "end":
@@ -127,11 +130,11 @@ class TrialRunner(CommandRunner):
 
     def _check(self, watched: Mapping[str, Any]) -> None:
         """Ends a trial that measures something else than it should."""
-        trial, made = self._trial, watched.get("made") or {}
+        trial = self._trial
         if not trial.changes:
             return
-        if not made.get("changed"):
-            here = made.get("where")
+        if not watched.get("made_changed"):
+            here = watched.get("made_where")
             other = ", by another way or of another dataset" if here == trial.where else ""
             why = self._problem() or f"the first trial's was made at {trial.where}, this one's at {here}{other}"
             self._wrong = f"the setting was not applied to the loader that trains: {why}"

@@ -60,17 +60,17 @@ def install(dataloader: ModuleType) -> None:
 
 
 def made_of(loader: Any) -> dict[str, Any]:
-    """Returns what was noted as a DataLoader was made; empty where nobody asked for it.
+    """Returns what was noted as a DataLoader was made, each name with "made_" in front; empty if nobody asked for it.
 
     "place": what the lines of code that led to it, its dataset and its sampler come to; "where": the script's own line;
     "nth": of those made there; "alone": whether it is the only one so far; "changed": whether its arguments were
-    changed; "given": names of the arguments that the script gave; "own_batches": whether the script makes its batches;
-    "iterable": whether samples have no number.
+    changed; "given": names of the arguments that the script gave, with spaces between; "own_batches": whether the
+    script makes its batches; "iterable": whether samples have no number.
     """
     made = _made.get(loader)
     if not made:
         return {}
-    return made | {"alone": _counts[made["place"]] == 1}
+    return {f"made_{name}": value for name, value in made.items()} | {"made_alone": _counts[made["place"]] == 1}
 
 
 def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | None) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
         "where": where,
         "nth": _counts[place],
         "changed": False,
-        "given": [name for name in given if name not in ("self", "dataset")],
+        "given": " ".join(name for name in given if name not in ("self", "dataset")),
         "own_batches": given.get("batch_sampler") is not None or given.get("batch_size", 1) is None,
         "iterable": isinstance(dataset, dataloader.IterableDataset),
     }

@@ -109,7 +109,6 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     def name(value: Any) -> str | None:
         return None if value is None else getattr(value, "__name__", value.__class__.__name__)
 
-    made = made_of(loader)
     context = getattr(loader, "multiprocessing_context", None)
     return {
         "dataset": name(loader.dataset),
@@ -123,7 +122,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name(loader.collate_fn),
         "sampler": name(loader.sampler),
         "drop_last": bool(loader.drop_last),
-        **({"made": made} if made else {}),
+        **made_of(loader),
     }
 
 

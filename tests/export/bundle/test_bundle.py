@@ -177,7 +177,7 @@ def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore,
         "transforms": {"b": {"s_per_sample": 0.001, "calls": 9}, "a": {"s_per_sample": 0, "calls": 9}},
         "replay": {"0": BLOCK, "1": BLOCK},
     }
-    config = with_loader(own_config("python train.py"), environment)
+    config = with_loader(own_config("python train.py", storage="memory"), environment)
     other.update_run(run_id, config=config, environment=environment, facts=told, verdict={"kind": "x"})
     write_bundle(other, [run_id], path)
     import_bundle(store, path)

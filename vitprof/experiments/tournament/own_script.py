@@ -39,17 +39,18 @@ def start_trial(
     `number` is which start of the script it is, from 1. `opened` takes what it opens for writing.
     """
     script, setting = _own(spec), planned.setting or OwnSetting(UNCHANGED)
-    made = (script.loader or {}).get("made") or {}
+    made = script.loader or {}
     trial = Trial(
         command=script.command,
         directory=script.directory,
         number=number,
         steps=spec.base.steps or 1,
         arguments=setting.arguments,
-        place=made.get("place", ""),
-        where=made.get("where", ""),
-        nth=None if made.get("alone", True) else made.get("nth"),
+        place=made.get("made_place", ""),
+        where=made.get("made_where", ""),
+        nth=None if made.get("made_alone", True) else made.get("made_nth"),
         cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
+        remarks=setting.remarks,
         lists_opened=opened is not None,
     )
     return lambda log: TrialRunner(trial, log, opened)

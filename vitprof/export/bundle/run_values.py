@@ -14,6 +14,7 @@ from vitprof.config import PARTS, RunConfig
 from vitprof.config.bounds import MAX_NAME
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script
+from vitprof.config.own_script_trials import KEPT_IN_RAM
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
@@ -195,8 +196,9 @@ def _config(values: Any) -> RunConfig:
 
 def _check_own(config: RunConfig) -> None:
     """Raises `BundleError` where somebody's own script has what only a job of vitprof has (`config.own_script`)."""
-    parts = {kind: getattr(config, kind) for kind in PARTS}
-    own = parts == {**dict.fromkeys(PARTS), "loader": "dataloader"} and config.model == OWN_SCRIPT
+    parts = {kind: getattr(config, kind) for kind in PARTS if kind != "storage"}
+    own = parts == {"location": None, "loader": "dataloader", "transfer": None} and config.model == OWN_SCRIPT
+    own = own and config.storage in (None, KEPT_IN_RAM)
     _check("config", own and len(config.dataset) <= MAX_NAME)
 
 

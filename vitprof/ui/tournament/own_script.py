@@ -5,6 +5,7 @@ the line to type.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from vitprof.analysis.tournament import Leaderboard, LeaderboardRow
 from vitprof.config.own_script_trials import OwnScript
 from vitprof.config.own_script_words import code_line
 from vitprof.experiments.tournament.own_script import resume_command
+from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.store.tournaments import StoredTournament
 
 
@@ -47,6 +49,11 @@ def title_words(script: OwnScript) -> str:
     """Returns what was run and varied, in a line."""
     given = "; ".join(f"{name} {', '.join(map(_written, values))}" for name, values in script.vary)
     return f"{shlex.join(script.command)} in {script.directory}; {given}"
+
+
+def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
+    """Returns what was left out of settings or added to them, each once."""
+    return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
 
 
 def losses_told(board: Leaderboard) -> list[tuple[LeaderboardRow, str]]:

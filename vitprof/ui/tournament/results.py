@@ -24,7 +24,7 @@ from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.tournament.live import draw_state
-from vitprof.ui.tournament.own_script import losses_told, title_words
+from vitprof.ui.tournament.own_script import losses_told, remarks_told, title_words
 from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
@@ -59,6 +59,8 @@ def draw_tournament(tournament_id: int) -> None:
     own = now.tournament.spec.script is not None
     draw_table(board, found.key if found is not None else None, live=live, own_script=own)
     do_asked(now, board)
+    for remark in remarks_told(now.planned):
+        st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
     if board.best is not None and (not live or _wants_charts()):
         draw_sections(now, board)
