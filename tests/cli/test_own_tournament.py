@@ -51,6 +51,8 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
 
     def refuse(question: str, err: bool) -> bool:
         asked.append(question)
+        if len(asked) > 1:
+            raise own_tournament.typer.Abort  # Ctrl-C at the question
         return False
 
     with monkeypatch.context() as on_a_terminal:
@@ -58,8 +60,10 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
         on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
         on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
         on_a_terminal.setattr(own_tournament.typer, "confirm", refuse)
-        status, _, err = call("tournament", "--resume", "1")
-        assert (status, asked) == (2, ["Repeat it?"])
+        for n in (1, 2):
+            status, _, err = call("tournament", "--resume", "1")
+            assert (status, asked) == (2, ["Repeat it?"] * n)
+            assert err.endswith(f"{again}\n")
     assert Path("model.pt").read_text() == "of trial 1", "nobody agreed"
     status, out, err = call("tournament", "--resume", "1", "--yes")
     assert status == 0

@@ -94,9 +94,16 @@ def ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> None:
         again = f"tournament {tournament_id} is paused; to repeat the script: {resume_command(tournament_id)} --yes"
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             complain(again, EXIT_BAD_VALUE)
-        if not typer.confirm("Repeat it?", err=True):
+        if not _confirmed():
             complain(again, EXIT_BAD_VALUE)
     agree(store, tournament_id)
+
+
+def _confirmed() -> bool:
+    try:
+        return typer.confirm("Repeat it?", err=True)
+    except typer.Abort:  # Ctrl-C, or an end of input
+        return False
 
 
 def _sentence(words: str) -> str:

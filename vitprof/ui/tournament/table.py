@@ -191,7 +191,10 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     if not live:  # the table is sent anew after each run: a click would meet another row
         keys = tuple(row.key for row in rows)
         use, more = [_use(r) for r in rows], [_more(r, board, own_script) for r in rows]
-        for name, labels, width in (*([] if own_script else [("Use", use, 56)]), ("More", more, 48)):
+        for name, labels, width in (
+            *([] if own_script else [("Use", use, 56)]),
+            ("More", more, 110 if own_script else 48),
+        ):
             shown[name] = labels
             config[name] = st.column_config.ButtonColumn(
                 name,
