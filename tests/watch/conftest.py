@@ -9,9 +9,9 @@ import pytest
 from tests.watch.watching import Host
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def host() -> Iterator[Host]:
-    """A process that has PyTorch loaded, which takes seconds."""
+    """A process that has PyTorch loaded, which takes seconds; gone when tests elsewhere look for processes."""
     host = Host()
     yield host
     host.close()
