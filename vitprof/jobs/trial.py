@@ -169,6 +169,7 @@ class TrialRunner(CommandRunner):
         return last
 
     def ask_stop(self) -> None:
+        self._asked = True
         self._stop_by = time.monotonic() + STOP_GRACE_S
         self._signal(signal.SIGTERM)
 
