@@ -122,6 +122,10 @@ class StepRecord:
         "part of compute_s before compute_start_s: the device, done with the step before, normalised the batch beside "
         "the copies or gathered it from the resident set"
     )
+    outside_s: float = measured(
+        "time of the loop since the step before that is in neither a step nor next(loader), host clock; where the "
+        "script says what its step is (vitprof.step)"
+    )
 
 
 @dataclass(frozen=True)

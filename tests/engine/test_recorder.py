@@ -23,6 +23,7 @@ FINITE = st.floats(-1e6, 1e6)
 def marks_of(**values: Any) -> StepMarks:
     """Marks with these values; every field has to be given, as the loop does."""
     marks = StepMarks()
+    values = {"outside_s": math.nan} | values
     for name in (field.name for field in dataclasses.fields(StepMarks)):
         setattr(marks, name, values.pop(name))
     assert not values
@@ -148,6 +149,7 @@ def test_every_column_of_a_step() -> None:
         "launch_idle_s": [math.nan, math.nan],
         "decode_wait_s": [math.nan, math.nan],
         "device_prepare_s": [math.nan, math.nan],
+        "outside_s": [math.nan, math.nan],
     }
     assert list(expected) != []
     for name in STEP_COLUMNS:

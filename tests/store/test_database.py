@@ -75,16 +75,20 @@ def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
         assert store.telemetry(run_id)["gpu_sm_active_pct"].tolist() == [1.0]
 
 
-def test_a_store_of_version_4_gets_what_the_device_does_before_a_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "late"), [(4, ("decode_wait_s", "device_prepare_s", "outside_s")), (5, ("outside_s",))]
+)
+def test_an_older_store_gets_the_columns_of_steps_that_it_lacks(
+    tmp_path: Path, version: int, late: tuple[str, ...]
+) -> None:
     path = tmp_path / "old.sqlite"
-    late = ("decode_wait_s", "device_prepare_s")
     with closing(RunStore(f"sqlite:///{path}")) as store:
         run = store.create_run(RunConfig())
         store.append_steps(run, [[1.0] * len(STEP_COLUMNS)])
     with closing(sqlite3.connect(path)) as db:
         for name in late:
             db.execute(f"alter table steps drop column {name}")
-        db.execute("update vitprof_store set version = 4")
+        db.execute(f"update vitprof_store set version = {version}")
         db.commit()
     with closing(RunStore(f"sqlite:///{path}")) as store:
         store.append_steps(run, [[2.0] * len(STEP_COLUMNS)])

@@ -14,6 +14,7 @@ HOST = "#785EF0"
 EPOCH_BOUNDARY = "#8C510A"
 LOGGING = "#F0E442"
 LAUNCH_IDLE = "#F03CB4"
+OUTSIDE = "#330044"
 NEUTRAL = "#5F6368"
 """What has no colour of its own: other causes, error bars, what nothing can be said about."""
 EVALUATION = "#C7CDD3"
@@ -35,6 +36,7 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "epoch_boundary": ("epoch boundary", EPOCH_BOUNDARY),
     "evaluation": ("evaluation", EVALUATION),
     "logging": ("recording", LOGGING),
+    "outside": ("outside the step", OUTSIDE),
     "other": ("other", NEUTRAL),
     "launch_idle": ("launch bubbles", LAUNCH_IDLE),
 }

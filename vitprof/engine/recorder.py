@@ -62,6 +62,8 @@ class StepMarks:
     warmup: bool
     made: BatchTimes | None
     """None where the loader cannot tell."""
+    outside_s: float
+    """What the loop did since the step before and is neither a step nor the wait for a batch; NaN where not told."""
 
 
 class StepRecorder:
@@ -189,5 +191,6 @@ class StepRecorder:
                 launch_idle_s,
                 decode_wait_s,
                 device_prepare_s,
+                marks.outside_s,
             )
         )

@@ -22,7 +22,7 @@ from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.events import Events
 from vitprof.engine.launches import LaunchProbe
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
-from vitprof.engine.recorder import MAX_PENDING, StepMarks, StepRecorder
+from vitprof.engine.recorder import MAX_PENDING, NAN, StepMarks, StepRecorder
 from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
@@ -249,7 +249,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 marks.loss = _no_loss if loss is None else keep(loss)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
             marks.step, marks.epoch, marks.warmup = step, epoch, step < launches.steady_from
-            marks.samples, marks.made, marks.decoded = samples, batch.made, batch.decoded
+            marks.samples, marks.made, marks.decoded, marks.outside_s = samples, batch.made, batch.decoded, NAN
             record(marks)
             budget.done = step = step + 1
             if step == launches.asks_at:

@@ -46,6 +46,7 @@ STEP_TAGS: dict[str, tuple[str, float]] = {
     "launch_idle_s": ("step/launch_idle_ms", 1e3),
     "decode_wait_s": ("step/decode_wait_ms", 1e3),
     "device_prepare_s": ("step/device_prepare_ms", 1e3),
+    "outside_s": ("step/outside_ms", 1e3),
     "queue_depth": ("loader/queue_depth", 1.0),
 }
 """Column of steps -> tag and factor; their x axis is the number of the step."""

@@ -8,10 +8,11 @@ import sqlalchemy as sa
 
 from vitprof.records import Column, StepRecord, TelemetrySample, columns
 
-STORE_VERSION = 5
+STORE_VERSION = 6
 """2: more columns of steps, groups of runs, verdicts and predictions. 3: columns of their own for what lists show and
 search, tags, notes, tournaments. 4: kernel times of steps, SM activity and occupancy of telemetry. 5: what the
-device does for a batch before its step. An older store gets them when it is opened."""
+device does for a batch before its step. 6: what a script does outside its steps. An older store gets them when it is
+opened."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 

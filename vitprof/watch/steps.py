@@ -149,6 +149,7 @@ class Steps:
         marks.decoded = marks.prepared = None
         marks.loss = _no_loss
         marks.made = _together(ahead.made, made)
+        marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self._device.mark()
         return marks
 

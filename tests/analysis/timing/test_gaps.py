@@ -38,7 +38,8 @@ def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarr
     """Steps from marks on one clock in `unit` seconds: asked, got, copy (start, end), launched, busy (start, end).
 
     `resumed` is where the recorder let the gap begin, if not at the end of the step before. `decoded` is when the
-    device had decoded the batch, `prepared` when it had prepared it, from the end of the copy on.
+    device had decoded the batch, `prepared` when it had prepared it, from the end of the copy on. `outside` is how long
+    the loop did something else since the step before.
     """
     steps = {name: np.full(len(rows), NAN) for name in STEP_COLUMNS}
     before = NAN
@@ -58,6 +59,7 @@ def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarr
             "compute_s": busy[1] - busy[0],
             "gap_s": busy[0] - before,
             "samples": 10 / unit,
+            "outside_s": row.get("outside", NAN),
         }
         if "decoded" in row:
             known["decode_wait_s"] = max(0.0, min(row["decoded"], busy[0]) - max(row["got"], before))
@@ -136,6 +138,28 @@ def test_what_the_device_does_for_a_batch_before_its_step() -> None:
     assert gaps.busy_ns == total(computed(steps))
     line = timeline(steps, (), 0, 5).only("device")
     assert (line.end_s - line.start_s)[line.kind == KINDS.index("compute")].sum() == pytest.approx(39e-3)
+
+
+def test_what_a_script_does_outside_its_steps_is_neither_recording_nor_host_work() -> None:
+    steps = made(
+        [
+            # 3 ms before its step begins
+            {"asked": 0, "got": 1, "launched": 12, "busy": (4, 12), "outside": 3},
+            # 5 ms after the step, a wait of 2, and 4 ms in which the batch is copied for 1; then the launch is late
+            {"asked": 17, "got": 19, "copy": (20, 21), "launched": 30, "busy": (25, 30), "outside": 9},
+            # it does not say where its step begins
+            {"asked": 31, "got": 32, "launched": 40, "busy": (32, 40)},
+            {"asked": 43, "got": 44, "launched": 50, "busy": (45, 50), "outside": 4, "epoch": 1},
+        ]
+    )
+    gaps = find_gaps(steps, ())
+    assert causes_ms(gaps, 1) == {"outside": 8, "data_wait": 2, "h2d": 1, "host": 2}
+    assert causes_ms(gaps, 2) == {"logging": 1, "data_wait": 1}
+    assert causes_ms(gaps, 3) == {"epoch_boundary": 4, "outside": 1}, "between the epochs: 3 ms, and 1 of wait"
+    line = timeline(steps, (), 0, 4)
+    for lane, expected in (("device", 9e-3), ("host", (3 + 5 + 4 + 1) * 1e-3)):
+        spans = line.only(lane)
+        assert (spans.end_s - spans.start_s)[spans.kind == KINDS.index("outside")].sum() == pytest.approx(expected)
 
 
 def test_launches_of_the_step_before_that_outlast_its_compute_are_host_work() -> None:
@@ -377,7 +401,7 @@ def test_runs_without_compute_with_one_step_and_with_none() -> None:
     assert math.isnan(one.idle_frac)
     none = find_gaps(made([]), (), keep=np.empty(0, dtype=bool))
     assert (none.span_ns, len(none.step)) == (0, 0)
-    assert none.causes_ns.shape == (0, 7)
+    assert none.causes_ns.shape == (0, 8)
     for empty in (one, none):
         assert all(math.isnan(v) for v in empty.shares().values())
         assert all(math.isnan(i.value) for i in idle_interval(empty).values())

@@ -48,6 +48,13 @@ def test_it_is_the_time_from_a_launch_to_the_next_request_over_the_time_of_a_ste
     assert cost.frac == pytest.approx(RECORD / STEP)
 
 
+def test_where_the_script_does_something_between_its_steps_nobody_can_tell() -> None:
+    assert recording_cost(run(outside_s=np.full(12, RECORD))).n == 0
+    some = np.full(12, math.nan)
+    some[6] = RECORD
+    assert recording_cost(run(outside_s=some)).n == 12 - 2 - 1 - 1
+
+
 def test_on_a_device_that_is_done_with_the_step_all_of_it_is_exposed() -> None:
     cost = recording_cost(run())
     assert cost.exposed_s_per_step == pytest.approx(RECORD)

@@ -19,7 +19,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 CHAIN_COLUMNS = (
     *("t_start_s", "data_wait_s", "host_s", "h2d_s", "h2d_start_s", "compute_start_s", "compute_s", "gap_s"),
-    *("decode_wait_s", "device_prepare_s"),
+    *("decode_wait_s", "device_prepare_s", "outside_s"),
 )
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
@@ -55,6 +55,10 @@ class Chain:
     """When the loop had the batch."""
     arrived: Ints
     """When the device had it to go on with: `got`, or later where it was decoded there."""
+    tells_step: Mask
+    """Whether the script says what its step is, and does something outside it: before it asks, it is that."""
+    entered: Ints
+    """When that step began: between `got` and `launched`; `got` where it is not told."""
     launched: Ints
     copy_start: Ints
     copy_end: Ints
@@ -91,6 +95,9 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
     launched = np.maximum(np.where(told, nanoseconds(in_hand_s + column["host_s"]), start), got)
     told_before = neighbour & waited & _shifted(told, False)
     launched_before = np.where(told_before, np.minimum(_shifted(launched, LONG_AGO), asked), asked)
+    outside_s = column.get("outside_s", np.full(len(index), np.nan))
+    tells_step = outside_s > 0
+    before_step = np.maximum(nanoseconds(np.nan_to_num(outside_s)) - (asked - launched_before), 0)
     # An older record gives the length of the copy only: it ended where the compute began.
     copy_s = np.where(np.isfinite(column["h2d_start_s"]), column["h2d_start_s"], compute_start_s - h2d_s)
     copy = from_seconds(copy_s, copy_s + h2d_s)
@@ -109,6 +116,8 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
         asked=asked,
         got=got,
         arrived=arrived,
+        tells_step=tells_step,
+        entered=np.minimum(got + before_step, launched),
         launched=launched,
         copy_start=copy[:, 0],
         copy_end=copy[:, 1],

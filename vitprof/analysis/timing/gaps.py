@@ -27,6 +27,7 @@ CAUSE_DOCS: dict[str, str] = {
     "the loop did between the epochs, such as stopping and starting workers",
     "evaluation": "the device worked on the test set: no idle time, and kept apart from it",
     "logging": "vitprof's own recording and reports, from the launch of the step before to the request for this batch",
+    "outside": "the script did something outside next(loader) and outside what it says its step is (vitprof.step)",
     "other": "none of these: launched but not begun (launch latency, other programs), or not known",
 }
 CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
@@ -58,7 +59,7 @@ class Gaps:
     prepare_start_ns: Ints
     """(n,) when it began to."""
     causes_ns: Ints
-    """(n, 7) the rest of the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns -
+    """(n, 8) the rest of the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns -
     prepare_ns."""
     data_wait_ns: Ints
     """(n,) the whole data wait of the step, inside its gap or not; the device's own wait for decoding included."""
@@ -157,8 +158,8 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     end; where the recorder resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s`
     does. Steps whose device time is not known (NaN) are passed over, and so is the time up to the step after them.
 
-    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging. What
-    the device did for the batch meanwhile (`device_prepare_s`) is no part of them.
+    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging, what
+    is outside the step. What the device did for the batch meanwhile (`device_prepare_s`) is no part of them.
     """
     chain = find_chain(steps, keep=keep)
     evaluations = evaluated(phases)
@@ -188,17 +189,22 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     copied = _meet(idle, copy) - _meet(idle, copy, wait)
     # What is left of the step before's launches when its compute has ended counts as host work too.
     still_launching = (idle[0], np.where(chain.told_before, launched_before, idle[0]))
-    hosted = without_copy((arrived, launched)) + without_copy(still_launching)
-    logged = without_copy((launched_before, asked))
-    between_epochs = np.where(chain.opens_epoch, waited + logged, 0)
+    begins_step = awake(chain.entered)
+    hosted = without_copy((np.maximum(arrived, begins_step), launched)) + without_copy(still_launching)
+    between = without_copy((launched_before, asked))
+    between_epochs = np.where(chain.opens_epoch, waited + between, 0)
+    logged = np.where(chain.opens_epoch | chain.tells_step, 0, between)
+    outside = np.where(chain.tells_step & ~chain.opens_epoch, between, 0) + without_copy((arrived, begins_step))
     causes = np.empty((len(chain.index), len(CAUSES)), dtype=np.int64)
     causes[:, CAUSE_COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
     causes[:, CAUSE_COLUMN["h2d"]] = copied
     causes[:, CAUSE_COLUMN["host"]] = hosted
     causes[:, CAUSE_COLUMN["epoch_boundary"]] = between_epochs
     causes[:, CAUSE_COLUMN["evaluation"]] = evaluation
-    causes[:, CAUSE_COLUMN["logging"]] = np.where(chain.opens_epoch, 0, logged)
-    causes[:, CAUSE_COLUMN["other"]] = idle[1] - idle[0] - waited - copied - hosted - logged
+    causes[:, CAUSE_COLUMN["logging"]] = logged
+    causes[:, CAUSE_COLUMN["outside"]] = outside
+    others = copied + hosted + between_epochs + np.where(chain.opens_epoch, 0, waited) + logged + outside
+    causes[:, CAUSE_COLUMN["other"]] = idle[1] - idle[0] - others
     return Gaps(
         index=chain.index,
         step=np.asarray(steps["step"][chain.index], dtype=np.int64),

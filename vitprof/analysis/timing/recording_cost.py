@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.arrays import Mask, Series, column
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.moments import launched_s
 from vitprof.analysis.timing.steady import steady_state
@@ -105,6 +105,7 @@ def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
         & np.isfinite(asked_s)
+        & ~(column(steps, "outside_s")[1:] > 0)  # where the script does something there, nobody can tell them apart
     )
     for phase in phases:
         followed[:-1] &= (asked_s <= phase.t_start_s) | (launched >= phase.t_end_s)

@@ -53,18 +53,21 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     mine = chain.index + before >= first
     chain = Chain(**{name: values[mine] for name, values in vars(chain).items()})
     number = np.asarray(steps["step"][before:stop], dtype=np.int64)[chain.index]
-    boundary, wait, log = (KINDS.index(kind) for kind in ("epoch_boundary", "data_wait", "logging"))
-    waiting, logging = np.where(chain.opens_epoch, boundary, wait), np.where(chain.opens_epoch, boundary, log)
+    kinds = ("epoch_boundary", "data_wait", "logging", "outside")
+    boundary, wait, log, outside = (np.full(len(number), KINDS.index(kind)) for kind in kinds)
+    waiting = np.where(chain.opens_epoch, boundary, wait)
+    between = np.where(chain.opens_epoch, boundary, np.where(chain.tells_step, outside, log))
     host, h2d, compute = (np.full(len(number), KINDS.index(kind)) for kind in ("host", "h2d", "compute"))
     evaluations = evaluated(phases)
-    gap_row, gap_kind, gap_start, gap_end = _gap_pieces(chain, evaluations, waiting, logging)
-    between_row, between_kind, between_start, between_end = _between(chain, evaluations, logging)
+    gap_row, gap_kind, gap_start, gap_end = _gap_pieces(chain, evaluations, waiting, between)
+    between_row, between_kind, between_start, between_end = _between(chain, evaluations, between)
     bubbles = nanoseconds(column(steps, "launch_idle_s")[before:stop][chain.index])
     launches = np.full(len(number), KINDS.index("launch_idle"))
     pieces = (
         ("host", between_kind, number[between_row], between_start, between_end),
         ("host", waiting, number, chain.asked, chain.got),
-        ("host", host, number, chain.got, chain.launched),
+        ("host", outside, number, chain.got, chain.entered),
+        ("host", host, number, chain.entered, chain.launched),
         ("copy", h2d, number, chain.copy_start, chain.copy_end),
         ("device", compute, number, chain.start, chain.end),
         ("device", gap_kind, number[gap_row], gap_start, gap_end),
@@ -76,13 +79,13 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     return Timeline(lane[there], kind[there], step[there], start[there] / 1e9, end[there] / 1e9)
 
 
-def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, between: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
     n = len(chain.begin)
     near = _near(evaluations, chain.begin, chain.start)
     launched_before = np.where(chain.told_before, chain.launched_before, chain.begin)
     edges = [chain.begin, chain.start, launched_before, chain.launched_before, chain.asked, chain.got, chain.launched]
-    edges += [chain.arrived, chain.prepare_start, chain.prepare_end]
+    edges += [chain.arrived, chain.entered, chain.prepare_start, chain.prepare_end]
     edges += [chain.copy_start, chain.copy_end, *(np.full(n, edge) for edge in near.ravel())]
     points = np.sort(np.clip(np.stack(edges, axis=1), chain.begin[:, None], chain.start[:, None]), axis=1)
     start, end = points[:, :-1], points[:, 1:]
@@ -96,15 +99,16 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, logging: Ints) 
         (evaluating, KINDS.index("evaluation")),
         (within(chain.asked, chain.arrived), waiting[:, None]),
         (within(chain.copy_start, chain.copy_end), KINDS.index("h2d")),
-        (within(chain.arrived, chain.launched), KINDS.index("host")),
+        (within(np.maximum(chain.arrived, chain.entered), chain.launched), KINDS.index("host")),
         (within(chain.begin, launched_before), KINDS.index("host")),
-        (within(chain.launched_before, chain.asked), logging[:, None]),
+        (within(chain.launched_before, chain.asked), between[:, None]),
+        (within(chain.arrived, chain.entered), KINDS.index("outside")),
     ]
     kind = np.select([c for c, _ in claims], [np.broadcast_to(k, start.shape) for _, k in claims], KINDS.index("other"))
     return _joined(kind, start, end)
 
 
-def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _between(chain: Chain, evaluations: Spans, kinds: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Returns the same for what the loop did between the launch of the step before and the request for the batch."""
     first, last = chain.launched_before, chain.asked
     near = _near(evaluations, first, last)
@@ -112,7 +116,7 @@ def _between(chain: Chain, evaluations: Spans, logging: Ints) -> tuple[Ints, Int
     points = np.sort(np.clip(np.stack(edges, axis=1), first[:, None], last[:, None]), axis=1)
     start, end = points[:, :-1], points[:, 1:]
     evaluating = covered_before(near, end) - covered_before(near, start) == end - start
-    return _joined(np.where(evaluating, KINDS.index("evaluation"), logging[:, None]), start, end)
+    return _joined(np.where(evaluating, KINDS.index("evaluation"), kinds[:, None]), start, end)
 
 
 def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:

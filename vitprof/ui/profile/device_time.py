@@ -15,9 +15,9 @@ HEIGHT = 160
 HELP = (
     "Steady state, from marks of the device. Each moment in which it computed nothing counts for the one thing that "
     "the step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of "
-    "epochs, vitprof's own recording, or other. Launch bubbles are the part of compute in which the device waited for "
-    "the next launch; they are known where about ten steps were launched in advance, which shows how long the kernels "
-    "alone take. Point at a part for its 95% interval."
+    "epochs, vitprof's own recording, what a script does outside its step, or other. Launch bubbles are the part of "
+    "compute in which the device waited for the next launch; they are known where about ten steps were launched in "
+    "advance, which shows how long the kernels alone take. Point at a part for its 95% interval."
 )
 
 
