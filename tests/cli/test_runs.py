@@ -23,6 +23,19 @@ def test_empty(call: Call) -> None:
     assert json.loads(call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
 
 
+def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
+    run = add(mine, 1234.0, name="the one")
+    mine.update_run(run, error="it broke", notices=["beside another"])
+    status, out, err = call("runs", str(run))
+    assert (status, err) == (0, "")
+    assert "the one" in out
+    assert out.endswith("beside another\nit broke\n")
+    assert json.loads(call("runs", str(run), "--json")[1])["name"] == "the one"
+    status, out, err = call("runs", "99")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert call("runs", "first")[0] == 2
+
+
 def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
     slow, fast = add(mine, 10.0), add(mine, 1000.0, strategy="memory", status="failed")
     middle = add(mine, 100.0, strategy="memory", name="the one in the middle", device="simulated:5,0")

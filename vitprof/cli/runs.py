@@ -9,11 +9,12 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.cli.common.terminal import AsJson, out, print_json, reader
+from vitprof.cli.common.run_summary import show_run
+from vitprof.cli.common.terminal import AsJson, out, print_json, reader, run_id
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
 from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
-from vitprof.store import SORTS, RunQuery, RunRow, RunStore
+from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
 """Runs in a table where nobody says how many; as JSON it is all of them."""
@@ -25,6 +26,7 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
+    run: Annotated[int | None, run_id("show this one: its figures, its verdict and what to try")] = None,
     text: Annotated[str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")] = "",
     tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
     strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
@@ -56,7 +58,7 @@ def runs(
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in the store, newest first."""
+    """List the runs in the store, newest first; or show one of them."""
     from vitprof.jobs.settling import settle_interrupted
 
     for name, given in (("limit", limit), ("page", page)):
@@ -81,6 +83,9 @@ def runs(
     )
     with contextlib.closing(RunStore()) as store:
         settle_interrupted(store)
+        if run is not None:
+            _show(store.run(run), as_json)
+            return
         total = store.count_runs(query)
         most = limit if limit is not None else max(total, 1) if as_json else DEFAULT_LIMIT
         rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
@@ -99,6 +104,18 @@ def runs(
         out.print("no run matches; --helpers also searches runs made for another one")
     else:
         out.print("no runs yet: python -m vitprof run --strategy memory --steps 50 makes one")
+
+
+def _show(run: StoredRun, as_json: bool) -> None:
+    """Shows one run, as far as it is known."""
+    if as_json:
+        print_json(run_object(run))
+        return
+    if run.summary is None or not run.summary.n_steps:
+        out.print(f"run {run.id}: {run.name}: {run.status}")
+    show_run(run, out)
+    for line in (*run.notices, *([run.error] if run.error else [])):
+        out.print(line, soft_wrap=True)
 
 
 def _table(rows: list[RunRow]) -> Table:
