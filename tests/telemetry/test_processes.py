@@ -197,6 +197,16 @@ def test_a_clock_that_does_not_increase(child: Child, now: float) -> None:
     assert tree.sample(now + 1)[0] > 0
 
 
+def test_who_measures_is_no_part_of_somebody_elses_job(monkeypatch: pytest.MonkeyPatch, child: Child) -> None:
+    """In a container without an init the job's process is the parent of all that have lost theirs."""
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: child.pid)
+    tree = ProcessTree(here)
+    tree.sample(0.0)
+    assert here in tree.pids
+    assert child.pid not in tree.pids
+
+
 def test_this_process_is_in_its_own_tree() -> None:
     tree = ProcessTree(os.getpid())
     tree.sample(0.0)

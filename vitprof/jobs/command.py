@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import vitprof
-from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps, read_messages
+from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps
 from vitprof.errors import JobError
+from vitprof.jobs.listener import Listener
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
 """Comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
@@ -56,16 +57,12 @@ class CommandRunner:
 
         `variables` are more of its environment, `process` more arguments of `subprocess.Popen`.
         """
-        self._on_steps = on_steps
-        self._inbox: queue.Queue[Message] = queue.Queue()
         self._directory = tempfile.mkdtemp(prefix="vitprof-watch-")
         self._listening = socket.socket(socket.AF_UNIX)
         path = str(Path(self._directory) / "socket")
         self._listening.bind(path)
         self._listening.listen()
         self._listening.settimeout(SEND_EVERY_S)
-        self._begun = False
-        """Whether the train loader has been seen."""
         environment = _watching(os.environ, path) | dict(variables or {})
         if steps is not None:
             environment["VITPROF_WATCH_STEPS"] = str(steps)
@@ -84,8 +81,7 @@ class CommandRunner:
         """Whether somebody wants the script to end."""
         self._stop_by: float | None = None
         self._closing = threading.Event()
-        self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
-        self._reader.start()
+        self._listener = Listener(self._connections(), str(self.pid), on_steps)
 
     @property
     def returncode(self) -> int | None:
@@ -100,37 +96,28 @@ class CommandRunner:
     @property
     def unobserved(self) -> bool:
         """Returns whether the training process was watched and said that it tells no more."""
-        return self._begun and not self._reader.is_alive()
+        return self._listener.heard and not self._listener.listens
 
-    def _read(self) -> None:
-        """Takes what the training process sends; a script that trains twice is told of once."""
+    def _connections(self) -> Iterator[socket.socket]:
+        """Yields whoever connects, until the command has ended."""
         while not self._closing.is_set():
             try:
-                connection, _ = self._listening.accept()
+                yield self._listening.accept()[0]
             except TimeoutError:
                 continue
             except OSError:
-                return
-            connection.setblocking(True)
-            with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
-                for message in read_messages(stream):
-                    self._begun = True
-                    self._inbox.put(message)
-                    if self._on_steps is not None and not isinstance(message, Note):
-                        self._on_steps(message)
-            if self._begun:
                 return
 
     def messages(self) -> Iterator[Message | None]:
         while self._process.poll() is None:
             try:
-                yield self._inbox.get(timeout=SEND_EVERY_S)
+                yield self._listener.inbox.get(timeout=SEND_EVERY_S)
             except queue.Empty:
                 yield None
         self._closing.set()
-        self._reader.join(LAST_WORDS_S)
-        while not self._inbox.empty():
-            yield self._inbox.get_nowait()
+        self._listener.join(LAST_WORDS_S)
+        while not self._listener.inbox.empty():
+            yield self._listener.inbox.get_nowait()
         yield self._last()
 
     def _last(self) -> Note:
@@ -140,7 +127,7 @@ class CommandRunner:
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             return Note("end", {"status": "failed", "error": f"the script ended with {how}"})
-        if not self._begun:
+        if not self._listener.heard:
             return Note("end", {"status": "failed", "error": NOT_WATCHED})
         return Note("end", {"status": "done", "error": ""})
 
@@ -170,7 +157,7 @@ class CommandRunner:
     def close(self) -> str:
         self._closing.set()
         self._process.wait()
-        self._reader.join(LAST_WORDS_S)
+        self._listener.join(LAST_WORDS_S)
         self._clean_up()
         return "the script ended without a last message"
 

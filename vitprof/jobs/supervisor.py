@@ -66,15 +66,23 @@ class JobRecorder:
         self._samples = 0
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
+        self._origin: float | None = None  # when it was started first
         self._failing_since: float | None = None  # the store, that is
 
     def run(self) -> None:
-        """The whole life of the job. Raises `VitprofError` if it could not even be started."""
+        """The whole life of the job. Raises `VitprofError` if it could not even be started.
+
+        May be called again where a job goes on after its end: it is recorded into the same run.
+        """
         if self._stop.is_set():
             self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
             return
-        origin = self._clock()
-        self._store.update_run(self._run_id, status="running", stage="starting", message="", t_origin_s=origin)
+        if self._origin is None:
+            self._origin = self._clock()
+        self._end = None
+        self._store.update_run(
+            self._run_id, status="running", stage="starting", message="", error="", t_origin_s=self._origin
+        )
         runner = self._start()
         try:
             self._follow(runner)
@@ -86,7 +94,7 @@ class JobRecorder:
                 self._telemetry.stop()
         try:
             self._flush()
-            self._finish(origin, why)
+            self._finish(self._origin, why)
         except StoreError as error:
             if self._end is not None and self._end[1]:  # what ended the job matters more: a full disk fails both
                 raise StoreError(f"{self._end[1]} (and it could not be recorded: {one_line(error)})") from error

@@ -191,7 +191,7 @@ class TrialRunner(CommandRunner):
     def _notices(self) -> list[str]:
         """Returns lines that people should read."""
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
-        if self._begun and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
+        if self._listener.heard and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
         return lines
 

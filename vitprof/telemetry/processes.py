@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 
 import psutil
@@ -126,7 +127,10 @@ class ProcessTree:
         found: list[psutil.Process] = []
         try:
             if self._root is not None:
-                found = [self._root, *self._root.children(recursive=True)]
+                # Who measures is no part of the job, even where the job is the first process of a container and so the
+                # parent of all that have none.
+                children = [p for p in self._root.children(recursive=True) if p.pid != os.getpid()]
+                found = [self._root, *children]
         except psutil.Error:
             found = []  # the job's process has ended; some of its workers may still run
         orphans = [process for process in self._cpu_s if process.is_running()]

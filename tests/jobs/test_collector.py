@@ -1,0 +1,149 @@
+"""What is recorded of a script that watches itself: its messages over a socket, without anything that trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import IO
+
+import numpy as np
+import pytest
+
+from vitprof.engine.protocol import Message, Note, write_message
+from vitprof.errors import VitprofError
+from vitprof.jobs import collector
+from vitprof.jobs.collector import GONE, ScriptRunner, record
+from vitprof.records import STEP_COLUMNS
+from vitprof.store import RunStore, StoredRun
+
+DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
+DONE = Note("end", {"status": "done", "error": ""})
+LIMIT_S = 30.0
+
+
+def steps(first: int, n: int) -> Message:
+    """A millisecond each, on a clock that no other step has."""
+    rows = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
+    number = np.arange(first, first + n, dtype=float)
+    known = {"step": number, "epoch": number * 0, "t_start_s": number, "data_wait_s": number * 0 + 0.5}
+    known |= {"compute_start_s": number + 0.5, "compute_s": number * 0 + 0.5, "samples": number * 0 + 4}
+    return np.stack(list((rows | known | {"warmup": number * 0, "rank": number * 0}).values()), axis=1)
+
+
+class Script:
+    """The script's end of the socket, and the program beside it in a thread."""
+
+    def __init__(self, pid: int) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._stream: IO[bytes] = self._ours.makefile("wb")
+        self.error: VitprofError | None = None
+        self._runner = ScriptRunner(theirs, pid)
+        self._thread = threading.Thread(target=self._record)
+        self._thread.start()
+
+    def _record(self) -> None:
+        try:
+            record(self._runner)
+        except VitprofError as error:
+            self.error = error
+
+    def says(self, *messages: Message) -> None:
+        for message in messages:
+            write_message(self._stream, message)
+        self._stream.flush()
+
+    def hears(self) -> dict[str, object]:
+        self._ours.settimeout(LIMIT_S)
+        return dict(json.loads(self._ours.recv(4096)))
+
+    def hangs_up(self) -> None:
+        self._stream.close()
+        self._ours.close()
+
+    def waits(self) -> None:
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    script = Script(os.getpid())
+    yield script
+    script.hangs_up()
+    script.waits()
+
+
+def stored() -> StoredRun:
+    with closing(RunStore()) as store:
+        (run,) = store.runs()
+        return run
+
+
+def until(status: str) -> StoredRun:
+    clock = threading.Event()
+    for _ in range(int(LIMIT_S / 0.02)):
+        if (run := stored()).status == status:
+            return run
+        clock.wait(0.02)
+    raise AssertionError(run)
+
+
+def test_a_run_that_is_over_may_go_on(script: Script) -> None:
+    script.says(steps(0, 3), DESCRIBED)  # in whatever order they come
+    assert script.hears() == {"run": 1}
+    script.says(DONE)
+    run = until("done")
+    assert (run.name, run.config.dataset, run.config.batch_size) == ("mine", "Samples", 4)
+    assert run.summary is not None
+    assert run.summary.n_steps == 3
+    began = run.t_origin_s
+    script.says(DESCRIBED)
+    until("running")
+    script.says(steps(3, 2), Note("end", {"status": "stopped", "error": ""}))
+    run = until("stopped")
+    assert run.summary is not None
+    assert run.summary.n_steps == 5
+    assert run.t_origin_s == began
+
+
+def test_a_script_that_hangs_up_without_a_last_message(script: Script) -> None:
+    script.says(DESCRIBED, steps(0, 3))
+    script.hears()
+    script.hangs_up()
+    script.waits()
+    run = stored()
+    assert (run.status, run.error) == ("failed", GONE)
+    assert run.summary is not None
+    assert run.summary.n_steps == 3
+
+
+def test_a_script_that_never_trains_leaves_no_run(script: Script) -> None:
+    script.hangs_up()
+    script.waits()
+    with closing(RunStore()) as store:
+        assert not store.runs()
+
+
+def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.0)
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    script = Script(process.pid)
+    script.says(DESCRIBED)
+    script.hears()
+    process.communicate()
+    script.waits()
+    assert stored().error == GONE
+    script.hangs_up()
+
+
+def test_without_a_store_it_says_why(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    monkeypatch.setenv("VITPROF_HOME", "/dev/null")
+    script.says(DESCRIBED)
+    script.waits()
+    assert "cannot write to /dev/null" in str(script.error)

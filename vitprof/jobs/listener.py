@@ -1,0 +1,48 @@
+"""Takes what a training process sends over its socket: of a command that was started here, or of one beside us."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterable
+
+from vitprof.engine.protocol import Message, Note, Steps, read_messages
+
+
+class Listener:
+    """A thread that reads the first of `connections` that says anything, to its end."""
+
+    def __init__(
+        self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Steps], object] | None = None
+    ) -> None:
+        """`on_steps` is called with finished steps as they come, in the thread."""
+        self._connections, self._on_steps = connections, on_steps
+        self.inbox: queue.Queue[Message] = queue.Queue()
+        """What was said, in order."""
+        self.heard = False
+        """Whether anything was said."""
+        self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def listens(self) -> bool:
+        """Returns whether anything more can come."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until nothing more can come, so long at most."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        for connection in self._connections:
+            connection.setblocking(True)
+            with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
+                for message in read_messages(stream):
+                    self.heard = True
+                    self.inbox.put(message)
+                    if self._on_steps is not None and not isinstance(message, Note):
+                        self._on_steps(message)
+            if self.heard:  # a script that trains twice is told of once
+                return
