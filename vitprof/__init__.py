@@ -1,3 +1,35 @@
-"""vitprof: is my GPU starved by data loading, by which part, and what would a fix gain?"""
+"""vitprof: is my GPU starved by data loading, by which part, and what would a fix gain?
+
+In a training script of your own: `for batch in vitprof.watch(loader)`. See docs/watching.md.
+"""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+"""Type checkers take it for true. `typing` is not imported for it: importing vitprof brings nothing along."""
+if TYPE_CHECKING:
+    from vitprof.watch.lightning_callback import LightningCallback as LightningCallback
+    from vitprof.watch.step import step as step
+    from vitprof.watch.trainer_callback import TrainerCallback as TrainerCallback
+    from vitprof.watch.watched import watch as watch
+
+_MODULES = {
+    "step": "vitprof.watch.step",
+    "LightningCallback": "vitprof.watch.lightning_callback",
+    "TrainerCallback": "vitprof.watch.trainer_callback",
+}
+"""Where things are that are imported when somebody asks for them."""
+
+
+def __getattr__(name: str) -> object:
+    if name != "watch" and name not in _MODULES:
+        raise AttributeError(f"module 'vitprof' has no attribute {name!r}")
+    import importlib
+
+    if name == "watch":
+        return importlib.import_module("vitprof.watch")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "watch", *_MODULES])

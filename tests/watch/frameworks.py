@@ -1,4 +1,5 @@
-"""The training of `tests.watch.scripts` as people write it with a framework. Nothing in it knows of vitprof.
+"""The training of `tests.watch.scripts` as people write it with a framework. Nothing in it knows of vitprof, unless
+it is asked for a `name`: then the script watches itself.
 
 Each returns the losses to the bit, and how long each `next()` took by its own or its framework's clock.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 import time
 import warnings
@@ -22,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+import vitprof
 from tests.watch.scripts import BATCH, BODY_S, Samples, collate
 
 ACCUMULATE = 2
@@ -57,7 +60,15 @@ class _Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.001)
 
 
-def by_lightning(*, workers: int) -> str:
+class _Unsized(torch.utils.data.IterableDataset[Any]):
+    """Samples of which nobody knows how many there are."""
+
+    def __iter__(self) -> Any:
+        samples = Samples()
+        return (samples[i] for i in range(len(samples)))
+
+
+def by_lightning(*, workers: int, name: str = "", sized: bool = True) -> str:
     torch.manual_seed(0)
     module, profiler = _Module(), SimpleProfiler()
     with tempfile.TemporaryDirectory() as folder:
@@ -71,9 +82,20 @@ def by_lightning(*, workers: int) -> str:
             enable_model_summary=False,
             profiler=profiler,
             limit_val_batches=1,
+            callbacks=[vitprof.LightningCallback(name=name)] if name else [],
         )
-        trainer.fit(module, _loader(workers=workers), _loader(workers=0))
+        unsized: Any = DataLoader(_Unsized(), batch_size=BATCH, collate_fn=collate)
+        trainer.fit(module, _loader(workers=workers) if sized else unsized, _loader(workers=0))
     return _told(module.losses, profiler.recorded_durations["[_TrainingEpochLoop].train_dataloader_next"])
+
+
+def example(*, source: str) -> str:
+    """Runs an example of the documents. Returns how many losses there were."""
+    module = _Module()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # Lightning writes its log there
+        exec(source, {"lightning": lightning, "vitprof": vitprof, "module": module, "loader": _loader(workers=0)})
+    return str(len(module.losses))
 
 
 class _Model(torch.nn.Module):
@@ -95,7 +117,7 @@ def _for_the_trainer(samples: Any) -> dict[str, Any]:
     return {"x": batch["x"], "y": batch["y"]}
 
 
-def by_transformers(*, workers: int) -> str:
+def by_transformers(*, workers: int, name: str = "") -> str:
     """Accumulates gradients: the trainer takes all batches of a step of its optimizer before the first is used."""
     torch.manual_seed(0)
     model = _Model()
@@ -122,18 +144,24 @@ def by_transformers(*, workers: int) -> str:
             train_dataset=Samples(),
             eval_dataset=torch.utils.data.Subset(Samples(), range(BATCH)),
             data_collator=_for_the_trainer,
+            callbacks=[vitprof.TrainerCallback(name=name)] if name else [],
         )
         trainer.train()
     return _told(model.losses, [])
 
 
-def by_accelerate(*, workers: int) -> str:
-    """Its loader takes the next batch before it gives the one before."""
+def by_accelerate(*, workers: int, name: str = "", first: bool = False) -> str:
+    """Its loader takes the next batch before it gives the one before. Watched when prepared, or before (`first`)."""
     torch.manual_seed(0)
     accelerator = accelerate.Accelerator(cpu=True)
     model = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    model, optimizer, batches = accelerator.prepare(model, optimizer, _loader(workers=workers))
+    batches: Any = _loader(workers=workers)
+    if name and first:
+        batches = vitprof.watch(batches, name=name)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+    if name and not first:
+        batches = vitprof.watch(batches, name=name)
     return _train_by_hand(model, optimizer, batches, accelerator.backward)
 
 

@@ -139,6 +139,33 @@ def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(scrip
     assert script.card.calls.count("copy") == 2
 
 
+@pytest.mark.parametrize("copies", ["before", "inside"])
+def test_a_step_that_the_script_says_is_timed_on_the_device(script: Script, copies: str) -> None:
+    """What the host does before it and after it, 1 ms each, is not in it, and neither is the copy."""
+    images, host_s = torch.zeros(4, 2), 1e-3
+    for _ in range(3):
+        script.waits(images)
+        if copies == "before":
+            images.to("meta")
+        script.card.now += host_s
+        script.steps.enter(script.card.now)
+        if copies == "inside":
+            images.to("meta")
+        script.trains()
+        script.steps.left(script.card.now)
+        script.card.synchronize()
+        script.card.now += host_s
+    steps = script.told()
+    assert steps["compute_s"] == pytest.approx([KERNEL_S] * 3, rel=0.1)
+    assert steps["h2d_s"] == pytest.approx([COPY_S] * 3)
+    waiting_for_the_card = KERNEL_S + (
+        COPY_S if copies == "inside" else 0.0
+    )  # in `synchronize`, and so outside the step
+    outside = [host_s, *[2 * host_s + waiting_for_the_card] * 2]
+    assert steps["outside_s"] == pytest.approx(outside, rel=0.01)
+    assert steps["data_wait_s"] == pytest.approx([WAIT_S] * 3)
+
+
 def test_marks_are_used_again(script: Script) -> None:
     images, labels = torch.zeros(4, 2), torch.zeros(4)
     for i in range(30):
@@ -151,6 +178,9 @@ def test_marks_are_used_again(script: Script) -> None:
             script.card.now += 2 * ONE_AFTER_ANOTHER_S
             images.to("meta")
         if i % 4:  # fetched ahead
+            for _ in range(i % 3):
+                script.steps.enter(script.card.now)
+                script.steps.left(script.card.now)
             script.trains()
         script.card.synchronize()
     script.told()

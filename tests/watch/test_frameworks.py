@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from tests.watch import scripts
-from tests.watch.watching import Host, Told
+from tests.watch.watching import Host, Told, examples
 
 pytestmark = pytest.mark.slow
 
 N_BATCHES = scripts.N_SAMPLES // scripts.BATCH
+ONE_BY_ONE = [1] * N_BATCHES
 AHEAD = [2, *[1] * (N_BATCHES - 2), 0]
 """Batches that each step of an epoch takes where the next one is fetched before the last one is given."""
+AHEAD_OF_ALL = [*[1] * (N_BATCHES - 1), 0]
+"""The same where the first one was fetched before anybody watched."""
 BATCHES = {
     "by_lightning": [1] * N_BATCHES,
     "by_transformers": [3, 2, 2, 1],  # accumulates over two, and its loader is one ahead
@@ -115,3 +118,40 @@ def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop
     assert (told.complaint, watched["num_workers"], watched["made_changed"]) == ("", 1, True)
     assert set(told.steps["worker"][told.steps["samples"] > 0]) == {0.0}
     assert told.steps["loss"].tolist() == in_the_loop.steps["loss"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("framework", "options", "batches", "waits"),
+    [
+        ("by_lightning", {}, 2 * ONE_BY_ONE, 2 * ONE_BY_ONE),
+        # it fetches one ahead; of the first epoch that is over before any callback is called
+        ("by_lightning", {"sized": False}, [*AHEAD_OF_ALL, *AHEAD], [*AHEAD_OF_ALL, *AHEAD]),
+        ("by_transformers", {}, 2 * BATCHES["by_transformers"], 2 * BATCHES["by_transformers"]),
+        ("by_accelerate", {"first": True}, 2 * AHEAD, 2 * AHEAD),
+        ("by_accelerate", {}, 2 * ONE_BY_ONE, 2 * AHEAD),
+    ],
+    ids=["lightning", "unsized", "transformers", "prepared later", "prepared"],
+)
+def test_a_script_that_watches_itself(
+    host: Host, framework: str, options: dict[str, bool], batches: list[int], waits: list[int]
+) -> None:
+    """Without the command: its own hooks, in its own time."""
+    told = host.run(framework, watched=False, workers=0, name="mine", **options)
+    plain = host.run(framework, watched=False, workers=0, **options)
+    steps, n = told.steps, np.array(batches)
+    assert told.complaint == ""
+    assert json.loads(told.returned)["losses"] == json.loads(plain.returned)["losses"]
+    assert told.note("environment")[0]["watched"]["name"] == "mine"
+    assert steps["samples"].tolist() == (n * scripts.BATCH).tolist()
+    assert steps["epoch"].tolist() == [0] * (len(n) // 2) + [1] * (len(n) // 2)
+    assert steps["compute_s"].min() >= scripts.BODY_S
+    assert np.min(steps["data_wait_s"] - np.array(waits) * STALL_S) >= 0
+    assert np.isfinite(steps["collate_s"][n > 0]).all()
+    assert np.isfinite(steps["outside_s"]).all() == (framework != "by_accelerate"), "callbacks say what a step is"
+
+
+def test_the_example_of_the_documents(host: Host) -> None:
+    told = host.run("example", watched=False, source=examples()[2])
+    assert told.returned == str(2 * N_BATCHES)
+    assert len(told.steps["step"]) == 2 * N_BATCHES
+    assert np.isfinite(told.steps["outside_s"]).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,12 @@ from vitprof.engine.protocol import Note, Steps, read_messages
 from vitprof.records import STEP_COLUMNS
 
 LIMIT_S = 60.0
+
+
+def examples() -> list[str]:
+    """Returns the pieces of Python in what is written for people who watch a script of their own."""
+    text = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
 @dataclass

@@ -19,6 +19,8 @@ class Guard:
 
     def __init__(self) -> None:
         self.given_up = False
+        self.why = ""
+        """What watching was given up for; "" where it was not, or was long enough."""
         self.at_end: Callable[[], None] | None = None
         """Called when watching is given up."""
 
@@ -36,10 +38,10 @@ class Guard:
         if self.given_up:
             return
         self.given_up = True
-        first = why.splitlines()[0] if why else "unknown"
+        self.why = why.splitlines()[0] if why else "unknown"
         trial = bool(os.environ.get(TRIAL_OVERRIDES))
         then = "the trial ends" if trial else "training goes on"
-        sys.stderr.write(f"vitprof: gave up watching ({first}); {then}\n")
+        sys.stderr.write(f"vitprof: gave up watching ({self.why}); {then}\n")
         if self.at_end is not None:
             with contextlib.suppress(Exception):  # nobody is left to be told
                 self.at_end()

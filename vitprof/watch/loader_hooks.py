@@ -7,43 +7,52 @@ PyTorch is half imported when this is put in place: its classes can be patched, 
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 from vitprof.watch.composes import timed_compose
 from vitprof.watch.guard import Guard
-from vitprof.watch.loop import Loop
-from vitprof.watch.on_import import AfterImport
+from vitprof.watch.loop import Loop, the_loop
+from vitprof.watch.on_import import when_imported
 from vitprof.watch.timed import Timed, TimedCollate, timed_fetch
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and the method of it that transforms."""
+MARK = "_vitprof_times"
+"""What a function has that times are put around."""
 
 
 def install(dataloader: ModuleType) -> None:
-    """Puts times around the classes of `torch.utils.data.dataloader`, just executed, and around both `Compose`."""
-    guard = Guard()
-    loop = Loop(guard)
-    guard.at_end = loop.close
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=loop.forget)
-    _time_fetching(dataloader)
-    _time_next(dataloader, guard, loop)
+    """Puts times around the classes of `torch.utils.data.dataloader`, and around both `Compose`; once in a process."""
+    if hasattr(dataloader.DataLoader.__iter__, MARK):
+        return
+    loop = the_loop()
+    time_fetching(dataloader)
+    _time_next(dataloader, loop.guard, loop)
+    time_composes()
+
+
+def time_composes() -> None:
+    """Puts times around both `Compose`, now or when they are imported."""
     for name, method in COMPOSES.items():
-        sys.meta_path.insert(0, AfterImport(name, functools.partial(_time_compose, method=method)))
+        when_imported(name, functools.partial(_time_compose, method=method))
 
 
 def _time_compose(module: ModuleType, *, method: str) -> None:
-    setattr(module.Compose, method, timed_compose(getattr(module.Compose, method)))
+    transform = getattr(module.Compose, method)
+    if not hasattr(transform, MARK):
+        timed = timed_compose(transform)
+        setattr(timed, MARK, True)
+        setattr(module.Compose, method, timed)
 
 
-def _time_fetching(dataloader: ModuleType) -> None:
+def time_fetching(dataloader: ModuleType) -> None:
     """Has the fetchers, in the loop's process and in workers, hand on a `Timed`."""
     fetchers = dataloader._utils.fetch
     begin = fetchers._BaseDatasetFetcher.__init__
+    if hasattr(begin, MARK):
+        return
 
     @functools.wraps(begin)
     def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -54,6 +63,7 @@ def _time_fetching(dataloader: ModuleType) -> None:
         info = dataloader.get_worker_info()
         return -1 if info is None else int(info.id)
 
+    setattr(begin_timed, MARK, True)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
         fetcher.fetch = timed_fetch(fetcher.fetch, worker)
@@ -65,30 +75,31 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
 
     @functools.wraps(begin)
     def begin_told(self: Any) -> Any:
-        guard(loop.beginning, self, perf_counter())
+        guard(loop.told.beginning, self, perf_counter())
         began = perf_counter()
         with loop.forking:  # no thread of ours may hold a lock while workers are forked
             iterator = begin(self)
-        guard(loop.begun, self, iterator, perf_counter() - began)
+        guard(loop.told.begun, self, iterator, perf_counter() - began)
         return iterator
 
     @functools.wraps(following)
     def next_told(self: Any) -> Any:
-        guard(loop.asked, self, perf_counter())
-        kept = loop.take_kept()
+        guard(loop.told.asked, self, perf_counter())
+        kept = loop.told.take_kept()
         if kept is not None:
-            guard(loop.given, self, perf_counter(), kept, None)
+            guard(loop.told.given, self, perf_counter(), kept, None)
             return kept
         try:
             batch = following(self)
         except BaseException:
-            guard(loop.left_empty, self, perf_counter())
+            guard(loop.told.left_empty, self, perf_counter())
             raise
         times = None
         if type(batch) is Timed:
             times, batch = batch.times, batch.data
-        guard(loop.given, self, perf_counter(), batch, times)
+        guard(loop.told.given, self, perf_counter(), batch, times)
         return batch
 
+    setattr(begin_told, MARK, True)
     dataloader.DataLoader.__iter__ = begin_told
     dataloader._BaseDataLoaderIter.__next__ = next_told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import math
 import os
@@ -17,6 +18,7 @@ from vitprof.watch.on_import import STEPS
 from vitprof.watch.timed import FetchTimes
 
 if TYPE_CHECKING:
+    from vitprof.watch.session import Wanted
     from vitprof.watch.steps import Steps  # needs PyTorch, which is half imported when this is
 
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
@@ -33,11 +35,15 @@ class EnoughSteps(SystemExit):
 
 
 class Seen:
-    """A DataLoader that was iterated over."""
+    """A DataLoader, or what stands for a loader, that was iterated over."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
         self.facts = facts
         """Its arguments."""
+        self.declared = declared
+        """Whether the script said that it trains: see `Loop.declare`."""
+        self.stands_for = stands_for
+        """Whether it stands for a loader of any kind: each batch is a step even where nothing tells of work on it."""
         self.begun = (0.0, math.nan)
         """How long it took to begin its last iteration, and when that was done; until its first batch is asked for."""
         self.alive: tuple[weakref.ref[Any], ...] = ()
@@ -58,7 +64,15 @@ class Loop:
     """
 
     def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
-        self._guard, self._clock = guard, clock
+        self.guard, self._clock = guard, clock
+        self.told: Any = self
+        """Who is told of what loaders do: while a batch of something around a loader is awaited it is somebody else."""
+        self.wanted: Wanted | None = None
+        """What a script that watches itself asks for."""
+        self.declares = False
+        """Whether the script says which loader trains: no other one does."""
+        self._declared: list[weakref.ref[Any]] = []
+        """The loaders that it names, and their data sets."""
         self.forking = threading.RLock()
         """Held while workers are forked, and by the thread that sends. Beginning an iteration may begin another one."""
         self._steps: Steps | None = None
@@ -67,6 +81,12 @@ class Loop:
         """The train loader, or the candidate for it."""
         self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
         """What is known of each loader, and of each iterator: of a loader made in a `for` that is all there is left."""
+        self._paused = False
+        """Whether the run is over for now."""
+        self._entered = 0
+        """Steps that the script has entered and not left."""
+        self._tells = False
+        """Whether the script's backward passes and its optimizer tell of themselves."""
         self._asked_s = math.nan
         self._validating_since = math.nan
         self._epoch = 0
@@ -77,9 +97,64 @@ class Loop:
 
     def forget(self) -> None:
         """In a forked process, such as a worker: it is not the one that is watched, whatever it does with loaders."""
-        self._guard.given_up = True
+        self.guard.given_up = True
         self.forking = threading.RLock()
+        if self._steps is not None:
+            self._steps.forget()
         self._steps = None
+
+    # what a script says that watches itself
+
+    def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
+        """Notes that `loader` trains: no optimizer has to tell, and no other loader does. So does one of its data set.
+
+        `facts`: what is known of one that is no DataLoader, see `session.loader_facts`.
+        """
+        self.declares = True
+        for each in (loader, getattr(loader, "dataset", None)):
+            with contextlib.suppress(TypeError):  # a list, or None
+                self._declared.append(weakref.ref(each))
+        if facts is not None:
+            self._seen[loader] = Seen(facts, declared=True, stands_for=True)
+
+    def let_go(self) -> None:
+        """The next loader that was declared goes on with the run."""
+        if self._ours is not None:
+            self._ours.alive = ()
+
+    def pause(self, status: str, error: str) -> None:
+        """The run is over for now: the next batch goes on with it. What is between belongs to nothing."""
+        if self._steps is not None:
+            self._steps.pause(status, error)
+            self._paused = True
+            self._validating_since = math.nan
+
+    def start_over(self) -> None:
+        """Ends the run: the next batch begins another one."""
+        if self._steps is not None:
+            self._steps.pause("done", "")
+            self._steps.leave()
+        self._steps = self._ours = None
+        self._paused = False
+        self._asked_s = self._validating_since = math.nan
+        self._epoch = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Returns whether any loader was taken for the one that trains."""
+        return self._tells
+
+    def enter_step(self) -> None:
+        """The script begins what it calls a step. One inside another is part of it."""
+        self._entered += 1
+        if self._steps is not None and self._entered == 1:
+            self._steps.enter(self._clock())
+
+    def leave_step(self) -> None:
+        """The script has done what it calls a step."""
+        self._entered -= 1
+        if self._steps is not None and not self._entered:
+            self._steps.left(self._clock())
 
     # what the loaders tell
 
@@ -94,7 +169,8 @@ class Loop:
         if loader not in self._seen:
             from vitprof.watch.session import loader_facts
 
-            self._seen[loader] = Seen(loader_facts(loader))
+            declared = any(ref() is each for ref in self._declared for each in (loader, loader.dataset))
+            self._seen[loader] = Seen(loader_facts(loader), declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         seen.begun = (took_s, self._clock())
@@ -109,7 +185,7 @@ class Loop:
         self._kept = None
 
         if not torch.is_grad_enabled():
-            if self._steps is not None and not self._is_ours(iterator):
+            if self._steps is not None and not self._is_ours(iterator) and not self._paused:
                 self._steps.end(now)
                 if math.isnan(self._validating_since):
                     self._validating_since = now
@@ -121,6 +197,10 @@ class Loop:
         assert self._steps is not None
         assert self._ours is not None
         self._steps.end(now)
+        if self._paused:
+            self._paused = False
+            self._steps.begin_again()
+            self._steps.resume()
         if self._enough(self._steps):
             return
         self._end_validation(self._steps, now)
@@ -141,6 +221,8 @@ class Loop:
         """The batch that was asked for is here: its step begins."""
         if math.isnan(self._asked_s) or self._steps is None or not self._is_ours(iterator):
             return
+        if not self._steps.confirmed and self._ours is not None and self._ours.declared:
+            self._confirm(self._steps, self._ours, batch)
         self._steps.begin(self._epoch, self._asked_s, now, batch, times)
         self._asked_s = math.nan
 
@@ -166,8 +248,11 @@ class Loop:
         Returns False where another one is the train loader, or nothing is known of this one.
         """
         seen = self._seen.get(iterator)
+        if self.declares and (seen is None or not seen.declared):
+            return False
         if self._steps is None:
             self._steps = self._open()
+            self._steps.inside = self._entered > 0
         if seen is None or (self._steps.confirmed and self._ours is not None and self._ours.is_alive):
             return False
         if self._steps.confirmed:
@@ -177,6 +262,7 @@ class Loop:
             self._steps.drop()
             self._epoch = 0
         self._ours = seen
+        self._steps.expects_work = not seen.stands_for
         self._steps.resume()
         return True
 
@@ -190,23 +276,36 @@ class Loop:
 
         on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", self._clock)
-        steps = Steps(device, self._guard, self.forking)
-        work.install(self._guarded(steps.backward), self._guarded(steps.scaled), self._guarded(self._optimizer_stepped))
-        atexit.register(self._guard, self._leave)
-        return steps
+        if not self._tells:
+            self._tells = True
+            work.install(self._guarded(self._backward), self._guarded(self._scaled), self._guarded(self._stepped))
+            atexit.register(self.guard, self._leave)
+        return Steps(device, self.guard, self.forking, self.wanted)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        return functools.partial(self._guard, function)
+        return functools.partial(self.guard, function)
 
-    def _optimizer_stepped(self) -> None:
+    def _backward(self, differentiated: Any) -> None:
+        if self._steps is not None:
+            self._steps.backward(differentiated)
+
+    def _scaled(self, loss: Any, result: Any) -> None:
+        if self._steps is not None:
+            self._steps.scaled(loss, result)
+
+    def _stepped(self) -> None:
         steps = self._steps
         if steps is None:
             return
         steps.optimizer_stepped(self._clock())
         if not steps.confirmed and steps.under_way and self._ours is not None:
-            if os.environ.get(HEADROOM):
-                steps.measure_headroom(self._ours.facts)
-            steps.confirm(self._ours.facts)
+            self._confirm(steps, self._ours)
+
+    def _confirm(self, steps: Steps, ours: Seen, batch: Any = None) -> None:
+        """What is recorded is training."""
+        if os.environ.get(HEADROOM):
+            steps.measure_headroom(ours.facts)
+        steps.confirm(ours.facts, batch)
 
     # ends
 
@@ -223,7 +322,7 @@ class Loop:
         ends = bool(self._end_after and steps.n >= self._end_after)
         if not ends and not (self._detach_after and steps.n >= self._detach_after):
             return False
-        self._guard.given_up = True
+        self.guard.given_up = True
         self._leave()
         if ends:
             raise EnoughSteps(0)
@@ -233,3 +332,14 @@ class Loop:
         """At the script's end, or when it was watched for long enough."""
         if self._steps is not None:
             self._steps.leave()
+
+
+@functools.cache
+def the_loop() -> Loop:
+    """Returns the one of this process."""
+    guard = Guard()
+    loop = Loop(guard)
+    guard.at_end = loop.close
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=loop.forget)
+    return loop

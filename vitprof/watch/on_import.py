@@ -32,7 +32,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        spec = importlib.util.find_spec(name)  # of whoever comes next: another one may wait for the same module
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
@@ -73,3 +73,12 @@ def install() -> None:
 def is_watched_rank() -> bool:
     """Returns whether this is the one process of a distributed job that is watched, or a job of one process."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
+    """Calls `then(module)` now, or when the module called `name` has been executed."""
+    module = sys.modules.get(name)
+    if module is None:
+        sys.meta_path.insert(0, AfterImport(name, then))
+    else:
+        then(module)

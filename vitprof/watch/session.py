@@ -3,72 +3,163 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import math
 import os
 import platform
 import socket
+import sys
 import threading
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import Any
 
 import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
+from vitprof.errors import one_line
+from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
-from vitprof.watch.on_import import SOCKET
 from vitprof.watch.overrides import made_of
 
-SEND_LIMIT_S = 5.0
-"""How long sending may stand still before the listener counts as gone: what waits to be sent is bounded by it."""
+END_LIMIT_S = 2.0
+"""How long a script may be kept waiting at its end, or at the end of a run: for what is left to be sent, and again for
+the number of a run that only just began."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a script that watches itself asks for."""
+
+    name: str
+    """Of the run."""
+    quiet: bool
+    """No line at the end of the run that says where it can be looked at."""
 
 
 class Session:
     """A connection, and the thread that sends. Nothing of it is ever waited for in a step."""
 
-    def __init__(self, guard: Guard, forking: threading.RLock) -> None:
-        self._guard, self._forking = guard, forking
+    def __init__(self, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
+        self._guard, self._forking, self._wanted = guard, forking, wanted
         self._buffer = EventBuffer()
         self.step = self._buffer.step
         self.phase = self._buffer.phase
         self.facts = self._buffer.facts
+        self._environment: dict[str, Any] = {}
         self._closing = threading.Event()
-        self._stream: IO[bytes] | None = None
+        self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
+        self._known = threading.Event()
+        """Set when the number of the run is known, or that there is none."""
+        self._ended = False
+        """Whether what is recorded has been told of the end, and no new beginning."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
         """The train loader is known (`loader_facts`): connects, and sends from here on. Raises `OSError`.
 
         Not sooner: who listens takes the first that connects for the one that trains.
         """
-        with socket.socket(socket.AF_UNIX) as connection:  # the stream keeps it open
-            connection.settimeout(SEND_LIMIT_S)
-            connection.connect(os.environ[SOCKET])
-            self._stream = connection.makefile("wb")
-        self._buffer.environment({**device.environment(), **_process_facts(device), "watched": loader})
+        if self._wanted is not None:
+            loader = {**loader, "name": self._wanted.name}
+        self._connection = connect()
+        self._environment = {**device.environment(), **_process_facts(device), "watched": loader}
+        self._buffer.environment(self._environment)
         self._buffer.stage("training", 0.0)
         self._thread.start()
 
+    def pause(self, status: str, error: str) -> None:
+        """The run is over for now, in these words: `begin_again` goes on with it."""
+        if self._connection is None or not self._connection.collector or self._ended:
+            return
+        self._ended = True
+        self._buffer.end(status, error)
+        self._say_where()
+
+    def begin_again(self) -> None:
+        """The run goes on, if it was over."""
+        if self._ended:
+            self._ended = False
+            self._buffer.environment(self._environment)
+            self._buffer.stage("training", math.nan)
+
     def close(self) -> None:
         """Sends what is left, and ends. May be called from any thread, and again."""
+        connection = self._connection
+        if connection is not None and connection.collector and not self._ended:
+            self.pause(*self._how_it_ended())
         self._closing.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(SEND_LIMIT_S)
-        if self._stream is not None:
-            self._send(self._stream)
-            stream, self._stream = self._stream, None
-            with contextlib.suppress(OSError):  # what could not be sent is lost
-                stream.close()
+            self._thread.join(END_LIMIT_S)
+            if self._thread.is_alive():  # it sends, and nobody takes it
+                return
+        if (connection := self._connection) is not None:
+            connection.limit(END_LIMIT_S)
+            self._send(connection)
+            self._connection = None
+            connection.close()
+
+    def forget(self) -> None:
+        """In a forked process: nothing of it is this one's."""
+        if self._connection is not None:
+            self._connection.forget()
+            self._connection = None
+
+    def _how_it_ended(self) -> tuple[str, str]:
+        """Returns status and error of the run. Python keeps the exception that ends a program."""
+        if self._guard.why:
+            return "failed", f"watching was given up ({self._guard.why})"
+        interactive = hasattr(sys, "ps1")  # there it is an exception of any time
+        return how_it_ended(None if interactive else getattr(sys, "last_value", None))
+
+    def _say_where(self) -> None:
+        """Says at the end of a run that was recorded beside the script where it can be looked at."""
+        if self._wanted is None or self._wanted.quiet or self._thread is threading.current_thread():
+            return
+        self._known.wait(END_LIMIT_S)
+        if (connection := self._connection) is None or self._guard.why:
+            return
+        if (run := connection.run) is not None:
+            sys.stderr.write(f"vitprof: this is run {run}: python -m vitprof runs {run}, or the dashboard\n")
+        else:
+            sys.stderr.write("vitprof: the run is being recorded: python -m vitprof runs, or the dashboard\n")
 
     def _run(self) -> None:
-        while (stream := self._stream) is not None and not self._closing.wait(SEND_EVERY_S):
+        while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):
             with self._forking:
-                self._send(stream)
+                self._send(connection)
 
-    def _send(self, stream: IO[bytes]) -> None:
+    def _send(self, connection: Connection) -> None:
         try:
+            stream = io.BytesIO()  # a buffered socket would be flushed once more in every forked process
             for message in self._buffer.drain():
                 write_message(stream, message)
-            stream.flush()
+            connection.send(stream.getvalue())
+            connection.listen()
+            why = connection.refusal
+            if connection.run is not None:
+                self._known.set()
         except (OSError, ValueError) as error:
-            self._stream = None
-            self._guard.give_up(f"nobody takes the figures any more: {error}")
+            why = _refusal(connection) or f"nobody takes the figures any more: {error}"
+        if why:
+            self._connection = None
+            self._known.set()
+            connection.close()
+            self._guard.give_up(why)
+
+
+def _refusal(connection: Connection) -> str:
+    """Returns why nobody takes the figures any more, if they said so."""
+    with contextlib.suppress(OSError, ValueError):
+        connection.listen()
+    return connection.refusal
+
+
+def how_it_ended(error: BaseException | None) -> tuple[str, str]:
+    """Returns status and error of a run whose loop ended with this exception."""
+    if error is None:
+        return "done", ""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", ""
+    return "failed", f"the script ended with {one_line(error)}"
 
 
 class Unheard:
@@ -81,6 +172,12 @@ class Unheard:
     def phase(self, name: str, since_s: float, until_s: float) -> None: ...
 
     def facts(self, facts: dict[str, Any]) -> None: ...
+
+    def pause(self, status: str, error: str) -> None: ...
+
+    def begin_again(self) -> None: ...
+
+    def forget(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -123,6 +220,22 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "sampler": name(loader.sampler),
         "drop_last": bool(loader.drop_last),
         **made_of(loader),
+    }
+
+
+def generic_facts(loader: Any) -> dict[str, Any]:
+    """Returns the same of a loader of any kind: what it tells in PyTorch's words, and its type."""
+
+    def known(name: str, kind: type) -> Any:
+        value = getattr(loader, name, None)
+        return value if isinstance(value, kind) else None
+
+    dataset = getattr(loader, "dataset", None)
+    return {
+        "dataset": type(loader if dataset is None else dataset).__name__,
+        "batch_size": known("batch_size", int),
+        "num_workers": known("num_workers", int) or 0,
+        "pin_memory": bool(known("pin_memory", bool)),
     }
 
 

@@ -20,7 +20,7 @@ from vitprof.watch.copies import Copies, tensors
 from vitprof.watch.guard import Guard
 from vitprof.watch.on_import import is_watched_rank
 from vitprof.watch.replay import Replay
-from vitprof.watch.session import Session, Unheard
+from vitprof.watch.session import Session, Unheard, Wanted
 from vitprof.watch.timed import FetchTimes
 from vitprof.watch.transforms import TransformSums
 
@@ -44,13 +44,17 @@ class Steps:
 
     A step waits for a batch, or for several of them, and then works: backward passes, a step of the optimizer. Some
     frameworks fetch a batch ahead, or all that they accumulate gradients over. What they wait for is part of the step
-    that comes after it, and where a batch is left when no more come, working on it is a step without samples.
+    that comes after it, and where a batch is left when no more come, working on it is a step without samples. Where
+    nothing ever tells of work (no backward pass of PyTorch's in the loop), each batch is a step.
+
+    What the script calls a step itself (`enter`, `left`) is the work on a batch: what it does before that and after it
+    is told apart.
     """
 
-    def __init__(self, device: Device, guard: Guard, forking: threading.RLock) -> None:
+    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
         self._device = device
         self._recorder = StepRecorder(device, self._hand_on)
-        self._session = Session(guard, forking) if is_watched_rank() else Unheard()
+        self._session = Session(guard, forking, wanted) if is_watched_rank() else Unheard()
         self._copies = None if device.immediate else Copies(device, guard)
         self.confirmed = False
         """Whether an optimizer has stepped: what was recorded is training."""
@@ -60,6 +64,14 @@ class Steps:
         """Of the step under way."""
         self._worked = False
         """Whether the step under way has worked on its batch."""
+        self.expects_work = True
+        """Whether a batch without any work on it was only fetched ahead; always, once a step has told of its work."""
+        self.inside = False
+        """Whether the script is in what it calls a step."""
+        self._left_s = math.nan
+        """When the script left the step before."""
+        self._said = False
+        """Whether the script has said that the step under way is done."""
         self._last = False
         """Whether no batch came for the step under way: the iteration is over."""
         self._noted: tuple[float, Any] | None = None
@@ -94,8 +106,10 @@ class Steps:
         """Gives some steps batches that were kept. `loader`: its arguments, see `session.loader_facts`."""
         self._replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
 
-    def confirm(self, loader: dict[str, Any]) -> None:
-        """Sends what was held, and from here on every step. `loader`: see `session.loader_facts`."""
+    def confirm(self, loader: dict[str, Any], batch: Any = None) -> None:
+        """Sends what was held, and from here on every step of `loader` (see `session.loader_facts`)."""
+        if loader.get("batch_size") is None:
+            loader = {**loader, "batch_size": n_samples(batch) or None}
         self._session.begin(self._device, loader)
         self.confirmed = True
         for row in self._held:
@@ -151,6 +165,8 @@ class Steps:
         marks.made = _together(ahead.made, made)
         marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self._device.mark()
+        if self.inside:  # it asked for its batch inside its step
+            self._enter(marks, got_s)
         return marks
 
     def ask_other(self, now_s: float) -> None:
@@ -175,10 +191,13 @@ class Steps:
         validated = others > (not self._last)
         if self._copies is not None:
             self._copies.end()
-        if self._worked:
-            if noted is not None and not (validated or self._last):
+        said, self._said = self._said, False
+        if self._worked or not (self.expects_work or self._last):
+            if noted is not None and not (validated or self._last or said):
                 self._device.release(noted[1])
                 noted = None
+            if not said:
+                self._left_s = math.nan
             self._record(marks, *(noted or (now_s, self._device.mark())))
         else:
             self._ahead = NOTHING if self._last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
@@ -214,7 +233,7 @@ class Steps:
         marks = self._marks
         if marks is None:
             return
-        self._worked = True
+        self._worked = self.expects_work = True
         self._others = 0
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
@@ -234,30 +253,76 @@ class Steps:
     def optimizer_stepped(self, now_s: float) -> None:
         """A step of an optimizer is work, too, unless it comes after the last batch: that one has been counted."""
         if not self._last:
-            self._worked = True
-        elif self._worked:  # nobody asks for a batch after it
+            self._worked = self.expects_work = True
+        elif self._worked and not self._said:  # nobody asks for a batch after it
             self._note_end(now_s)
+
+    def enter(self, now_s: float) -> None:
+        """The script begins what it calls a step."""
+        self.inside = True
+        if self._marks is not None and not self._said:  # of several for a batch, the first one begins it
+            self._enter(self._marks, now_s)
+
+    def left(self, now_s: float) -> None:
+        """The script has done what it calls a step. Of several for a batch, the last one ends it."""
+        self.inside = False
+        if self._marks is None:
+            return
+        self._worked = self.expects_work = self._said = True
+        self._others = 0
+        self._left_s = now_s
+        self._note_end(now_s)
+
+    def _enter(self, marks: StepMarks, now_s: float) -> None:
+        since_s = self._left_s if math.isfinite(self._left_s) else marks.t_start
+        marks.outside_s = max(0.0, now_s - since_s - (marks.t_got - marks.t_start))
+        given = marks.compute_start
+        marks.compute_start = self._device.mark()
+        if given is not marks.copy_start and given is not marks.copy_end:
+            self._device.release(given)
 
     # the rest
 
     def resume(self) -> None:
         """Has the next step's gap count from here."""
+        self._left_s = math.nan
         self._recorder.resume()
 
     def phase(self, name: str, since_s: float, until_s: float) -> None:
         """Notes a stretch of time that belongs to no step."""
         self._session.phase(name, since_s, until_s)
 
-    def leave(self) -> None:
-        """Sends what the device has passed. The step under way has no end, unless it is the last of an epoch."""
+    def pause(self, status: str, error: str) -> None:
+        """The run is over for now: sends what the device has passed."""
         if self.confirmed:
-            if self._last and self._noted is not None:
-                self._others = 0
-                self.end(self._noted[0])
-            self._recorder.resolve()
-            self._transforms.tell(self._session.facts)
-            if self._replay is not None:
-                self._replay.tell(self._session.facts)
+            self._tell()
+            self._session.pause(status, error)
+
+    def begin_again(self) -> None:
+        """The run goes on, if it was over."""
+        self._session.begin_again()
+
+    def forget(self) -> None:
+        """In a forked process: nothing of it is this one's."""
+        self._session.forget()
+
+    def _tell(self) -> None:
+        """Tells all that is known by now. The step under way has no end, unless the script has left it, or it is the
+        last of an epoch.
+        """
+        if (self._last or self._said) and self._noted is not None:
+            self._others = 0
+            self.end(self._noted[0])
+        self._marks = None
+        self._recorder.resolve()
+        self._transforms.tell(self._session.facts)
+        if self._replay is not None:
+            self._replay.tell(self._session.facts)
+
+    def leave(self) -> None:
+        """Sends what the device has passed."""
+        if self.confirmed:
+            self._tell()
         self.close()
 
     def close(self) -> None:

@@ -1,0 +1,189 @@
+"""A loader given to `vitprof.watch`, in the script itself: what is told of it, and what is recorded beside it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.watch import scripts
+from tests.watch.in_python import N_BATCHES, OUTSIDE_S
+from tests.watch.watching import LIMIT_S, Host, examples
+from vitprof.store import RunStore, StoredRun
+
+BESIDE = {"VITPROF_WATCH_SOCKET": ""}
+"""Without the command around the script."""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    host = Host("tests.watch.in_python")
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def plain(host: Host) -> str:
+    """What the script returns without anybody watching."""
+    return host.run("torch_loader", watched=False, watch=False).returned
+
+
+@pytest.mark.parametrize("kind", ["list", "generator", "iterable", "own iterator", "webdataset"])
+def test_any_iterable(host: Host, kind: str) -> None:
+    told = host.run("any_kind", watched=False, kind=kind)
+    epochs = 1 if kind == "generator" else 2
+    steps = told.steps
+    assert told.complaint == ""
+    assert told.returned == str(epochs * scripts.N_SAMPLES)
+    assert set(steps["samples"]) == {scripts.BATCH}
+    # the last batch of a run is worked on without an end that anybody could see
+    assert steps["epoch"].tolist() == [epoch for epoch in range(epochs) for _ in range(N_BATCHES)]
+    if kind == "list":
+        assert np.median(steps["data_wait_s"]) < scripts.READ_S
+    else:
+        assert steps["data_wait_s"].min() >= scripts.READ_S
+    assert steps["compute_s"].min() >= scripts.BODY_S
+    assert np.isnan(steps["read_s"]).all(), "nobody can tell the stages"
+    (environment,) = told.note("environment")
+    assert environment["watched"]["name"] == kind
+    assert environment["watched"]["num_workers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("workers", "start_method"), [(0, None), (2, "fork"), pytest.param(1, "spawn", marks=pytest.mark.slow)]
+)
+def test_a_dataloader_tells_its_stages(host: Host, plain: str, workers: int, start_method: str | None) -> None:
+    epochs = 1 if start_method == "spawn" else 2
+    told = host.run("torch_loader", watched=False, workers=workers, start_method=start_method, epochs=epochs)
+    steps, returned = told.steps, json.loads(told.returned)
+    assert returned["losses"] == json.loads(plain)["losses"][: epochs * N_BATCHES]
+    assert returned["foreign"] == []
+    assert told.complaint == ""
+    assert steps["epoch"].tolist() == [epoch for epoch in range(epochs) for _ in range(N_BATCHES)]
+    assert steps["read_s"].min() >= scripts.BATCH * scripts.READ_S
+    assert steps["transform_s"].min() >= scripts.BATCH * scripts.TRANSFORM_S
+    assert steps["collate_s"].min() >= scripts.COLLATE_S
+    assert np.isfinite(steps["queue_depth"]).all() == bool(workers)
+    assert set(steps["worker"][~np.isnan(steps["worker"])]) == set(range(workers))
+    checks = told.note("phase")
+    assert [phase["name"] for phase in checks] == ["evaluate"] * (epochs - 1), "the last one ends with the script"
+    assert all(phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S for phase in checks)
+    (environment,) = told.note("environment")
+    assert environment["watched"]["collate"] == "collate"
+    assert environment["watched"]["num_workers"] == workers
+
+
+def test_it_is_what_the_script_says_that_trains(host: Host) -> None:
+    told = host.run("no_optimizer", watched=False)
+    assert told.steps["samples"].tolist() == [2.0] * 4
+    assert told.complaint == ""
+
+
+@pytest.mark.parametrize("how", ["with", "decorator", "inside", "two", "skips"])
+def test_a_step_that_the_script_says(host: Host, how: str) -> None:
+    told = host.run("says_its_steps", watched=False, how=how)
+    steps, n = told.steps, N_BATCHES // 2 if how == "skips" else N_BATCHES
+    assert told.complaint == ""
+    assert steps["epoch"].tolist() == [0] * n + [1] * n
+    before = 0.0 if how == "inside" else OUTSIDE_S
+    outside = np.full(2 * n, before + OUTSIDE_S)
+    outside[0] = before  # nothing was before it
+    assert np.min(steps["outside_s"] - outside) >= 0
+    assert np.median(steps["outside_s"] - outside) < scripts.READ_S
+    assert steps["compute_s"].min() >= scripts.BODY_S
+    assert np.median(steps["compute_s"]) < scripts.BODY_S + OUTSIDE_S
+    batches = np.array([1, *[2] * (n - 1)]) if how == "skips" else np.ones(n)
+    waited = np.tile(batches, 2) * scripts.READ_S
+    assert np.min(steps["data_wait_s"] - waited) > 0
+    assert steps["samples"].tolist() == (np.tile(batches, 2) * scripts.BATCH).tolist()
+    within = steps["compute_start_s"] - steps["t_start_s"]
+    assert np.min(within - waited - before) > 0, "what is before the step is not in its compute"
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "baseline"), (1, "host.py")])
+def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None:
+    told = host.run("example", watched=False, source=examples()[number])
+    assert told.complaint == ""
+    assert len(told.steps["step"]) in (int(told.returned), int(told.returned) - 1), "the last one may have no end"
+    assert len(told.steps["step"]) >= 7
+    assert told.note("environment")[0]["watched"]["name"] == name
+    assert np.isfinite(told.steps["outside_s"]).all() == bool(number)
+    if number:
+        assert told.steps["outside_s"][1:].min() >= OUTSIDE_S
+
+
+def test_a_step_where_nobody_watches(host: Host) -> None:
+    told = host.run("a_step_without_a_loop", watched=False)
+    assert told.returned == "named Doubles. 6"
+    assert told.complaint == ""
+
+
+@pytest.mark.parametrize("env", [{"RANK": "1"}, {}])
+def test_only_the_first_rank_is_watched_and_without_a_listener_nothing_fails(
+    host: Host, plain: str, env: dict[str, str]
+) -> None:
+    told = host.run("torch_loader", watched=False, listen=bool(env), env=env)
+    assert told.status == 0
+    assert told.returned == plain
+    assert not told.notes
+    assert told.complaint.count("\n") == (not env)
+
+
+def test_a_notebooks_run_is_over_with_its_cell_and_goes_on_with_the_next_loop(host: Host) -> None:
+    told = host.run("notebook", watched=False)
+    kinds = [note.kind for note in told.notes if note.kind in ("environment", "end")]
+    assert kinds == ["environment", "end", "environment", "end"]
+    assert [end["status"] for end in told.note("end")] == ["done", "stopped"]
+    steps = told.steps
+    assert steps["step"].tolist() == list(range(N_BATCHES + 2)), "the one that was interrupted has no end"
+    assert steps["epoch"].tolist() == [0] * N_BATCHES + [1] * 2
+    assert steps["step_s"][N_BATCHES] < scripts.CHECK_S, "what was between the cells is in no step"
+    assert told.complaint == "vitprof: this is run 7: python -m vitprof runs 7, or the dashboard\n" * 2
+
+
+def recorded(n: int) -> list[StoredRun]:
+    """The runs in the store once `n` of them have ended, the first one first."""
+    until = time.monotonic() + LIMIT_S
+    with closing(RunStore()) as store:
+        while len(runs := store.runs(["done", "failed", "stopped"], oldest_first=True)) < n:
+            assert time.monotonic() < until, store.runs()
+            time.sleep(0.05)
+    return runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["fails", "killed"])
+def test_a_program_beside_the_script_records_each_run(host: Host, vitprof_home: Path, then: str) -> None:
+    told = host.run("two_runs", watched=False, env=BESIDE | {"VITPROF_HOME": str(vitprof_home)}, then=then)
+    first, second = recorded(2)
+    assert (first.name, first.status, first.error) == ("first", "done", "")
+    assert first.summary is not None
+    assert (first.summary.n_steps, first.summary.n_samples) == (2 * N_BATCHES, 2 * scripts.N_SAMPLES)
+    assert first.verdict is not None
+    assert (first.config.batch_size, first.config.workers) == (scripts.BATCH, 0)
+    assert second.name == "second"
+    assert second.status == "failed"
+    ended = {"fails": "the script ended with ValueError: no more", "killed": "ended without a last message"}[then]
+    assert ended in second.error
+    assert second.summary is not None
+    assert second.summary.n_steps == 3
+    if then == "fails":  # else nothing of its output is left
+        said = [
+            f"vitprof: this is run {i}: python -m vitprof runs {i}, or the dashboard" for i in (first.id, second.id)
+        ]
+        assert [line for line in told.complaint.splitlines() if line.startswith("vitprof")] == said
+
+
+@pytest.mark.slow
+def test_without_a_store_training_goes_on_with_one_line(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    plain = host.run("closed", watched=False, env={"RANK": "1"}).returned
+    told = host.run("closed", watched=False, env=BESIDE | {"VITPROF_HOME": str(tmp_path / "file")})
+    assert told.returned == plain
+    assert told.complaint.count("\n") == 1
+    assert told.complaint.startswith("vitprof: gave up watching (cannot write to ")

@@ -1,0 +1,168 @@
+"""Which run a watched loader belongs to, in a script that watches itself: when a run begins, goes on and ends.
+
+There is one run at a time. It begins with the first batch that is asked for with gradients on. Looping again over the
+same loader is the next epoch; so is looping over another one of the same name and arguments that was made after the
+first was gone, as in `for batch in vitprof.watch(DataLoader(...))` in each epoch. Any other watched loader that is
+looped over, outside the first one's loop, ends the run and begins its own. With the command `vitprof watch` around the
+script there is one run in all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitprof.watch.loop import the_loop
+from vitprof.watch.on_import import SOCKET, STEPS, is_watched_rank
+from vitprof.watch.session import Wanted, generic_facts, how_it_ended
+
+ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+"""Two loaders that differ in one of these are two experiments."""
+
+
+@dataclass(eq=False)
+class Planned:
+    """The run of a loader that was given to `vitprof.watch`."""
+
+    wanted: Wanted
+    arguments: tuple[Any, ...]
+    """The loader's type and its `ARGUMENTS`."""
+    facts: dict[str, Any]
+    """See `session.loader_facts`."""
+    owner: weakref.ref[Any]
+    """What `vitprof.watch` returned."""
+    replaces: bool
+    """Whether the loader of the run at that time had the same name and was still there: this one is another run."""
+    passive: bool = False
+    """Whether it is not watched, or not any more."""
+    over: bool = False
+    """Whether another run has followed this one."""
+    iterator: weakref.ref[Any] | None = field(default=None)
+    """The last iteration that was begun; None where that is over."""
+
+    @property
+    def under_way(self) -> bool:
+        """Returns whether a loop over it is not over."""
+        return self.iterator is not None and self.iterator() is not None
+
+    def goes_on_with(self, other: Planned) -> bool:
+        """Returns whether it is the next epoch of the run of a loader that is gone."""
+        same = self.wanted.name == other.wanted.name and self.arguments == other.arguments
+        return same and not self.replaces and other.owner() is None
+
+
+class Runs:
+    """The runs of this process, one after another."""
+
+    def __init__(self) -> None:
+        self._current: Planned | None = None
+        self._planned_any = False
+
+    def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
+        """Returns the run that looping over `watched` will be, which stands for `loader` or is it."""
+        current = self._current
+        wanted = Wanted(name, quiet)
+        replaces = current is not None and current.wanted.name == name and current.owner() is not None
+        arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
+        facts = generic_facts(loader)
+        loop = the_loop()
+        loop.declare(watched, None if watched is loader else facts)
+        loop.wanted = loop.wanted or wanted
+        if not self._planned_any:
+            self._planned_any = True
+            atexit.register(loop.guard, self._say_unused)
+        return Planned(wanted, arguments, facts, weakref.ref(watched), replaces)
+
+    def take(self, run: Planned, iterator: Any) -> None:
+        """A batch of the loader of `run` is asked for."""
+        if run.iterator is not None and run.iterator() is iterator:
+            return
+        import torch
+
+        if run.passive or not torch.is_grad_enabled():
+            return
+        if run.over:
+            run.passive = True
+            followed = "" if self._current is None else f": '{self._current.wanted.name}' was looped over after it"
+            sys.stderr.write(
+                f"vitprof: not watching '{run.wanted.name}' any more{followed}. A validation loop belongs under "
+                "torch.no_grad(); to begin another run, call vitprof.watch() again\n"
+            )
+            return
+        if not takes_part():
+            run.passive = True
+            return
+        if self._current is not None and self._current is not run and self._current.under_way:
+            return  # a loader beside the one that trains
+        self._follow(run)
+        run.iterator = weakref.ref(iterator)
+
+    def _follow(self, run: Planned) -> None:
+        """Makes `run` the one that is recorded, if it is not."""
+        current = self._current
+        if current is not None and current is not run:
+            current.over = True
+            if os.environ.get(SOCKET) or run.goes_on_with(current):
+                the_loop().let_go()
+            else:
+                the_loop().start_over()
+        self._current = run
+        the_loop().wanted = run.wanted
+
+    def left(self, run: Planned) -> None:
+        """A loop over the loader of `run` is over."""
+        run.iterator = None
+
+    def begun(self, loader: Any, name: str, *, quiet: bool) -> Planned:
+        """Returns the run of a DataLoader that a framework trains on from here on: it tells of its batches itself."""
+        run = self.planned(loader, loader, name, quiet=quiet)
+        if takes_part():
+            self._follow(run)
+        return run
+
+    def end(self, run: Planned, error: BaseException | None = None) -> None:
+        """Nothing more of the loader is watched; with the error that ended the run, if any did."""
+        run.passive = True
+        if run is self._current and not os.environ.get(SOCKET):
+            self._current = None
+            the_loop().pause(*how_it_ended(error))
+            the_loop().start_over()
+
+    def _say_unused(self) -> None:
+        """At the end of a script: says so where none of its watched loaders was ever trained on."""
+        failed = getattr(sys, "last_value", None) is not None
+        if not the_loop().has_begun and not failed and "torch" in sys.modules and is_first_rank():
+            sys.stderr.write(
+                "vitprof: nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
+                "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned\n"
+            )
+
+    def end_cell(self, result: Any) -> None:
+        """A notebook's cell is done, with this result of IPython's: what it ran is over for now."""
+        if self._current is not None and not os.environ.get(SOCKET):
+            error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+            the_loop().pause(*how_it_ended(error))
+
+
+RUNS = Runs()
+
+
+def takes_part() -> bool:
+    """Returns whether a loop in this process is followed: of a distributed job in its first process.
+
+    In the others too where all are to end after the same step, which they then only count.
+    """
+    return is_first_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
+
+
+def is_first_rank() -> bool:
+    """Returns whether this process is the one of a distributed job that is watched, as far as it is known yet."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank()) == 0
+    return is_watched_rank()
