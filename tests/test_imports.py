@@ -127,7 +127,7 @@ def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "__main__"))
     # for a process that trains; nothing here may import their folder at all
-    for name in ("copies", "replay", "steps", "work", "lightning_callback", "trainer_callback"):
+    for name in ("batches", "copies", "lightning_callback", "recording", "replay", "steps", "trainer_callback", "work"):
         names.remove(f"vitprof.watch.{name}")
     assert "vitprof.ui.compare.page" in names
     names.sort(key=lambda name: name.startswith("vitprof.ui"))  # last, for the others must do without Streamlit

@@ -35,8 +35,8 @@ class Script:
         self.guard = Guard()
         self.steps = Steps(CudaDevice("cuda:0", self.card.clock), self.guard, threading.RLock())
         self.rows: list[tuple[float, ...]] = []
-        self.steps.confirmed = True
-        self.steps._session = SimpleNamespace(step=self.rows.append, close=lambda: None)  # type: ignore[assignment]
+        self.steps.recording.confirmed = True
+        self.steps.recording._session = SimpleNamespace(step=self.rows.append, close=lambda: None)  # type: ignore[assignment]
 
     def waits(self, batch: Any) -> None:
         asked = self.card.now
@@ -50,7 +50,7 @@ class Script:
 
     def told(self) -> Series:
         self.steps.end(self.card.now)
-        self.steps._recorder.resolve()
+        self.steps.recording._recorder.resolve()
         return {name: np.array([row[i] for row in self.rows]) for i, name in enumerate(STEP_COLUMNS)}
 
 
@@ -128,7 +128,7 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
 
 def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(script: Script) -> None:
     images = torch.zeros(4, 2)
-    script.steps._replay = replay = Replay(0)
+    script.steps.recording.replay = replay = Replay(0)
     replay.block = 1
     for i in range(4):
         script.waits(images)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from vitprof.watch import runs
+from vitprof.watch.loaders import Loaders
 from vitprof.watch.runs import Planned, Runs
 
 
@@ -18,10 +19,9 @@ class FakeLoop:
         self.wanted: Any = None
         self.done: list[str] = []
         self.has_begun = False
+        self.loaders = Loaders()
 
     def guard(self, *_: Any) -> None: ...
-
-    def declare(self, *_: Any) -> None: ...
 
     def let_go(self) -> None:
         self.done.append("goes on")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import math
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.guard import Guard
+from vitprof.watch.loaders import Loaders, Seen
 from vitprof.watch.on_import import STEPS
 from vitprof.watch.timed import FetchTimes
 
@@ -34,27 +33,6 @@ class EnoughSteps(SystemExit):
     """Ends the script after the steps that were asked for, as `sys.exit(0)` in its own loop would."""
 
 
-class Seen:
-    """A DataLoader, or what stands for a loader, that was iterated over."""
-
-    def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
-        self.facts = facts
-        """Its arguments."""
-        self.declared = declared
-        """Whether the script said that it trains: see `Loop.declare`."""
-        self.stands_for = stands_for
-        """Whether it stands for a loader of any kind: each batch is a step even where nothing tells of work on it."""
-        self.begun = (0.0, math.nan)
-        """How long it took to begin its last iteration, and when that was done; until its first batch is asked for."""
-        self.alive: tuple[weakref.ref[Any], ...] = ()
-        """Itself, and its last iterator."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Returns whether it can still give a batch."""
-        return any(ref() is not None for ref in self.alive)
-
-
 class Loop:
     """Steps of the script's training.
 
@@ -69,18 +47,13 @@ class Loop:
         """Who is told of what loaders do: while a batch of something around a loader is awaited it is somebody else."""
         self.wanted: Wanted | None = None
         """What a script that watches itself asks for."""
-        self.declares = False
-        """Whether the script says which loader trains: no other one does."""
-        self._declared: list[weakref.ref[Any]] = []
-        """The loaders that it names, and their data sets."""
+        self.loaders = Loaders()
         self.forking = threading.RLock()
         """Held while workers are forked, and by the thread that sends. Beginning an iteration may begin another one."""
         self._steps: Steps | None = None
         """None until a loader is iterated with gradients on."""
         self._ours: Seen | None = None
         """The train loader, or the candidate for it."""
-        self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
-        """What is known of each loader, and of each iterator: of a loader made in a `for` that is all there is left."""
         self._paused = False
         """Whether the run is over for now."""
         self._entered = 0
@@ -100,22 +73,10 @@ class Loop:
         self.guard.given_up = True
         self.forking = threading.RLock()
         if self._steps is not None:
-            self._steps.forget()
+            self._steps.recording.forget()
         self._steps = None
 
     # what a script says that watches itself
-
-    def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
-        """Notes that `loader` trains: no optimizer has to tell, and no other loader does. So does one of its data set.
-
-        `facts`: what is known of one that is no DataLoader, see `session.loader_facts`.
-        """
-        self.declares = True
-        for each in (loader, getattr(loader, "dataset", None)):
-            with contextlib.suppress(TypeError):  # a list, or None
-                self._declared.append(weakref.ref(each))
-        if facts is not None:
-            self._seen[loader] = Seen(facts, declared=True, stands_for=True)
 
     def let_go(self) -> None:
         """The next loader that was declared goes on with the run."""
@@ -166,17 +127,10 @@ class Loop:
 
     def begun(self, loader: Any, iterator: Any, took_s: float) -> None:
         """An iteration over `loader` has begun, which took so long: workers are started there."""
-        if loader not in self._seen:
-            from vitprof.watch.session import loader_facts
-
-            declared = any(ref() is each for ref in self._declared for each in (loader, loader.dataset))
-            self._seen[loader] = Seen(loader_facts(loader), declared=declared)
-        seen = self._seen[iterator] = self._seen[loader]
-        seen.alive = (weakref.ref(loader), weakref.ref(iterator))
-        seen.begun = (took_s, self._clock())
+        seen = self.loaders.begun(loader, iterator, took_s, self._clock())
         if seen is self._ours and self._steps is not None:
             self._steps.begin_epoch()
-            self._epoch += self._steps.n > 0
+            self._epoch += self._steps.recording.n > 0
 
     def asked(self, iterator: Any, now: float) -> None:
         """The script asks for a batch: the step before ends here."""
@@ -199,7 +153,7 @@ class Loop:
         self._steps.end(now)
         if self._paused:
             self._paused = False
-            self._steps.begin_again()
+            self._steps.recording.begin_again()
             self._steps.resume()
         if self._enough(self._steps):
             return
@@ -221,7 +175,7 @@ class Loop:
         """The batch that was asked for is here: its step begins."""
         if math.isnan(self._asked_s) or self._steps is None or not self._is_ours(iterator):
             return
-        if not self._steps.confirmed and self._ours is not None and self._ours.declared:
+        if not self._steps.recording.confirmed and self._ours is not None and self._ours.declared:
             self._confirm(self._steps, self._ours, batch)
         self._steps.begin(self._epoch, self._asked_s, now, batch, times)
         self._asked_s = math.nan
@@ -240,22 +194,22 @@ class Loop:
     # which loader trains
 
     def _is_ours(self, loader_or_iterator: Any) -> bool:
-        return self._ours is not None and self._seen.get(loader_or_iterator) is self._ours
+        return self._ours is not None and self.loaders.of(loader_or_iterator) is self._ours
 
     def _take(self, iterator: Any) -> bool:
         """Takes the loader of `iterator` as the candidate; after a train loader that is gone, it is the next epoch's.
 
         Returns False where another one is the train loader, or nothing is known of this one.
         """
-        seen = self._seen.get(iterator)
-        if self.declares and (seen is None or not seen.declared):
+        seen = self.loaders.of(iterator)
+        if self.loaders.declares and (seen is None or not seen.declared):
             return False
         if self._steps is None:
             self._steps = self._open()
             self._steps.inside = self._entered > 0
-        if seen is None or (self._steps.confirmed and self._ours is not None and self._ours.is_alive):
+        if seen is None or (self._steps.recording.confirmed and self._ours is not None and self._ours.is_alive):
             return False
-        if self._steps.confirmed:
+        if self._steps.recording.confirmed:
             self._steps.end(self._clock())
             self._epoch += 1
         else:
@@ -298,29 +252,32 @@ class Loop:
         if steps is None:
             return
         steps.optimizer_stepped(self._clock())
-        if not steps.confirmed and steps.under_way and self._ours is not None:
+        if not steps.recording.confirmed and steps.under_way and self._ours is not None:
             self._confirm(steps, self._ours)
 
     def _confirm(self, steps: Steps, ours: Seen, batch: Any = None) -> None:
         """What is recorded is training."""
-        if os.environ.get(HEADROOM):
-            steps.measure_headroom(ours.facts)
-        steps.confirm(ours.facts, batch)
+        facts = ours.facts
+        if facts.get("batch_size") is None:
+            from vitprof.watch.batches import n_samples
+
+            facts = {**facts, "batch_size": n_samples(batch) or None}
+        steps.recording.confirm(facts, headroom=bool(os.environ.get(HEADROOM)))
 
     # ends
 
     def _end_validation(self, steps: Steps, now: float) -> None:
         if not math.isnan(self._validating_since):
             steps.resume()
-            steps.phase("evaluate", self._validating_since, now)
+            steps.recording.phase("evaluate", self._validating_since, now)
             self._validating_since = math.nan
 
     def _enough(self, steps: Steps) -> bool:
         """Ends the watching, or the script, after the steps that were asked for."""
-        if not steps.confirmed:
+        if not steps.recording.confirmed:
             return False
-        ends = bool(self._end_after and steps.n >= self._end_after)
-        if not ends and not (self._detach_after and steps.n >= self._detach_after):
+        ends = bool(self._end_after and steps.recording.n >= self._end_after)
+        if not ends and not (self._detach_after and steps.recording.n >= self._detach_after):
             return False
         self.guard.given_up = True
         self._leave()

@@ -70,7 +70,7 @@ class Runs:
         arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
         facts = generic_facts(loader)
         loop = the_loop()
-        loop.declare(watched, None if watched is loader else facts)
+        loop.loaders.declare(watched, None if watched is loader else facts)
         loop.wanted = loop.wanted or wanted
         if not self._planned_any:
             self._planned_any = True

@@ -174,7 +174,7 @@ class Inside:
 @functools.cache
 def prepare() -> None:
     """Has DataLoaders tell how they make a batch, and a notebook when its cells are done. Once in a process."""
-    the_loop().declares = True  # what trains is what the script says, and nothing else
+    the_loop().loaders.declares = True  # what trains is what the script says, and nothing else
     when_imported(DATALOADER, _time_loaders)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:

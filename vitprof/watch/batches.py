@@ -1,0 +1,51 @@
+"""What is known of the batches that a step waits for: how many samples, how long, how they were made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from vitprof.engine.batch import BatchTimes
+from vitprof.watch.copies import tensors
+from vitprof.watch.timed import FetchTimes
+
+
+class Ahead(NamedTuple):
+    """Batches that a step has waited for, and what is known of them."""
+
+    wait_s: float
+    samples: int
+    made: BatchTimes | None
+    """Their stages together, from the first one's beginning to the last one's end."""
+
+
+NOTHING = Ahead(0.0, 0, None)
+
+
+def batch_times(times: FetchTimes, queue_depth: float) -> BatchTimes:
+    """Returns how a batch was made, as far as that can be told from outside its dataset."""
+    dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
+    number = math.nan if worker < 0 else float(worker)
+    read_s = max(0.0, dataset_s - transform_s)
+    return BatchTimes(read_s, math.nan, transform_s, collate_s, start_s, end_s, number, queue_depth)
+
+
+def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | None:
+    """Returns the stages of batches that one step has waited for, one after another."""
+    if first is None or then is None:
+        return first or then
+    return BatchTimes(
+        first.read_s + then.read_s,
+        first.decode_s + then.decode_s,
+        first.transform_s + then.transform_s,
+        first.collate_s + then.collate_s,
+        first.start_s,
+        then.end_s,
+        then.worker,
+        then.queue_depth,
+    )
+
+
+def n_samples(batch: Any) -> int:
+    """Returns the length of the first tensor of a batch that has one; 0 where there is none."""
+    return next((len(tensor) if tensor.ndim else 1 for tensor in tensors(batch) if tensor.numel()), 0)

@@ -1,0 +1,68 @@
+"""The loaders of a script that were iterated over, and what is known of each."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from typing import Any
+
+
+class Seen:
+    """A DataLoader, or what stands for a loader, that was iterated over."""
+
+    def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
+        self.facts = facts
+        """Its arguments."""
+        self.declared = declared
+        """Whether the script said that it trains: see `Loop.declare`."""
+        self.stands_for = stands_for
+        """Whether it stands for a loader of any kind: each batch is a step even where nothing tells of work on it."""
+        self.begun = (0.0, math.nan)
+        """How long it took to begin its last iteration, and when that was done; until its first batch is asked for."""
+        self.alive: tuple[weakref.ref[Any], ...] = ()
+        """Itself, and its last iterator."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Returns whether it can still give a batch."""
+        return any(ref() is not None for ref in self.alive)
+
+
+class Loaders:
+    """Knows loaders by themselves and by their iterators: of one made in a `for` that is all there is left."""
+
+    def __init__(self) -> None:
+        self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
+        self._declared: list[weakref.ref[Any]] = []
+        """The loaders that the script names, and their data sets."""
+        self.declares = False
+        """Whether the script says which loader trains: no other one does."""
+
+    def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
+        """Notes that `loader` trains: no optimizer has to tell, and no other loader does. So does one of its data set.
+
+        `facts`: what is known of one that is no DataLoader, see `session.loader_facts`.
+        """
+        self.declares = True
+        for each in (loader, getattr(loader, "dataset", None)):
+            with contextlib.suppress(TypeError):  # a list, or None
+                self._declared.append(weakref.ref(each))
+        if facts is not None:
+            self._seen[loader] = Seen(facts, declared=True, stands_for=True)
+
+    def of(self, loader_or_iterator: Any) -> Seen | None:
+        """Returns what is known of a loader, by itself or by its iterator; None for one that has not begun."""
+        return self._seen.get(loader_or_iterator)
+
+    def begun(self, loader: Any, iterator: Any, took_s: float, now_s: float) -> Seen:
+        """Notes that an iteration over `loader` has begun, which took so long."""
+        if loader not in self._seen:
+            from vitprof.watch.session import loader_facts
+
+            declared = any(ref() is each for ref in self._declared for each in (loader, loader.dataset))
+            self._seen[loader] = Seen(loader_facts(loader), declared=declared)
+        seen = self._seen[iterator] = self._seen[loader]
+        seen.alive = (weakref.ref(loader), weakref.ref(iterator))
+        seen.begun = (took_s, now_s)
+        return seen

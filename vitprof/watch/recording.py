@@ -1,0 +1,120 @@
+"""Where the steps of a watched training go: recorded on the device, held until it is sure to be training, and sent."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from vitprof.engine.devices import Device
+from vitprof.engine.recorder import StepMarks, StepRecorder
+from vitprof.watch.guard import Guard
+from vitprof.watch.on_import import is_watched_rank
+from vitprof.watch.replay import Replay
+from vitprof.watch.session import Session, Unheard, Wanted
+from vitprof.watch.timed import TransformTimes
+from vitprof.watch.transforms import TransformSums
+
+WARMUP_STEPS = 5
+
+
+class Recording:
+    """The steps of one run so far."""
+
+    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None) -> None:
+        self._device = device
+        self._recorder = StepRecorder(device, self._hand_on)
+        self._session = Session(guard, forking, wanted) if is_watched_rank() else Unheard()
+        self.confirmed = False
+        """Whether an optimizer has stepped: what was recorded is training."""
+        self._held: list[tuple[float, ...]] = []
+        """Rows until then."""
+        self.n = 0
+        """Steps so far, without those on kept batches."""
+        self._transforms = TransformSums()
+        self.replay: Replay | None = None
+        """Which steps have kept batches, where headroom is measured."""
+        self._replaying_since_s = math.nan
+
+    @property
+    def warming_up(self) -> bool:
+        """Returns whether the next step is part of the warm-up."""
+        return self.n < WARMUP_STEPS
+
+    def drop(self) -> None:
+        """Forgets what was recorded of a loader that turned out not to train."""
+        self._held.clear()
+        self.n = 0
+        self._transforms = TransformSums()
+
+    def confirm(self, loader: dict[str, Any], *, headroom: bool) -> None:
+        """Sends what was held, and from here on every step of `loader` (see `session.loader_facts`).
+
+        `headroom`: some steps get batches that were kept.
+        """
+        if headroom:
+            self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
+        self._session.begin(self._device, loader)
+        self.confirmed = True
+        for row in self._held:
+            self._session.step(row)
+        self._held.clear()
+
+    def transforms(self, times: tuple[TransformTimes, ...], samples: int, now_s: float) -> None:
+        """Adds what each transform took for a batch."""
+        if self.warming_up:
+            return
+        self._transforms.add(times, samples)
+        if self.confirmed:
+            self._transforms.tell(self._session.facts, now_s)
+
+    def step(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
+        """Records a step that has ended."""
+        marks.step, marks.warmup = self.n, self.warming_up
+        if self.replay is not None:
+            replaying = self.replay.replaying
+            marks.step, left_out = self.replay.step(self.n)
+            marks.warmup |= left_out
+            if replaying is not self.replay.replaying:
+                if replaying:
+                    self.phase("headroom", self._replaying_since_s, now_s)
+                self._replaying_since_s = now_s
+        self.n += marks.step >= 0
+        marks.t_launched, marks.compute_end = now_s, compute_end
+        self._recorder.step(marks)
+
+    def resume(self) -> None:
+        """Has the next step's gap count from here."""
+        self._recorder.resume()
+
+    def phase(self, name: str, since_s: float, until_s: float) -> None:
+        """Notes a stretch of time that belongs to no step."""
+        self._session.phase(name, since_s, until_s)
+
+    def tell(self) -> None:
+        """Sends what the device has passed, and what is known of the run as a whole."""
+        self._recorder.resolve()
+        self._transforms.tell(self._session.facts)
+        if self.replay is not None:
+            self.replay.tell(self._session.facts)
+
+    def pause(self, status: str, error: str) -> None:
+        """The run is over for now."""
+        self._session.pause(status, error)
+
+    def begin_again(self) -> None:
+        """The run goes on, if it was over."""
+        self._session.begin_again()
+
+    def forget(self) -> None:
+        """In a forked process: nothing of it is this one's."""
+        self._session.forget()
+
+    def close(self) -> None:
+        """Sends what there is, and nothing any more."""
+        self._session.close()
+
+    def _hand_on(self, row: tuple[float, ...]) -> None:
+        if self.replay is not None and self.replay.add(row):
+            return
+        (self._session.step if self.confirmed else self._held.append)(row)
