@@ -23,6 +23,7 @@ from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import vitprof
 from tests.watch.scripts import BATCH, BODY_S, Samples, collate
@@ -184,6 +185,15 @@ def by_timm(*, workers: int) -> str:
             return ({"x": x.flatten(1), "y": y} for x, y in batches)
 
     return _train_by_hand(model, optimizer, Named(), Tensor.backward)
+
+
+def by_torchdata(*, workers: int) -> str:
+    """Its DataLoader begins an iteration in its own way."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    batches = StatefulDataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate)
+    return _train_by_hand(model, optimizer, batches, Tensor.backward)
 
 
 def _train_by_hand(model: Any, optimizer: Any, batches: Any, backward: Any) -> str:

@@ -24,6 +24,7 @@ BATCHES = {
     "by_transformers": [3, 2, 2, 1],  # accumulates over two, and its loader is one ahead
     "by_accelerate": AHEAD,
     "by_timm": AHEAD,
+    "by_torchdata": [1] * N_BATCHES,
 }
 CHECKS = {"by_lightning": (1, 1), "by_transformers": (0, 1)}
 """Batches that are checked before the first epoch, and between the two."""
@@ -117,7 +118,8 @@ def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop
     watched = told.note("environment")[0]["watched"]
     assert (told.complaint, watched["num_workers"], watched["made_changed"]) == ("", 1, True)
     assert set(told.steps["worker"][told.steps["samples"] > 0]) == {0.0}
-    assert told.steps["loss"].tolist() == in_the_loop.steps["loss"].tolist()
+    same = framework != "by_torchdata"  # shuffles in another way with workers than without
+    assert (told.steps["loss"].tolist() == in_the_loop.steps["loss"].tolist()) is same
 
 
 @pytest.mark.parametrize(

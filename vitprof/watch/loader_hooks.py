@@ -14,7 +14,7 @@ from typing import Any
 from vitprof.watch.composes import timed_compose
 from vitprof.watch.guard import Guard
 from vitprof.watch.loop import Loop, the_loop
-from vitprof.watch.on_import import when_imported
+from vitprof.watch.on_import import STATEFUL, when_imported
 from vitprof.watch.timed import Timed, TimedCollate, timed_fetch
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
@@ -29,6 +29,8 @@ def install(dataloader: ModuleType) -> None:
         return
     loop = the_loop()
     time_fetching(dataloader)
+    _tell_beginning(dataloader.DataLoader, loop.guard, loop)
+    when_imported(STATEFUL, lambda module: _tell_beginning(module.StatefulDataLoader, loop.guard, loop))
     _time_next(dataloader, loop.guard, loop)
     time_composes()
 
@@ -69,9 +71,9 @@ def time_fetching(dataloader: ModuleType) -> None:
         fetcher.fetch = timed_fetch(fetcher.fetch, worker)
 
 
-def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
-    """Tells `loop` of each iteration that begins and of each batch that is asked for and given."""
-    begin, following = dataloader.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
+    """Tells `loop` of each iteration that begins over a DataLoader of this class."""
+    begin = kind.__iter__
 
     @functools.wraps(begin)
     def begin_told(self: Any) -> Any:
@@ -81,6 +83,14 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
             iterator = begin(self)
         guard(loop.told.begun, self, iterator, perf_counter() - began)
         return iterator
+
+    setattr(begin_told, MARK, True)
+    kind.__iter__ = begin_told
+
+
+def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
+    """Tells `loop` of each batch that is asked for and given."""
+    following = dataloader._BaseDataLoaderIter.__next__
 
     @functools.wraps(following)
     def next_told(self: Any) -> Any:
@@ -100,6 +110,4 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
         guard(loop.told.given, self, perf_counter(), batch, times)
         return batch
 
-    setattr(begin_told, MARK, True)
-    dataloader.DataLoader.__iter__ = begin_told
     dataloader._BaseDataLoaderIter.__next__ = next_told

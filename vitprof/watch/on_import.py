@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 DATALOADER = "torch.utils.data.dataloader"
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+"""Has a DataLoader that is constructed and begins its iterations in its own way, and goes on as PyTorch's."""
 SOCKET = "VITPROF_WATCH_SOCKET"
 """Names the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"

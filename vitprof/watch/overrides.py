@@ -22,7 +22,7 @@ from collections import Counter
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch.on_import import TRIAL_OVERRIDES
+from vitprof.watch.on_import import STATEFUL, TRIAL_OVERRIDES, when_imported
 from vitprof.watch.tell import tell
 
 MOST_FRAMES = 60
@@ -37,7 +37,12 @@ def install(dataloader: ModuleType) -> None:
     "arguments" and "cache_bytes" (null: samples are not kept).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
-    begin = dataloader.DataLoader.__init__
+    _put_in(dataloader.DataLoader, wanted, dataloader)
+    when_imported(STATEFUL, lambda module: _put_in(module.StatefulDataLoader, wanted, dataloader))
+
+
+def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
+    begin = kind.__init__
     signature = inspect.signature(begin)
 
     @functools.wraps(begin)
@@ -56,7 +61,7 @@ def install(dataloader: ModuleType) -> None:
         begin(self, *args, **kwargs)
         _made[self] = made
 
-    dataloader.DataLoader.__init__ = begin_changed
+    kind.__init__ = begin_changed
 
 
 def made_of(loader: Any) -> dict[str, Any]:
