@@ -137,7 +137,7 @@ class TestForked:
 
         def look() -> None:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
-                while not ended.is_set():
+                while not ended.wait(0.01):
                     seen.update(c.pid for c in job.children(recursive=True))
 
         watcher = threading.Thread(target=look)
