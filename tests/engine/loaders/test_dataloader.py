@@ -74,7 +74,7 @@ class TestWorkers:
 @pytest.mark.skipif(sys.platform != "linux", reason="Python's choices on Linux")
 @pytest.mark.parametrize(("method", "storage"), [("forkserver", "idx"), ("spawn", "memory")])
 def test_workers_that_are_sent_all_they_need(method: str, storage: str) -> None:
-    config = config_of(**WORKERS, start_method=method, storage=storage)
+    config = config_of(loader="dataloader", workers=1, start_method=method, storage=storage)  # each loads PyTorch
     opened_storage = storage_of(config)
     with opened(config, storage=opened_storage) as loader:
         for epoch in (0, 1):
