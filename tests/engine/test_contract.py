@@ -132,11 +132,11 @@ def config_of(name: str, parts: Combination, **more: Any) -> RunConfig:
         "seed": SEED,
         "device": "cpu",
     }
-    # Starting workers is most of these tests' time: two are as right as one, and a transfer does not know who made a
-    # batch (tests/transfer has batches of others).
+    # Starting workers is most of these tests' time: two are as right as one (those over raw files and over a map are
+    # two), and a transfer does not know who made a batch (tests/transfer has batches of others).
     if parts.loader == "dataloader" and parts.transfer != "blocking":
         values["workers"] = 0
-    elif parts.loader == "dataloader" and parts.location != "disk":
+    elif parts.loader == "dataloader" and (parts.location != "disk" or parts.storage not in ("raw-files", "memmap")):
         values["workers"] = 1
     if parts.location in ("slow-drive", "staged"):
         values |= {"slow_mb_s": 5000.0, "slow_latency_ms": 0.0}
