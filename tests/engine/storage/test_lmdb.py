@@ -134,12 +134,6 @@ def test_forked_workers(name: str, written: dict[str, Path]) -> None:
     assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
 
 
-@pytest.mark.slow
-def test_a_spawned_worker(written: dict[str, Path]) -> None:
-    opened = [pair for name in FORMATS for pair in open_both(FORMATS[name][1], written[name])]
-    assert_safe_with_workers(opened, "spawn", workers=1)
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_threads(name: str, written: dict[str, Path]) -> None:
     assert_safe_with_threads(FORMATS[name][1], written[name])
