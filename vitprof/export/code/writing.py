@@ -120,7 +120,8 @@ def _constants(draft: Draft, body: str) -> str:
             "on the local disk",
         ),
     ]
-    used = [s for s in settings if re.search(rf"\b{s[0]}\b", body) or (s[0] == "MEAN" and "CHANNELS" in body)]
+    words = set(re.findall(r"\w+", body))
+    used = [s for s in settings if s[0] in words or (s[0] == "MEAN" and "CHANNELS" in body)]
     return "\n".join(f"{name} = {value}" + (f"  # {comment}" if comment else "") for name, value, comment in used)
 
 
