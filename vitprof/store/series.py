@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,22 +20,17 @@ class SeriesStore(Database):
 
     def append_steps(self, run_id: int, rows: Iterable[Sequence[float]]) -> None:
         """Adds steps; each row in the order of `STEP_COLUMNS`."""
-        self._append(steps, [dict(zip(STEP_FIELDS, row, strict=True), run_id=run_id) for row in rows])
+        self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows])
 
     def append_telemetry(self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]]) -> None:
         """Adds telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`."""
-        self._append(
-            telemetry,
-            [
-                dict(zip(TELEMETRY_FIELDS, row, strict=True), run_id=run_id, seq=seq)
-                for seq, row in enumerate(rows, first_seq)
-            ],
-        )
+        numbered = [(run_id, seq, *row) for seq, row in enumerate(rows, first_seq)]
+        self._append(telemetry, ("run_id", "seq", *TELEMETRY_FIELDS), numbered)
 
-    def _append(self, table: sa.Table, rows: list[dict[str, float | int]]) -> None:
+    def _append(self, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
         if rows:
             with self.transaction() as db:
-                db.execute(sa.insert(table), rows)
+                insert_rows(db, table, names, rows)
 
     def n_steps(self, run_id: int) -> int:
         """Returns how many steps the run has, without reading them."""
@@ -54,3 +51,31 @@ class SeriesStore(Database):
             rows = db.execute(query).fetchall()
         matrix = np.array([tuple(r) for r in rows], dtype=np.float64).reshape(len(rows), len(names))
         return {name: matrix[:, i] for i, name in enumerate(names)}
+
+
+def insert_rows(
+    db: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float | None]]
+) -> None:
+    """Adds rows, each in the order of `names`. Raises `ValueError` for a row that has more or fewer values.
+
+    By the driver itself where it takes rows as tuples: SQLAlchemy's dictionaries take 14 us a step, as much as watching
+    it from inside, and 1.5 s for 100,000 steps of a file, in which nobody else can write.
+    """
+    if any(len(row) != len(names) for row in rows):
+        raise ValueError(f"{table.name}: a row needs {len(names)} values: {', '.join(names)}")
+    statement, order = _prepared(table, db.dialect)
+    if order is None:
+        db.execute(sa.insert(table), [dict(zip(names, row, strict=True)) for row in rows])
+        return
+    if order != tuple(names):
+        pick = itemgetter(*(names.index(name) for name in order))
+        rows = [pick(row) for row in rows]
+    db.exec_driver_sql(statement, list(map(tuple, rows)))
+
+
+@functools.lru_cache(maxsize=8)
+def _prepared(table: sa.Table, dialect: sa.Dialect) -> tuple[str, tuple[str, ...] | None]:
+    """Returns the statement that inserts a row, and the order of its values; None where the driver wants names."""
+    compiled = sa.insert(table).compile(dialect=dialect)
+    order = getattr(compiled, "positiontup", None)
+    return str(compiled), order and tuple(order)
