@@ -278,6 +278,35 @@ class TestTrouble:
         assert run.status == "done"
         assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
 
+    def test_telemetry_waits_for_a_store_that_fails_once(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is stored with the steps, in the order in which it was taken, and none of it twice."""
+        append, failed = RunStore.append_telemetry, threading.Event()
+
+        def train_and_tell(config: RunConfig, events: Any, stop: Any) -> bool:
+            events.environment({})
+            return gate(config, events, stop)
+
+        def fails_once(self: RunStore, run_id: int, first_seq: int, rows: Any) -> None:
+            if not failed.is_set():
+                failed.set()
+                raise StoreError("the run store failed: locked")
+            append(self, run_id, first_seq, rows)
+
+        monkeypatch.setattr(train, "train", train_and_tell)
+        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.05)
+        monkeypatch.setattr(RunStore, "append_telemetry", fails_once)
+        (run_id,) = queued(jobs, "a")
+        wait_until(failed.is_set, "telemetry to be stored")
+        gate.open.set()
+        run = finished(jobs, run_id)
+        assert (run.status, run.notices) == ("done", ())
+        telemetry = jobs.store.telemetry(run_id)
+        assert telemetry["seq"].tolist() == list(range(len(telemetry["seq"])))
+        assert (np.diff(telemetry["t_s"]) > 0).all()
+        assert len(telemetry["seq"]) > 0
+
     def test_a_store_that_fails_in_between(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         update = RunStore.update_run
 

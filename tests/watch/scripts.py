@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -196,6 +198,37 @@ def compiled() -> str:
         forward(x).backward()
         optimizer.step()
     return "ok"
+
+
+def count_work(*, batch: int) -> list[float]:
+    """Trains, and counts for each step the calls of functions of vitprof, and the clock readings in them."""
+    from torchvision.transforms import Compose
+
+    class Plain(Dataset[Any]):
+        transform = Compose([torch.nn.Identity()])
+
+        def __len__(self) -> int:
+            return batch * 30
+
+        def __getitem__(self, index: int) -> Tensor:
+            return self.transform(torch.zeros(1))
+
+    counts = {"call": 0, "c_call": 0}
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        if event in counts and f"{os.sep}vitprof{os.sep}" in frame.f_code.co_filename:
+            counts[event] += event == "call" or called is time.perf_counter
+
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
+        if i == 10:
+            sys.setprofile(note)
+        if i == 20:
+            sys.setprofile(None)
+        model(x).sum().backward()
+        optimizer.step()
+    return [count / 10 for count in counts.values()]
 
 
 def fail() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,10 @@ class JobRecorder:
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
         self._beside: set[int] = set()
+        self._sampled: deque[tuple[float, ...]] = deque()
+        """Telemetry that is not stored yet; its thread appends."""
         self._samples = 0
+        """Telemetry that is stored."""
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
         self._origin: float | None = None  # when it was started first
@@ -165,14 +169,10 @@ class JobRecorder:
             device=environment.get("device", self._config.device),
             gpu_uuid=environment.get("gpu_uuid"),
             hz=self._config.telemetry_hz,
-            sink=self._store_samples,
+            sink=self._sampled.extend,
             clock=self._clock,
         )
         self._telemetry.start()
-
-    def _store_samples(self, rows: list[tuple[float, ...]]) -> None:
-        self._store.append_telemetry(self._run_id, self._samples, rows)
-        self._samples += len(rows)
 
     def _try_to_flush(self, now: float) -> None:
         """Flushes; a store that fails is tried again for a while: the job may be about to say why."""
@@ -190,6 +190,11 @@ class JobRecorder:
         if self._rows:
             self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
             self._rows.clear()
+        if sampled := list(self._sampled):
+            self._store.append_telemetry(self._run_id, self._samples, sampled)
+            self._samples += len(sampled)
+            for _ in sampled:
+                self._sampled.popleft()
         notices = list(self._notices)
         if self._telemetry is not None:
             notices += self._telemetry.notices

@@ -48,4 +48,7 @@ def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | 
 
 def n_samples(batch: Any) -> int:
     """Returns the length of the first tensor of a batch that has one; 0 where there is none."""
-    return next((len(tensor) if tensor.ndim else 1 for tensor in tensors(batch) if tensor.numel()), 0)
+    for tensor in tensors(batch):
+        if tensor.numel():
+            return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` runs Python code of PyTorch's
+    return 0

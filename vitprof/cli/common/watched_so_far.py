@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from vitprof import formats
 from vitprof.analysis.timing.totals import RunningTotals
 from vitprof.records import STEP_COLUMNS
 
+ADD_EVERY_S = 0.5
+"""The line is drawn anew as often. Adding up costs as much for a single step as for hundreds."""
 WAITING = "waiting for a training loop over a DataLoader"
 
 
@@ -23,12 +26,22 @@ class WatchedSoFar:
         self._since_s = clock()
         self._running = RunningTotals()
         self._steps = 0
+        self._taken: list[NDArray[np.float64]] = []
+        """Steps that are not in the figures yet."""
+        self._added_s = -math.inf
 
     def take(self, rows: NDArray[np.float64]) -> None:
         """Takes the steps that come next: (n, len(STEP_COLUMNS)) float64."""
-        if len(rows):
-            self._steps += len(rows)
-            self._running.add({name: rows[:, i] for i, name in enumerate(STEP_COLUMNS)})
+        if not len(rows):
+            return
+        self._steps += len(rows)
+        self._taken.append(rows)
+        now = self._clock()
+        if now - self._added_s >= ADD_EVERY_S:
+            self._added_s = now
+            taken = np.concatenate(self._taken)
+            self._taken.clear()
+            self._running.add({name: taken[:, i] for i, name in enumerate(STEP_COLUMNS)})
 
     def words(self, run_id: int, state: str = "") -> str:
         """Returns a line about the run: its steps and, of its steady state, what the dashboard says too.
