@@ -51,7 +51,9 @@ def search(page: Any, words: str, found: str) -> None:
 
 
 def tick(page: Any, *rows: int) -> None:
-    box = page.locator("[class*=st-key-history-table] [data-testid=stDataFrameResizable]").bounding_box()
+    tables = page.locator("[class*=st-key-history-table] [data-testid=stDataFrameResizable]")
+    tables.nth(1).wait_for(state="detached")  # the one before is there until the page is drawn
+    box = tables.bounding_box()
     for row in rows:
         page.mouse.click(box["x"] + BOX_PX, box["y"] + HEADER_PX + ROW_PX * row + ROW_PX / 2)
     page.get_by_text(re.compile(rf"^{len(rows)} runs? ticked")).wait_for()
