@@ -37,6 +37,7 @@ import numpy as np
 from benchmarks.overhead import AT_MOST, BARE, MODULES, REPOSITORY, Row, over_rounds, shown, wait_for
 from benchmarks.watched_batch import print_batches
 from benchmarks.watched_cases import CASES, RUN_OF, Case
+from vitprof.analysis.bootstrap import Interval
 
 WATCHED = "watch"
 TITLES = {
@@ -58,15 +59,13 @@ class Watched(Row):
     cpu_us: dict[str, dict[int, float]] = field(default_factory=lambda: {whose: {} for whose in WHOSE})
     """CPU time for each step, by whose it is, then by the number of the round."""
 
-    def added_us(self, bare: Watched, *whose: str) -> tuple[float, float, float]:
-        """Returns the microseconds of CPU that a step takes more than bare: median over rounds, with its interval."""
-        both = sorted(self.n_each.keys() & bare.n_each.keys())
+    def added_us(self, bare: Watched, *whose: str) -> Interval:
+        """Returns the microseconds of CPU that a step takes more than under `bare`: median over the rounds that both
+        have, with its interval.
+        """
+        both = sorted(self.ms["median"].keys() & bare.ms["median"].keys())
         more = [sum(self.cpu_us[w][number] - bare.cpu_us[w][number] for w in whose) for number in both]
         return over_rounds(np.array(more))
-
-    @property
-    def n_each(self) -> dict[int, float]:
-        return self.cpu_us["own"]
 
 
 Rows = dict[tuple[str, str], Watched]
@@ -159,22 +158,25 @@ def add(row: Watched, number: int, found: dict[str, Any]) -> None:
 
 
 def gate(row: Watched, rows: Rows, step_ms: float) -> str:
-    """Returns whether watching costs as little as asked, in CPU time of process and collector together, and less than
-    every peer that was measured.
+    """Returns whether watching costs as little as asked, in CPU time of script, workers and collector together, and
+    less than every peer that was measured. The intervals decide: noise is neither.
     """
     bare = rows[row.case, BARE]
     if row.tool != WATCHED or not row.n_rounds or not bare.n_rounds:
         return ""
-    own, mine = row.added_us(bare, "own")[0], row.added_us(bare, *WHOSE)[0]
     step_us = 1e3 * float(np.median(list(bare.ms["median"].values())))
-    verdicts = [f"{own / step_us:.2%} of a step, {mine / step_us:.2%} with workers and collector"]
+    own = row.added_us(bare, "own").value / step_us
+    share = Interval(*(us / step_us for us in row.added_us(bare, *WHOSE)))
+    verdicts = [f"{own:.2%} of a step, {share.value:.2%} with workers and collector"]
     if step_ms >= ASKED_FROM_MS:
-        verdicts[0] += f": {'met' if mine / step_us <= AT_MOST - 1 else 'MISSED'}"
+        most = AT_MOST - 1
+        verdicts[0] += f": {'met' if share.high <= most else 'MISSED' if share.low > most else 'undecided'}"
     for peer in MODULES:
         other = rows.get((row.case, peer))
         if other is not None and other.n_rounds:
-            less = mine < other.added_us(bare, *WHOSE)[0]
-            verdicts.append(f"{'below' if less else 'NOT below'} {TITLES[peer]}")
+            more = row.added_us(other, *WHOSE)
+            verdict = "below" if more.high < 0 else "NOT below" if more.low > 0 else "undecided against"
+            verdicts.append(f"{verdict} {TITLES[peer]}")
     return "; ".join(verdicts)
 
 
@@ -197,7 +199,7 @@ def print_table(rows: Rows) -> None:
         print(f"| {' | '.join([cases[name].title, TITLES[tool], *cells, gate(row, rows, cases[name].step_ms)])} |")
 
 
-def _us(interval: tuple[float, float, float]) -> str:
+def _us(interval: Interval) -> str:
     value, low, high = interval
     return f"{value:.1f}" + (f" ({low:.1f} to {high:.1f})" if np.isfinite(low) else "")
 
