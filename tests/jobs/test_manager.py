@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,13 +51,19 @@ def config(**values: Any) -> RunConfig:
     return RunConfig(**(QUICK | values))
 
 
-@pytest.fixture
-def jobs(store: RunStore, launcher: KeptLauncher) -> Iterator[JobManager]:  # noqa: F811
-    manager = JobManager(store, launcher=launcher)
-    yield manager
-    manager.shutdown()
+@contextlib.contextmanager
+def manager(store: RunStore, launcher: KeptLauncher | None = None) -> Iterator[JobManager]:  # noqa: F811
+    made = JobManager(store, launcher=launcher)
+    yield made
+    made.shutdown()
     assert vitprof_threads() == []
     assert descendants() == []
+
+
+@pytest.fixture
+def jobs(store: RunStore) -> Iterator[JobManager]:
+    with manager(store) as made:
+        yield made
 
 
 def finished(jobs: JobManager, run_id: int, within_s: float = 120.0) -> StoredRun:
@@ -401,6 +408,12 @@ class TestTrouble:
 @forking
 @pytest.mark.usefixtures("full_home")
 class TestProcessIsolation:
+    @pytest.fixture
+    def jobs(self, store: RunStore, launcher: KeptLauncher) -> Iterator[JobManager]:  # noqa: F811
+        """With PyTorch loaded, for which none of the other tests' jobs waits."""
+        with manager(store, launcher) as made:
+            yield made
+
     @pytest.mark.slow
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
         """A batch of 60,000 samples one by one: the loop cannot hear in there, so the process is ended."""
