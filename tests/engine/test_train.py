@@ -159,6 +159,7 @@ class TestBudget:
         assert ends[-2] < 0.1 <= ends[-1] + 3e-3  # asked after the step, by a clock that goes on with each reading
         assert run["step_s"].sum() <= 0.11
 
+    @pytest.mark.slow
     def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
         asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 300, "warmup_steps": 1}
         run = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(5e-3))  # a step takes about 40 ms

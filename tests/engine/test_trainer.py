@@ -108,6 +108,7 @@ class TestARun:
         assert run.environments[0]["device"] == "simulated:1,0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [{"precision": "tf32"}, {"precision": "bf16"}, {"precision": "fp16"}, {"fused_optimizer": True}],

@@ -106,12 +106,14 @@ class TestForked:
         assert launcher.archs == tuple(torch.cuda.get_arch_list())
         assert Launcher().archs == ()
 
+    @pytest.mark.slow
     def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
         """With the variables of now: its data lie in the home of this test, which the server does not know."""
         forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
         assert len(forked) == 6
         np.testing.assert_array_equal(forked, anew)
 
+    @pytest.mark.slow
     def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
         self,
         launcher: KeptLauncher,  # noqa: F811
@@ -128,6 +130,7 @@ class TestForked:
             assert end(process) == 1  # without a config
         assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 2
 
+    @pytest.mark.slow
     def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
@@ -234,6 +237,7 @@ class TestServer:
             assert isinstance(process, subprocess.Popen)
             end(process)
 
+    @pytest.mark.slow
     def test_a_job_goes_on_when_its_server_dies(
         self,
         own: Launcher,

@@ -70,6 +70,7 @@ def line(x: Any, y: Any, **more: Any) -> dict[str, Any]:
 ys = st.lists(st.one_of(st.integers(-3, 3).map(float), st.just(np.nan)), max_size=8)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.lists(ys, min_size=1, max_size=3), st.sampled_from("ab"), st.booleans(), st.integers(0, 1)),

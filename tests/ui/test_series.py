@@ -47,6 +47,7 @@ def store(tmp_path: Path):
     opened.close()
 
 
+@pytest.mark.slow
 def test_rows_arrive_once_however_they_are_cut(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
     series = RunSeries(store, run_id)

@@ -24,6 +24,7 @@ from vitprof.analysis.tournament.scores import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "rounds"), [(2, 3), (4, 5), (6, 2)])
 def test_the_interval_holds_the_truth(settings: int, rounds: int) -> None:
     """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, 107 or fewer hold it by chance

@@ -53,7 +53,9 @@ PROCESSES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("variant", QUICK + PROCESSES, ids=variant_id)
+@pytest.mark.parametrize(
+    "variant", [*QUICK, PROCESSES[0], *(pytest.param(v, marks=pytest.mark.slow) for v in PROCESSES[1:])], ids=variant_id
+)
 def test_each_epoch_has_each_sample_once_in_the_shared_order(variant: dict[str, Any]) -> None:
     """And the same pixels, to the last bit."""
     images, labels = digits()

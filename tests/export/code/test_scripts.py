@@ -347,6 +347,7 @@ def test_how_it_trains_is_in_the_script(settings: dict[str, Any], lines: list[st
     assert all(line in text for line in lines)
 
 
+@pytest.mark.slow
 def test_a_script_runs_on_its_own(tmp_path: Path) -> None:
     """In a process that has no vitprof to import, from another directory."""
     path = tmp_path / "script.py"
