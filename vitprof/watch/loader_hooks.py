@@ -81,7 +81,7 @@ def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
         began = perf_counter()
         with loop.forking:  # no thread of ours may hold a lock while workers are forked
             iterator = begin(self)
-        guard(loop.told.begun, self, iterator, perf_counter() - began)
+        guard(loop.told.begun, self, iterator, began, perf_counter())
         return iterator
 
     setattr(begin_told, MARK, True)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Begun(NamedTuple):
+    """Moments of the beginning of an iteration."""
+
+    since_s: float
+    until_s: float
+    told_s: float
+    """When the script could go on: until then it was our own cost."""
+
+
+UNKNOWN = Begun(math.nan, math.nan, math.nan)
 
 
 class Seen:
@@ -18,8 +30,8 @@ class Seen:
         """Whether the script said that it trains: see `Loop.declare`."""
         self.stands_for = stands_for
         """Whether it stands for a loader of any kind: each batch is a step even where nothing tells of work on it."""
-        self.begun = (0.0, math.nan)
-        """How long it took to begin its last iteration, and when that was done; until its first batch is asked for."""
+        self.begun = UNKNOWN
+        """The beginning of its last iteration, until its first batch is asked for."""
         self.alive: tuple[weakref.ref[Any], ...] = ()
         """Itself, and its last iterator."""
 
@@ -55,8 +67,8 @@ class Loaders:
         """Returns what is known of a loader, by itself or by its iterator; None for one that has not begun."""
         return self._seen.get(loader_or_iterator)
 
-    def begun(self, loader: Any, iterator: Any, took_s: float, now_s: float) -> Seen:
-        """Notes that an iteration over `loader` has begun, which took so long."""
+    def begun(self, loader: Any, iterator: Any) -> Seen:
+        """Notes that an iteration over `loader` has begun."""
         if loader not in self._seen:
             from vitprof.watch.session import loader_facts
 
@@ -64,5 +76,4 @@ class Loaders:
             self._seen[loader] = Seen(loader_facts(loader), declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
-        seen.begun = (took_s, now_s)
         return seen

@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.guard import Guard
-from vitprof.watch.loaders import Loaders, Seen
+from vitprof.watch.loaders import UNKNOWN, Begun, Loaders, Seen
 from vitprof.watch.on_import import STEPS
-from vitprof.watch.timed import FetchTimes
+from vitprof.watch.timed import FetchTimes, made_between
 
 if TYPE_CHECKING:
     from vitprof.watch.session import Wanted
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Names the number of steps after which it goes on unobserved."""
-ITER_AND_NEXT_S = 0.001
-"""A first batch that is asked for this soon after `iter(loader)` waited for that, too: workers are started there."""
+ITER_AND_NEXT_S = 0.05
+"""A first batch that is asked for this soon after `iter(loader)` waited for that, too: workers are started there.
+
+Forked workers may get the CPU before the script goes on."""
 
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Set where batches are given again, to measure headroom."""
@@ -61,6 +63,9 @@ class Loop:
         self._tells = False
         """Whether the script's backward passes and its optimizer tell of themselves."""
         self._asked_s = math.nan
+        """When the batch was asked for, after what we had to do first."""
+        self._own_s = self._begun_s = 0.0
+        """How long that took, and how long it took to begin the iteration, where this is its first batch."""
         self._validating_since = math.nan
         self._epoch = 0
         self._kept: Any = None
@@ -125,12 +130,13 @@ class Loop:
             self._steps.end(now)
             self._end_validation(self._steps, now)
 
-    def begun(self, loader: Any, iterator: Any, took_s: float) -> None:
-        """An iteration over `loader` has begun, which took so long: workers are started there."""
-        seen = self.loaders.begun(loader, iterator, took_s, self._clock())
+    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
+        """An iteration over `loader` has begun, between these moments: workers are started there."""
+        seen = self.loaders.begun(loader, iterator)
         if seen is self._ours and self._steps is not None:
             self._steps.begin_epoch()
             self._epoch += self._steps.recording.n > 0
+        seen.begun = Begun(since_s, until_s, self._clock())
 
     def asked(self, iterator: Any, now: float) -> None:
         """The script asks for a batch: the step before ends here."""
@@ -160,11 +166,12 @@ class Loop:
         self._end_validation(self._steps, now)
         self._steps.ask(iterator)
         self._kept = self._steps.kept_batch()
-        took_s, ready = self._ours.begun
-        self._ours.begun = (0.0, math.nan)
-        self._asked_s = self._clock()  # what came before it here is our own cost
-        if ready <= now < ready + ITER_AND_NEXT_S:
-            self._asked_s -= took_s
+        self._begun_s = 0.0
+        begun, self._ours.begun = self._ours.begun, UNKNOWN
+        if begun.told_s <= now < begun.told_s + ITER_AND_NEXT_S:
+            self._begun_s, now = begun.until_s - begun.since_s, begun.until_s
+        self._asked_s = self._clock()
+        self._own_s = self._asked_s - now
 
     def take_kept(self) -> Any:
         """Returns the batch that the script gets in place of a new one; None where it gets a new one."""
@@ -177,14 +184,22 @@ class Loop:
             return
         if not self._steps.recording.confirmed and self._ours is not None and self._ours.declared:
             self._confirm(self._steps, self._ours, batch)
-        self._steps.begin(self._epoch, self._asked_s, now, batch, times)
+        self._steps.begin(self._epoch, self._waits_since(times), now, batch, times)
         self._asked_s = math.nan
 
     def left_empty(self, iterator: Any, now: float) -> None:
         """No batch came: the iteration is over, or failed."""
         if not math.isnan(self._asked_s) and self._steps is not None and self._is_ours(iterator):
-            self._steps.begin_last(self._epoch, self._asked_s, now)
+            self._steps.begin_last(self._epoch, self._waits_since(None), now)
         self._asked_s = math.nan
+
+    def _waits_since(self, times: FetchTimes | None) -> float:
+        """Returns when the script would have begun to wait, if it were not watched, as seen from the batch's arrival.
+
+        Our own cost is left out, but for the part of it in which a worker was not done with the batch.
+        """
+        since = self._asked_s - self._begun_s
+        return since if times is None else since - made_between(times, self._asked_s - self._own_s, self._asked_s)
 
     def close(self) -> None:
         """Ends the watching, and sends what there is."""

@@ -14,6 +14,12 @@ FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTime
 what each Compose did."""
 
 
+def made_between(times: FetchTimes, since_s: float, until_s: float) -> float:
+    """Returns for how long of a time, in seconds, a worker was not done with a batch; 0 in the loop's own process."""
+    ended, worker = times[4], times[5]
+    return 0.0 if worker < 0 or ended < since_s else min(ended, until_s) - since_s
+
+
 class Timed:
     """What a fetcher made, and when. Passes through a worker's queue and the pinning thread as a batch does."""
 

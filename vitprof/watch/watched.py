@@ -61,7 +61,8 @@ class Watched(Proxy):
     def _vitprof_begun(self, iterator: Any) -> Any:
         """Returns what passes for `iterator`, which somebody else has begun."""
         passes = passing_for(WatchedIterator, iterator)(iterator, self, Inside(self._vitprof_run.facts))
-        guarded(the_loop().begun, self, passes, 0.0)
+        now = perf_counter()
+        guarded(the_loop().begun, self, passes, now, now)
         return passes
 
     def _vitprof_end(self, error: BaseException | None = None) -> None:
@@ -90,7 +91,7 @@ def _begin(watched: Watched) -> Any:
     finally:
         loop.told = loop
     passes = passing_for(WatchedIterator, iterator)(iterator, watched, inside)
-    loop.guard(loop.begun, watched, passes, perf_counter() - began)
+    loop.guard(loop.begun, watched, passes, began, perf_counter())
     return passes
 
 
@@ -146,7 +147,7 @@ class Inside:
     def beginning(self, loader: Any, now: float) -> None:
         """An iteration over a DataLoader begins."""
 
-    def begun(self, loader: Any, iterator: Any, took_s: float) -> None:
+    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
         """An iteration over a DataLoader has begun."""
         self._facts.update(loader_facts(loader))
 
