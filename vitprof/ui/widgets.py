@@ -7,7 +7,7 @@ strategy brings its own default with it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -87,11 +87,17 @@ def settings() -> dict[str, Any]:
     return found
 
 
-def read_first(*fields: str) -> None:
-    """Takes in what these widgets were set to before they are drawn, because it decides what stands above them."""
+def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
+    """Takes in what these widgets were set to before they are drawn, because it decides what stands above them.
+
+    `allowed`: the names that some of them take.
+    """
     for field in fields:
-        given = st.session_state.get(f"set-{field}", settings()[field])
-        settings()[field] = None if given == UNSET else given
+        values, key = settings(), f"set-{field}"
+        if field in allowed:
+            keep_to([UNSET, *allowed[field]], key, values[field] or UNSET)
+        given = st.session_state.get(key, values[field])
+        values[field] = None if given == UNSET else given
 
 
 def type_of(field: str) -> str:
@@ -118,6 +124,16 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
     if fresh or key not in st.session_state:
         st.session_state[key] = shown
     return key
+
+
+def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
+    """Sets a widget's state to `otherwise` where it is none of `options`.
+
+    A selectbox sends the words of an option. What is clicked before the page is drawn anew comes with its old words,
+    which may be nobody's any more, and would pass for a value.
+    """
+    if key in st.session_state and st.session_state[key] not in options:
+        st.session_state[key] = otherwise
 
 
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
@@ -157,12 +173,16 @@ def choice(
     if shown not in options:  # from the URL; if it cannot work, the check of the config says why
         options = [*options, shown]
     # A selectbox whose state is None has nothing chosen yet: the empty text stands for None.
+    offered = [option or UNSET for option in options]
+    key = state_key(field, shown or UNSET, fresh)
+    if not typed:
+        keep_to(offered, key, shown or UNSET)
     given = st.selectbox(
         label(field),
-        [option or UNSET for option in options],
+        offered,
         format_func=lambda option: show(option) if option else none,
         help=help_of(field),
-        key=state_key(field, shown or UNSET, fresh),
+        key=key,
         accept_new_options=typed,
     )
     values[field] = None if given in (None, UNSET, default) else given

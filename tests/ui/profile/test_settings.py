@@ -28,6 +28,8 @@ def script() -> None:
 
     from vitprof.ui.profile.settings import settings_form
 
+    if "sent" in st.session_state:
+        st.session_state["set-storage"] = st.session_state.pop("sent")
     st.session_state["made"], _ = settings_form()
 
 
@@ -117,6 +119,16 @@ def test_offered_parts_fit_the_others() -> None:
         assert all(why_not(info, plan.combination(info, {kind: name})) is None for name in offered[1:])
     assert {"dataloader", "generator"} == set(at.selectbox(key="set-loader").options[1:])
     assert "hdf5" not in at.selectbox(key="set-storage").options
+
+
+def test_words_of_a_page_drawn_before_are_no_value() -> None:
+    """The browser sends the words of an option, and whoever is quick sends those of the page before."""
+    at = form(strategy="workers")
+    for said, understood in (("strategy's own: memory", None), ("hdf5", "hdf5")):
+        at.session_state["sent"] = said
+        at.run()
+        assert not at.exception
+        assert made(at).storage == understood
 
 
 def test_a_part_brings_its_settings_with_it_at_once() -> None:

@@ -88,7 +88,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     """
     values = settings()
     rejected = _reject_unusable(values)
-    read_first(*READ_FIRST)
+    read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
     info = _info(values)
     plan = _strategy(info)
@@ -243,12 +243,16 @@ def _more() -> None:
     choice("isolation", CHOICES["isolation"])
 
 
+def _names() -> dict[str, list[str]]:
+    """Returns the names that settings take which are chosen by name."""
+    names: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
+    return names | {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
+
+
 def _reject_unusable(values: dict[str, Any]) -> str:
     """Puts back what came with the URL and no widget could show; the message that says so."""
     messages = []
-    allowed: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
-    allowed |= {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
-    for field, names in allowed.items():
+    for field, names in _names().items():
         if values[field] not in (*names, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
             values[field] = DEFAULTS[field]

@@ -25,7 +25,7 @@ from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start
-from vitprof.ui.widgets import label, name_field, settings
+from vitprof.ui.widgets import keep_to, label, name_field, settings
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
@@ -84,11 +84,13 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
+        options, key = ["", *names], f"{TRIAL}baseline"
+        keep_to(options, key, "")
         baseline = st.selectbox(
             "Compared with",
-            ["", *names],
+            options,
             format_func=lambda key: names.get(key, first),
-            key=f"{TRIAL}baseline",
+            key=key,
             persist_state="session",
             help="The baseline of the speed-ups. You can change it in the results.",
         )
