@@ -66,3 +66,17 @@ def test_a_start_shows_its_phases_until_there_is_a_step(store: RunStore) -> None
     assert ":gray[:material/radio_button_unchecked: First batch]" in text
     stepping = add_run(store, status="running")
     assert "First batch" not in said(app(run=str(stepping)))
+
+
+def test_a_run_that_nobody_named_stays_when_it_ends(store: RunStore) -> None:
+    run_id = add_run(store, status="running", name="long")
+    at = app()
+    assert at.title[0].value == "long"
+    store.update_run(run_id, status="stopped")
+    at.run()
+    assert at.title[0].value == "long"
+    assert "Stopped. What was measured until then is kept." in said(at)
+    store.delete(run_id)
+    at.run()
+    assert not at.exception
+    assert "Is your GPU starved by data loading?" in at.title[0].value

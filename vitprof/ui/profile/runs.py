@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import streamlit as st
@@ -22,10 +23,11 @@ from vitprof.ui.widgets import FIELDS, STATE
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
 TAKEN = "run whose settings were taken"
+FOLLOWED = "run that was shown because it was running"
 
 
 def chosen_run() -> StoredRun | None:
-    """Returns the run that the URL names, else the one that is running.
+    """Returns the run that the URL names, else the one that is running, or was when this session last looked.
 
     In the URL, so that a reload or a link shows the same run.
     """
@@ -40,7 +42,11 @@ def chosen_run() -> StoredRun | None:
             del st.query_params[RUN]
     for running in resources.store().runs(["running"]):
         if parent := behind(running):
+            st.session_state[FOLLOWED] = parent.id
             return parent
+    with contextlib.suppress(StoreError):  # deleted meanwhile
+        if followed := st.session_state.get(FOLLOWED):
+            return resources.store().run(followed)
     return None
 
 
