@@ -105,7 +105,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, digits_home: Path) -> Path:  
 def page(browser: Any) -> Iterator[Any]:
     """A page in a context of its own. `page.problems` collects what went wrong, there and on pages
     that are given to `page.watch`; anything in it fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(60_000)
     problems: list[str] = []

@@ -225,7 +225,7 @@ def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
     demo.until("facts.points === gd.data[0].x.length")
 
 
-@pytest.mark.parametrize("name", ["plotly.min.js", "live_chart.js"])
+@pytest.mark.parametrize("name", ["plotly-cartesian.min.js", "live_chart.js"])
 def test_says_what_could_not_be_loaded(page: Any, url: str, name: str) -> None:
     page.route(f"**/app/static/{name}*", lambda route: route.abort())
     page.goto(url)

@@ -96,10 +96,11 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     page.get_by_role("tab", name="Timeline").click()
     page.wait_for_url(re.compile("show=Timeline"))
     starved, starved_tile = white_share(page), percent(page.locator(IDLE).inner_text())
-    assert page.get_by_text("GPU-util and memory").count() == 1, "the simulated one's"
     for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
         page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
     page.get_by_text("the largest gap of this run").wait_for()
+    page.get_by_text("GPU-util and memory").wait_for()
+    assert page.get_by_text("GPU-util and memory").count() == 1, "the simulated one's"
 
     choose_strategy(page, "memory")
     assert "Stop" in run_to_end(page, "memory"), "it trains for little more than a second"
@@ -201,10 +202,21 @@ def test_the_first_minute(dashboard: str, page: Any) -> None:
     assert page.evaluate(IN_SIGHT, "run-button"), "Run stays in sight while the settings are scrolled"
 
     page.get_by_role("button", name="See a starved GPU").click()
-    page.locator(".st-key-run-button button:visible").click()
+    page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
+    page.get_by_text(re.compile(r"^Input-bound|Input-bound:")).first.wait_for(timeout=RUN_LIMIT_MS)
+
+
+def test_a_queued_run_says_its_place_and_can_be_cancelled(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?device=simulated:8,0&seconds=600")
+    run = page.locator(".st-key-run-button button:visible")
+    run.click()
+    stop = page.locator(".st-key-stop-button button:visible").first
+    stop.wait_for()
+    run.click()
     page.get_by_text(
         re.compile(r"Waiting for run \d+ on simulated:.*; jobs run one at a time .* 2nd in the queue")
     ).wait_for()
     page.locator(".st-key-queued").get_by_role("button", name="Cancel").click()
     page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
-    page.get_by_text(re.compile(r"^Input-bound|Input-bound:")).first.wait_for(timeout=RUN_LIMIT_MS)
+    stop.click()
+    page.get_by_text(re.compile("^Stopped")).first.wait_for(timeout=RUN_LIMIT_MS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
@@ -104,6 +106,15 @@ def said(at: AppTest) -> str:
     """All text of the page, as a person reads it."""
     shown = [*at.title, *at.header, *at.subheader, *at.markdown, *at.caption, *at.info, *at.warning, *at.error]
     return read("\n".join(element.value for element in [*shown, *at.success]))
+
+
+def charts(at: AppTest) -> dict[str, dict[str, Any]]:
+    """What the browser is told of each chart, by its key: its words, its height, data and layout."""
+    told = {}
+    for chart in at.get("bidi_component"):
+        key, _, body = chart.proto.bytes.partition(b"\n")
+        told[key.decode()] = json.loads(zlib.decompress(body) if body[:1] == b"\x78" else body)
+    return told
 
 
 def read(text: str) -> str:

@@ -6,9 +6,9 @@ import os
 import threading
 from pathlib import Path
 
-import plotly
 import pytest
 
+from vitprof.charts.bundle import PLOTLY_JS
 from vitprof.errors import VitprofError
 from vitprof.ui import assets
 
@@ -16,11 +16,11 @@ from vitprof.ui import assets
 def test_copies_both_files_and_names_their_urls(tmp_path: Path) -> None:
     static = tmp_path / "static"
     assets.ensure_assets(static)
-    assert sorted(os.listdir(static)) == ["live_chart.js", "plotly.min.js"]
-    assert b"plotly.js v" in (static / "plotly.min.js").read_bytes()[:200]
+    assert sorted(os.listdir(static)) == ["live_chart.js", PLOTLY_JS.name]
+    assert b"plotly.js (cartesian" in (static / PLOTLY_JS.name).read_bytes()[:200]
     assert (static / "live_chart.js").stat().st_mode & 0o777 == 0o644
-    assert assets.ensure_plotly_js(static) == f"app/static/plotly.min.js?v={plotly.__version__}"
-    assert assets.chart_js_url().startswith("app/static/live_chart.js?v=")
+    for source in (PLOTLY_JS, assets.CHART_JS):
+        assert assets.url_of(source).startswith(f"app/static/{source.name}?v=")
 
 
 def test_writes_only_what_differs(tmp_path: Path) -> None:
@@ -52,18 +52,18 @@ def test_servers_that_start_together_do_not_disturb_each_other(tmp_path: Path) -
     for thread in threads:
         thread.join()
     assert not errors
-    assert sorted(os.listdir(tmp_path)) == ["live_chart.js", "plotly.min.js"]
+    assert sorted(os.listdir(tmp_path)) == ["live_chart.js", PLOTLY_JS.name]
 
 
-@pytest.mark.parametrize("blocked", ["static", "static/plotly.min.js"])
+@pytest.mark.parametrize("blocked", ["static", f"static/{PLOTLY_JS.name}"])
 def test_says_in_one_line_what_cannot_be_written(tmp_path: Path, blocked: str) -> None:
     static = tmp_path / "static"
     if blocked == "static":
         static.write_text("a file in the way")
     else:
         (tmp_path / blocked).mkdir(parents=True)
-    with pytest.raises(VitprofError, match=r"cannot write .*static/plotly.min.js: ") as caught:
+    with pytest.raises(VitprofError, match=rf"cannot write .*static/{PLOTLY_JS.name}: ") as caught:
         assets.ensure_assets(static)
     assert "\n" not in str(caught.value)
     if static.is_dir():
-        assert os.listdir(static) == ["plotly.min.js"], "no temporary file is left"
+        assert os.listdir(static) == [PLOTLY_JS.name], "no temporary file is left"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, kept_in_url, said
+from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
 from vitprof.records import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
@@ -23,7 +23,7 @@ def compare(*ids: int, **query: str) -> AppTest:
 
 
 def drawn(at: AppTest, key: str) -> bool:
-    return any(key in chart.proto.id for chart in at.get("plotly_chart"))
+    return key in charts(at)
 
 
 def table(at: AppTest) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, app, kept_in_url, said
+from tests.ui.dashboard import LIMIT_S, app, charts, kept_in_url, said
 from tests.ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
@@ -31,12 +31,6 @@ def _no_tournament_goes_on(store: RunStore) -> Iterator[None]:
 
 def shown(tournament_id: int, **query: str) -> AppTest:
     return app("tournament", tournament=str(tournament_id), **query)
-
-
-def charts(at: AppTest) -> list[str]:
-    return [
-        name for name in ("bars", "heat", "pareto", "break-even") for c in at.get("plotly_chart") if name in c.proto.id
-    ]
 
 
 def test_the_answer_comes_first(store: RunStore) -> None:
@@ -77,7 +71,7 @@ def test_another_baseline_stands_in_the_address(store: RunStore) -> None:
 def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_section(store: RunStore) -> None:
     one, other = add_tournament(store, WAITS), add_tournament(store, WAITS)
     at = shown(one, against="memory, batch 128", section="Heat map")
-    assert charts(at) == ["heat"]
+    assert [*charts(at)] == ["tournament-heat"]
     at.button(key="tournament-back").click().run()
     at.button(key=f"tournament-open-{other}").click().run()
     assert kept_in_url(at) == {"against": KEYS["per-sample"], "section": "speed"}
@@ -85,13 +79,13 @@ def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_sectio
 
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
-    found = {words: charts(shown(tournament_id, section=words)) for words in SECTIONS.values()}
+    found = {words: [*charts(shown(tournament_id, section=words))] for words in SECTIONS.values()}
     assert found == {
-        "Throughput": ["bars"],
+        "Throughput": ["tournament-bars"],
         "Epochs by batch size": [],
-        "Heat map": ["heat"],
-        "What it costs": ["pareto"],
-        "Break-even": ["break-even"],
+        "Heat map": ["tournament-heat"],
+        "What it costs": ["tournament-pareto"],
+        "Break-even": ["tournament-break-even"],
         "One setting": [],
     }
 
@@ -123,7 +117,7 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     assert words == "The settings of tournament 1 are in the sidebar. Press Run to start."
     at.switch_page("pages/tournament.py").run()
     assert in_address(at, "tournament") == "1", "as it was left"
-    assert charts(at) == ["heat"]
+    assert [*charts(at)] == ["tournament-heat"]
 
 
 def test_the_first_ones_are_compared(store: RunStore) -> None:

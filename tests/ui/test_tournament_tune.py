@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, charts, said
 from tests.ui.tournaments import spec
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
@@ -79,8 +79,9 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert "--workers 4" in at.code[0].value
     assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
     assert "Too few trials: 1 setting has a figure, at least 4 are needed" in said(at)
-    (history,) = at.get("plotly_chart")
-    assert "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in history.proto.alt
+    assert (
+        "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in charts(at)["tune-history"]["alt"]
+    )
     at.button(key="tune-use").click().run()
     assert not at.exception
     assert at.number_input(key="set-workers").value == 4

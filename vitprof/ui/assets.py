@@ -1,6 +1,6 @@
 """The files a live chart needs in the browser, served by Streamlit's own static serving.
 
-Nothing comes from a CDN: Plotly is the bundle of the installed plotly package. Streamlit serves what lies in `static/`
+Nothing comes from a CDN. Streamlit serves what lies in `static/`
 beside the app's script under `app/static/` (with `server.enableStaticServing`), so both files are copied there once.
 The URLs are relative to the app's root, which live_chart.py works out in the browser: that holds under a
 `server.baseUrlPath` and behind a proxy that adds a prefix, on every page.
@@ -16,48 +16,32 @@ import os
 import shutil
 import tempfile
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 
-import plotly
 from PIL import Image, ImageDraw
 
+from vitprof.charts.bundle import PLOTLY_JS
 from vitprof.errors import VitprofError
 
-PLOTLY_JS = "plotly.min.js"
-CHART_JS = "live_chart.js"
-_CHART_SOURCE = Path(__file__).with_name(CHART_JS)
+CHART_JS = Path(__file__).with_name("live_chart.js")
 
 
 def ensure_assets(static_dir: Path) -> None:
     """Puts all that `live_chart` needs into `static_dir`; app.py calls this at its start.
 
-    Cheap when nothing changed (a comparison cached by the files' stamps).
+    Cheap when nothing changed (a comparison cached by the files' stamps). Raises `VitprofError` with one line where the
+    directory cannot be written.
     """
-    ensure_plotly_js(static_dir)
-    _ensure_copy(_CHART_SOURCE, static_dir / CHART_JS)
+    for source in (PLOTLY_JS, CHART_JS):
+        _ensure_copy(source, static_dir / source.name)
 
 
-def ensure_plotly_js(static_dir: Path) -> str:
-    """Copies the plotly package's bundle to `static_dir` unless the same file is there; returns its URL.
-
-    Raises `VitprofError` with one line where the directory cannot be written.
+@lru_cache
+def url_of(source: Path) -> str:
+    """Returns the URL of a file in `static/`, relative to the app's root; with its digest, so that no browser goes on
+    with an older one.
     """
-    _ensure_copy(Path(str(files("plotly") / "package_data" / PLOTLY_JS)), static_dir / PLOTLY_JS)
-    return plotly_js_url()
-
-
-def plotly_js_url() -> str:
-    """Returns the bundle's URL relative to the app's root; with the version, so that no browser goes on with an older
-    one.
-    """
-    return f"app/static/{PLOTLY_JS}?v={plotly.__version__}"
-
-
-@lru_cache(maxsize=1)
-def chart_js_url() -> str:
-    """Returns the chart's own module, relative to the app's root, with its digest as version."""
-    return f"app/static/{CHART_JS}?v={hashlib.sha256(_CHART_SOURCE.read_bytes()).hexdigest()[:12]}"
+    return f"app/static/{source.name}?v={hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
 
 def _ensure_copy(source: Path, target: Path) -> None:

@@ -8,6 +8,8 @@ const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
 const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS };
+const BARE = { ...CONFIG, displayModeBar: false };
+const NUMBERS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 const AXIS = /^[xy]axis\d*/;
 const charts = new WeakMap(); // the element Streamlit gave -> its chart
 const parked = new Map(); // key -> chart whose element is gone, perhaps for a moment
@@ -105,7 +107,7 @@ class LiveChart {
     this.component = component; // always the newest: its setStateValue knows the fragment as it is now
     this.gd.setAttribute("role", "figure"); // not an image: there is something to press in it
     if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
-    this.picks = update.picks;
+    Object.assign(this, { picks: update.picks, bare: update.bare, silent: update.silent });
     this.height = update.height;
     this.gd.style.height = `${this.height}px`;
     if (this.held?.revision !== update.revision) {
@@ -199,7 +201,7 @@ class LiveChart {
       // Copies, because Plotly writes what the user does into the figure it was given: only with the figure as the
       // server meant it can Plotly (uirevision) tell the two apart and keep the user's.
       const data = this.traces.map((trace) => ({ ...trace }));
-      await window.Plotly.react(this.gd, data, this.fullLayout(), CONFIG);
+      await window.Plotly.react(this.gd, data, this.fullLayout(), this.bare ? BARE : CONFIG);
     } finally {
       this.drawing = false;
     }
@@ -245,6 +247,7 @@ class LiveChart {
 
   reportView() {
     this.viewTimer = null;
+    if (this.silent) return;
     const axis = Object.keys(this.ranges).find((name) => name.startsWith("x"));
     const view = axis ? this.ranges[axis].map(Number) : null;
     if (JSON.stringify(view) === this.reported) return;
@@ -259,9 +262,9 @@ async function unpacked(bytes) {
 }
 
 function decode(value) {
-  if (!value?.bdata) return value;
+  if (!value?.bdata || !(value.dtype in NUMBERS)) return value; // what is not ours, Plotly decodes
   const { buffer } = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
-  const numbers = Array.from(new { f8: Float64Array, f4: Float32Array, i4: Int32Array }[value.dtype](buffer));
+  const numbers = Array.from(new NUMBERS[value.dtype](buffer));
   const [rows, size] = (value.shape ?? "").split(",").map(Number);
   return size ? Array.from({ length: rows }, (_, row) => numbers.slice(row * size, (row + 1) * size)) : numbers;
 }
@@ -272,16 +275,17 @@ function readTheme(element) {
   const [color, border, page] = [read("text-color"), read("border-color"), read("background-color")];
   const font = { color, family: read("font") };
   const gridcolor = read("border-color-light") ?? border;
-  const axis = { gridcolor, linecolor: border, zerolinecolor: border, automargin: true };
+  const axis = { gridcolor, linecolor: border, zerolinecolor: border, tickcolor: border, automargin: true };
   return {
     paper_bgcolor: page, // not transparent: Plotly would take white for what is behind its labels and the saved image
     plot_bgcolor: page,
     font,
+    title: { font: { size: 16, weight: 600 } },
     colorway: read("chart-categorical-colors")?.split(/,(?![^(]*\))/),
     hoverlabel: { bgcolor: read("secondary-background-color"), bordercolor: border, font },
     margin: { l: 8, r: 8, t: 28, b: 8 },
     modebar: { bgcolor: page, color: read("gray-text-color") ?? border, activecolor: read("primary-color") },
     xaxis: axis,
-    yaxis: axis,
+    yaxis: { ...axis, ticklabelstandoff: 6 },
   };
 }

@@ -15,6 +15,7 @@ side: live_chart.js.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import secrets
@@ -27,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import streamlit as st
 
-from vitprof.ui.assets import chart_js_url, plotly_js_url
+from vitprof.charts.bundle import PLOTLY_JS
+from vitprof.ui.assets import CHART_JS, url_of
 
 _Array = npt.NDArray[Any]
 
@@ -67,6 +69,10 @@ class ChartUpdate:
     """Appended: the whole new layout, if it changed."""
     alt: str = ""
     """What a screen reader says."""
+    bare: bool = False
+    """No buttons to zoom and to save a picture."""
+    silent: bool = False
+    """The window that the user zooms to is not reported: that would cause a refresh."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,13 @@ class ChartFeed:
         return ChartUpdate(run, self._revision, base, None, appended, changed, alt)
 
 
+def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> ChartUpdate:
+    """Returns the update that makes the browser show `figure` whatever it holds; another figure forgets the zoom."""
+    whole = {"data": figure["data"], "layout": _without(figure.get("layout", {}), ("template",))}
+    digest = hashlib.sha256(_dumps(whole).encode()).hexdigest()
+    return ChartUpdate(digest, int(digest[:10], 16), None, whole, alt=alt, bare=bare, silent=True)
+
+
 def live_chart(
     update: ChartUpdate,
     *,
@@ -155,7 +168,7 @@ def live_chart(
 
     # At each mount, because every AppTest has a runtime of its own and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
-        "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([chart_js_url(), plotly_js_url()]), isolate_styles=False
+        "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]), isolate_styles=False
     )
     result = mount(
         key=key,
@@ -181,7 +194,8 @@ def payload(
     stays float64 unless whole: after an hour a float32 cannot tell half a millisecond. What is large is a zlib stream
     (RFC 1950), whose first byte (0x78) no JSON object begins with.
     """
-    sent = {name: value for name, value in vars(update).items() if value is not None and value != ()}
+    unsaid: tuple[object, ...] = (None, False, ())
+    sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
     asked = {"picks": True} if picks else {}
     body = _dumps({**sent, **asked, "height": height, "view": view}).encode()
     return key.encode() + b"\n" + (zlib.compress(body, 6) if len(body) >= DEFLATE_FROM else body)

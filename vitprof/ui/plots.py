@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
-import streamlit as st
 
-STILL = {"displaylogo": False, "displayModeBar": False}
-"""Configuration of a chart in which there is nothing to zoom in to."""
-WITH_ZOOM = {"displaylogo": False}
+from vitprof.ui.live_chart import live_chart, still
 
 
-def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", config: dict[str, Any] = STILL) -> None:
-    """Draws `figure`, `height` pixels high; `alt`, else what the figure says of itself, is for a screen reader."""
+def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
+    """Draws `figure`, `height` pixels high; `alt`, else what the figure says of itself, is for a screen reader.
+
+    `zooms`: there is something to zoom in to. The browser has one Plotly, that of the live charts: `st.plotly_chart`
+    would bring another one, of 4.6 MB.
+    """
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
-    st.plotly_chart(figure, height=height, key=key, config=config, alt=words)
+    live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)
 
 
 def described(figure: go.Figure) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, charts, said
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.store import RunStore
 
@@ -62,8 +62,7 @@ def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> 
     at = app(run=str(run_id), show="Loading")
     assert "Transforms" in [header.value for header in at.header]
     assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
-    bars = next(chart.proto for chart in at.get("plotly_chart") if "transform-bars" in chart.proto.id)
-    assert bars.alt == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
+    assert charts(at)["transform-bars"]["alt"] == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
 
 
 def test_headroom_that_was_measured_is_told_with_the_answer(store: RunStore, run_id: int) -> None:

@@ -9,9 +9,9 @@ import hashlib
 import html
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 
 from vitprof import __version__
+from vitprof.charts.bundle import PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.export.report.contents import Chart, Contents, Table
 from vitprof.export.report.figures import comparison, headline
@@ -32,8 +32,8 @@ SHORT = 14
 
 @lru_cache(maxsize=1)
 def plotly_js() -> tuple[str, str]:
-    """Plotly's bundle as base64 of gzip, and the source expression that allows it in a content security policy."""
-    source = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    """Returns Plotly as base64 of gzip, and the source expression that allows it in a content security policy."""
+    source = PLOTLY_JS.read_bytes()
     return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _allowed(source)
 
 

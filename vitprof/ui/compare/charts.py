@@ -20,7 +20,7 @@ from vitprof.ui import tables
 from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
 from vitprof.ui.findings import headroom_of
-from vitprof.ui.plots import WITH_ZOOM, plot
+from vitprof.ui.plots import plot
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped
@@ -189,7 +189,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         ),
         height=CHART_HEIGHT + LEGEND_ROW * len(lines),
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
-        config=WITH_ZOOM,
+        zooms=True,
     )
     coarse = max(line.group for line in found)
     notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
@@ -214,7 +214,7 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
     if not any(waits.n for _, waits in found):
         st.info("None of these runs got past its warm-up. Train for more steps.")
         return
-    plot(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", config=WITH_ZOOM)
+    plot(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", zooms=True)
     tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, found), key="compare-wait-figures")
 
 
