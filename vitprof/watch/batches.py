@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from vitprof.engine.batch import BatchTimes
 from vitprof.watch.copies import tensors
 from vitprof.watch.timed import FetchTimes
@@ -48,6 +50,8 @@ def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | 
 
 def n_samples(batch: Any) -> int:
     """Returns the length of the first tensor of a batch that has one; 0 where there is none."""
+    if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim() and batch[0].numel():
+        return batch[0].size(0)  # most batches; the rest takes ten times as long
     for tensor in tensors(batch):
         if tensor.numel():
             return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` runs Python code of PyTorch's

@@ -35,6 +35,10 @@ class Seen:
         self.alive: tuple[weakref.ref[Any], ...] = ()
         """Itself, and its last iterator."""
 
+    def is_last(self, iterator: Any) -> bool:
+        """Returns whether this is its last iterator."""
+        return bool(self.alive) and self.alive[-1]() is iterator
+
     @property
     def is_alive(self) -> bool:
         """Returns whether it can still give a batch."""

@@ -209,7 +209,10 @@ class Loop:
     # which loader trains
 
     def _is_ours(self, loader_or_iterator: Any) -> bool:
-        return self._ours is not None and self.loaders.of(loader_or_iterator) is self._ours
+        ours = self._ours
+        if ours is None:
+            return False
+        return ours.is_last(loader_or_iterator) or self.loaders.of(loader_or_iterator) is ours
 
     def _take(self, iterator: Any) -> bool:
         """Takes the loader of `iterator` as the candidate; after a train loader that is gone, it is the next epoch's.

@@ -10,6 +10,7 @@ import platform
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,11 @@ class Wanted:
 class Session:
     """A connection, and the thread that sends. Nothing of it is ever waited for in a step."""
 
-    def __init__(self, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
-        self._guard, self._forking, self._wanted = guard, forking, wanted
+    def __init__(
+        self, guard: Guard, forking: threading.RLock, wanted: Wanted | None, make_rows: Callable[[], None]
+    ) -> None:
+        """`make_rows` is called before each time that something is sent."""
+        self._guard, self._forking, self._wanted, self._make_rows = guard, forking, wanted, make_rows
         self._buffer = EventBuffer()
         self.step = self._buffer.step
         self.phase = self._buffer.phase
@@ -125,6 +129,7 @@ class Session:
     def _run(self) -> None:
         while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):
             with self._forking:
+                self._guard(self._make_rows)
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:

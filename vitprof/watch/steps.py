@@ -183,7 +183,7 @@ class Steps:
         if type(loss) is Tensor and loss.numel() == 1 and loss.device == self._device.torch_device:
             if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be part of the graph
                 return
-            marks.loss = self._device.keep(loss.detach())
+            marks.loss = self._device.keep(loss)
 
     def scaled(self, loss: Any, result: Any) -> None:
         """A GradScaler has made `result` of `loss`."""

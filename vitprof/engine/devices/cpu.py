@@ -48,7 +48,7 @@ class CpuDevice:
         return None
 
     def keep(self, value: Tensor) -> Callable[[], float]:
-        kept = float(value)
+        kept = float(value.item())
         return lambda: kept
 
     def synchronize(self) -> None:

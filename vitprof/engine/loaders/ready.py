@@ -12,8 +12,11 @@ def n_ready(batches: Any) -> float:
     Those that wait to be pinned count. PyTorch has no public name for it: NaN where a version of it, or a system that
     cannot count what is in a queue (macOS), does not tell.
     """
+    tasks = getattr(batches, "_task_info", None)
+    if tasks is None:  # no workers
+        return math.nan
     try:
-        came_early = sum(len(task) > 1 for task in batches._task_info.values())  # before the one whose turn it is
+        came_early = sum(len(task) > 1 for task in tasks.values())  # before the one whose turn it is
         queues = {id(queue): queue for queue in (batches._data_queue, batches._worker_result_queue)}
         return float(came_early + sum(queue.qsize() for queue in queues.values()))
     except (AttributeError, NotImplementedError, OSError, TypeError):
