@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
+from tests.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import CHEAP, Recorded, small_home, trained  # noqa: F401
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.verdict import Verdict, judge

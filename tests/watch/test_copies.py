@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.cuda_stand_in import COPY_S, Card
+from tests.cuda_stand_in import COPY_S, Card
 from vitprof.analysis.arrays import Series
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.records import STEP_COLUMNS
 from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
 from vitprof.watch.guard import Guard
@@ -29,11 +28,8 @@ class Script:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.card = Card()
-        self.card.put_in(patch)
-        self.stream = "training"
-        patch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
         self.guard = Guard()
-        self.steps = Steps(CudaDevice("cuda:0", self.card.clock), self.guard, threading.RLock())
+        self.steps = Steps(self.card.device(patch), self.guard, threading.RLock())
         self.rows: list[tuple[float, ...]] = []
         self.steps.recording.confirmed = True
         self.steps.recording._session = SimpleNamespace(step=self.rows.append, close=lambda: None)  # type: ignore[assignment]
@@ -117,9 +113,8 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
     images = torch.zeros(4, 2)
     script.waits(images)
     got = script.card.now
-    script.stream = "copies"
-    images.to("meta")
-    script.stream = "training"
+    with script.card.within(script.card.new_stream()):
+        images.to("meta")
     script.trains()
     steps = script.told()
     assert steps["h2d_s"] == pytest.approx(COPY_S)
@@ -168,11 +163,11 @@ def test_a_step_that_the_script_says_is_timed_on_the_device(script: Script, copi
 
 def test_marks_are_used_again(script: Script) -> None:
     images, labels = torch.zeros(4, 2), torch.zeros(4)
+    beside = script.card.new_stream()
     for i in range(30):
         script.waits((images, labels))
-        script.stream = "copies" if i % 3 == 0 else "training"
-        images.to("meta")
-        script.stream = "training"
+        with script.card.within(beside if i % 3 == 0 else script.card.trains):
+            images.to("meta")
         labels.to("meta")
         if i % 5 == 0:
             script.card.now += 2 * ONE_AFTER_ANOTHER_S

@@ -195,7 +195,7 @@ def test_on_a_gpu_images_are_made_there(transfer: str) -> None:
     config = photos_config(loader="nvimgcodec", device="cuda:0", augment="cpu", transfer=transfer)
     storage, info = storage_of(config), info_of(config)
     make = open_maker(storage, info, other(config, decoder="pil"), train=True)
-    device = CudaDevice(0, time.perf_counter)
+    device = CudaDevice("cuda:0", time.perf_counter)
     to_input = ToInput(info, "uint8", 224, device.torch_device)
     moves = open_transfer(transfer, device, to_input)
     mean, std = (torch.tensor(v, device="cuda:0").view(1, 3, 1, 1) for v in (info.mean, info.std))

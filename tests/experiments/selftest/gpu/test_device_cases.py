@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cuda_stand_in import Card
 from tests.engine_fixtures import small_home  # noqa: F401
-from tests.experiments.selftest.gpu.cuda_stand_in import HZ, StandIn, install
 from vitprof.engine.devices import open_device
+from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.transfer.stream import PrefetchStream
 from vitprof.errors import DataError, DeviceError
 from vitprof.experiments.selftest.gpu import (
@@ -31,25 +32,34 @@ from vitprof.experiments.selftest.gpu.bench import Bench
 from vitprof.experiments.selftest.gpu.child import run_case
 from vitprof.experiments.selftest.gpu.profiler import union
 
+HZ, TOLD_KHZ = 1.5e9, 2_000_000
+"""Ticks of the multiprocessors, and what PyTorch is told: so waits must be calibrated."""
+BYTES_PER_S = 12e9
+
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    return install(monkeypatch)
+def card() -> Card:
+    return Card(clock_khz=TOLD_KHZ, hz=HZ, tick_s=1e-6, copy_s=0.0, bytes_per_s=BYTES_PER_S)
 
 
 @pytest.fixture
-def bench(device: StandIn, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def device(card: Card, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    return card.device(monkeypatch)
+
+
+@pytest.fixture
+def bench(card: Card, device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(copies, "IMAGES", (64, 32, 32, 3))
     monkeypatch.setattr(copies, "STREAMED", (16, 8, 8, 3))
     monkeypatch.setattr(copies, "BATCHES", 60)
     monkeypatch.setattr(clock, "MARKS", 300)
-    return Bench(device, clock=device.gpu.clock, sleep=device.gpu.sleep)
+    return Bench(device, clock=card.clock, sleep=card.wait)
 
 
-def test_a_wait_is_as_long_as_it_should_be_whatever_the_clock(bench: Bench, device: StandIn) -> None:
-    assert device._clock_hz == 2e9 != HZ
+def test_a_wait_is_as_long_as_it_should_be_whatever_the_clock(bench: Bench, device: CudaDevice) -> None:
+    assert device._clock_hz == 1e3 * TOLD_KHZ != HZ
     ask_s = bench.spin(0.003)
-    assert ask_s == pytest.approx(0.003 * HZ / 2e9, rel=1e-3)
+    assert ask_s == pytest.approx(0.003 * HZ / (1e3 * TOLD_KHZ), rel=1e-3)
     assert bench.timed(lambda: device.gate(ask_s)) == pytest.approx(0.003, rel=0.01)
 
 
@@ -61,9 +71,9 @@ def test_marks_lie_inside_their_brackets(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("drift", "wrong"), [(100e-6, "drift apart by +100"), (-3e-3, "marks lie outside")])
 def test_a_clock_that_drifts_is_seen(
-    drift: float, wrong: str, bench: Bench, device: StandIn, monkeypatch: pytest.MonkeyPatch
+    drift: float, wrong: str, bench: Bench, card: Card, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device.gpu.drift = drift
+    card.drift = drift
     monkeypatch.setattr(type(device._host), "to_host", lambda host, at, recorded, seen: at + host._offset_s)
     outcome = run_case("clock mapping", bench)
     assert outcome.status == "failed"
@@ -81,7 +91,7 @@ def test_a_copy_that_takes_longer_than_it_should_fails(bench: Bench, monkeypatch
 
     def slower(transfer: PinnedCopy, batch: Any) -> Any:
         moved = plain(transfer, batch)
-        bench.device.gate(moved.images.nbytes / 12e9)
+        bench.device.gate(moved.images.nbytes / BYTES_PER_S)
         return moved._replace(copy_end=bench.device.mark())
 
     monkeypatch.setattr(PinnedCopy, "__call__", slower)
@@ -116,9 +126,9 @@ def test_a_torn_batch_is_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_copies_in_the_stream_that_trains_are_not_beside_compute(
-    bench: Bench, device: StandIn, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "Stream", lambda of: device.gpu.trains)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda of: card.trains)
     outcome = run_case("prefetch", bench)
     assert outcome.status == "failed"
     assert "only 0% of the copying ran beside compute" in outcome.reason
@@ -199,13 +209,13 @@ def test_both_ways_of_marking_train(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needs more device memory" in run_case("compute-bound", found).reason
 
 
-def test_forced_marks_wait_for_the_device(device: StandIn) -> None:
+def test_forced_marks_wait_for_the_device(card: Card, device: CudaDevice) -> None:
     device.gate(0.01)
-    plain, before = device.mark(), device.gpu.now
+    plain, before = device.mark(), card.now
     assert not device.reached(plain)
     forced = deferred.Synchronising(device).mark()
     assert device.reached(forced)
-    assert device.gpu.now >= before + 0.007
+    assert card.now >= before + 0.007
 
 
 @pytest.mark.parametrize(("on_s", "status", "rounds"), [(1.001, "passed", 5), (1.05, "failed", 5)])
