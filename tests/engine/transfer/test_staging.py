@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.cuda_stand_in import Card
 from tests.engine.transfer.transfer_helpers import batch, cpu, pixels
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine.batch import Batch
@@ -62,6 +63,7 @@ def test_one_copy_takes_images_and_labels(name: str, n: int, own: bool) -> None:
 
 @pytest.mark.parametrize("name", ["pinned", "stream"])
 def test_what_need_not_or_cannot_be_staged_stays_as_it_is(name: str) -> None:
+    """Floats: on this device nobody's DataLoader pins, which would have put them there meanwhile."""
     device, transfer = opened(name)
     assert transfer.stage is not None
     floats = Batch(pixels().float(), torch.arange(20))
@@ -72,6 +74,38 @@ def test_what_need_not_or_cannot_be_staged_stays_as_it_is(name: str) -> None:
     moved = transfer(floats)
     assert device.copied == [floats.images.nbytes, floats.labels.nbytes]
     assert torch.equal(moved.images, floats.images)
+
+
+@pytest.mark.parametrize("name", ["pinned", "stream"])
+@pytest.mark.parametrize("n", [20, 3])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_on_a_gpu_one_copy_out_of_pinned_memory_takes_them_whatever_their_type(
+    name: str, n: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Card()
+    transfer = open_transfer(name, card.device(monkeypatch), lambda images: images)
+    assert transfer.stage is not None
+    made = batch(n)._replace(images=pixels(n).to(dtype))
+    staged_batch = transfer.stage(made)
+    assert staged_batch.images.is_pinned()
+    assert staged_batch.labels.is_pinned()
+    moved = transfer(staged_batch)
+    assert card.calls.count("copy") == 1
+    assert torch.equal(moved.images, made.images)
+    assert moved.images.dtype == dtype
+    assert moved.labels.tolist() == list(range(n))
+
+
+@pytest.mark.parametrize("name", ["pinned", "stream"])
+def test_what_a_dataloader_pinned_is_not_copied_on_the_host_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card()
+    transfer = open_transfer(name, card.device(monkeypatch), lambda images: images)
+    assert transfer.stage is not None
+    made = Batch(pixels().pin_memory(), torch.arange(20).pin_memory())
+    assert transfer.stage(made) is made
+    moved = transfer(made)
+    assert card.copied == [made.images.nbytes, made.labels.nbytes]
+    assert torch.equal(moved.images, made.images)
 
 
 @pytest.mark.parametrize("name", ["blocking", "resident"])
@@ -86,7 +120,7 @@ def test_nor_has_the_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5, 7, 3), (1, 1, 1, 1), (8, 2, 2, 2)])
 def test_labels_lie_where_int64_may_lie(shape: tuple[int, ...]) -> None:
-    packed = Packed.of(shape, Pinning(wanted=False))
+    packed = Packed.of(shape, torch.uint8, Pinning(wanted=False))
     assert packed.labels.data_ptr() % 8 == 0
     packed.images.fill_(255)
     packed.labels.copy_(torch.arange(shape[0]) - 1)

@@ -22,9 +22,9 @@ class Pinning:
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
         """`wanted`: whether there is a GPU to copy to. `tell` gets one line at the first refusal."""
+        self.wanted = wanted
         self.refusal: Finding | None = None
         """Why the system refused it, if it did; nobody asks again then."""
-        self._wanted = wanted
         self._tell = tell
 
     @property
@@ -33,7 +33,7 @@ class Pinning:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Returns an uninitialised tensor."""
-        if self._wanted and not self.refused:
+        if self.wanted and not self.refused:
             try:
                 return torch.empty(shape, dtype=dtype, pin_memory=True)
             except RuntimeError as error:
@@ -42,7 +42,7 @@ class Pinning:
 
     def pinned(self, tensor: Tensor) -> Tensor:
         """Returns a page-locked copy of `tensor`; itself where that is not wanted or refused."""
-        if self._wanted and not self.refused:
+        if self.wanted and not self.refused:
             try:
                 return tensor.pin_memory()
             except RuntimeError as error:

@@ -27,24 +27,26 @@ class Packed:
     whole: Tensor
     """(n,) uint8"""
     images: Tensor
-    """(b, height, width, channels) uint8, the beginning of `whole`"""
+    """In the order in which a batch's images lie in memory, (b, height, width, channels) uint8 of most loaders; the
+    beginning of `whole`."""
     labels: Tensor
     """(b,) int64, the end of `whole`"""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], pinning: Pinning) -> Packed:
+    def of(cls, shape: tuple[int, ...], dtype: torch.dtype, pinning: Pinning) -> Packed:
         """Returns a new buffer for images of `shape`, page-locked if the system allows it."""
-        used = prod(shape)
+        used = prod(shape) * dtype.itemsize
         labels_at = -(-used // LABEL_BYTES) * LABEL_BYTES  # int64 is read at multiples of its size
         whole = pinning.empty((labels_at + LABEL_BYTES * shape[0],), torch.uint8)
-        return cls(whole, whole[:used].view(shape), whole[labels_at:].view(torch.int64))
+        return cls(whole, whole[:used].view(dtype).view(shape), whole[labels_at:].view(torch.int64))
 
     def split(self, copy: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns images and labels in `copy`, a copy of `whole`: as many as `images`, (n, channels, height, width)."""
-        n = len(images)
-        as_stored = copy[: n * prod(self.images.shape[1:])].view(n, *self.images.shape[1:])
+        """Returns images and labels in `copy`, a copy of `whole`: as many as `images`, the first of the buffer's, and
+        in the same order in memory.
+        """
+        copied = copy[: self.images.nbytes].view(images.dtype).as_strided(images.shape, images.stride())
         labels = copy[len(copy) - LABEL_BYTES * len(self.labels) :].view(torch.int64)
-        return as_stored.permute(0, 3, 1, 2), labels[:n]
+        return copied, labels[: len(images)]
 
 
 class Ring:
@@ -56,28 +58,21 @@ class Ring:
         self._lent: dict[int, Packed] = {}
         """By address: that is how a batch's images tell which buffer they lie in."""
         self._being_read: deque[tuple[Mark, Packed]] = deque()
-        self._free: dict[tuple[int, ...], list[Packed]] = {}
-        """By shape. There are two: a batch's, and that of the last one of an epoch."""
+        self._free: dict[tuple[tuple[int, ...], torch.dtype], list[Packed]] = {}
+        """By shape and type. There are two: a batch's, and that of the last one of an epoch."""
 
-    def take(self, shape: tuple[int, ...]) -> Tensor:
-        """Memory for the images of a batch, (b, height, width, channels) uint8; nobody else has it until it is given
-        back.
-        """
+    def take(self, shape: tuple[int, ...], dtype: torch.dtype = torch.uint8) -> Tensor:
+        """Memory for the images of a batch, of `shape` as they lie there; nobody else has it until it is given back."""
         with self._lock:
             being_read = self._being_read
             while being_read and self._device.reached(being_read[0][0]):
                 mark, read = being_read.popleft()
                 self._device.release(mark)
-                self._free.setdefault(tuple(read.images.shape), []).append(read)
-            free = self._free.get(shape)
-            buffer = free.pop() if free else Packed.of(shape, self._device.pinning)
+                self._free.setdefault((tuple(read.images.shape), read.images.dtype), []).append(read)
+            free = self._free.get((shape, dtype))
+            buffer = free.pop() if free else Packed.of(shape, dtype, self._device.pinning)
             self._lent[buffer.images.data_ptr()] = buffer
         return buffer.images
-
-    @property
-    def refused(self) -> bool:
-        """Returns whether its memory should have been page-locked, and is not."""
-        return self._device.pinning.refused
 
     def holds(self, images: Tensor) -> bool:
         """Returns whether `images` lie in a buffer of the ring."""

@@ -33,16 +33,19 @@ class Staging:
         """Returns the batch in page-locked memory.
 
         Loaders of this process fill the ring's buffers themselves; their labels are put beside the images. What a
-        DataLoader has pinned stays where it is: PyTorch's allocator does not hand that memory out again before the
-        copy has passed. Images that were made on the device, and those that are not bytes, stay as they are; so do all
-        where the system refuses to pin memory: the way through a buffer would gain nothing.
+        DataLoader has pinned stays where it is, images and labels each by itself: to put them together would copy the
+        images once more, and cost more than the second copy to the device does. PyTorch's allocator does not hand that
+        memory out again before the copy has passed. Images that were made on the device stay there; they leave their
+        labels alone. Where the system refuses to pin memory all stay as they are: the way through a buffer would gain
+        nothing. It would not either for floats on a simulated device, for which no DataLoader pins.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
             return batch
         buffer = self.ring.buffer_of(images)
         if buffer is None:
-            if images.element_size() != 1 or images.is_pinned() or self.ring.refused:
+            pinning = self._device.pinning
+            if images.is_pinned() or pinning.refused or not (pinning.wanted or images.dtype == torch.uint8):
                 return batch
             images = to_pinned(self.ring, images)
             buffer = self.ring.buffer_of(images)
@@ -66,13 +69,11 @@ class Staging:
 
 
 def to_pinned(ring: Ring, images: Tensor) -> Tensor:
-    """`images` in a buffer of the ring: uint8 (b, c, h, w), kept in the order they lie in memory; else as they are."""
-    if images.element_size() != 1:
-        return images
+    """Returns `images` (b, channels, height, width) in a buffer of the ring, kept in the order they lie in memory."""
+    if images.is_contiguous():
+        return ring.take(tuple(images.shape), images.dtype).copy_(images)
     as_stored = images.permute(0, 2, 3, 1)
-    buffer = ring.take(tuple(as_stored.shape))
-    buffer.copy_(as_stored)
-    return buffer.permute(0, 3, 1, 2)
+    return ring.take(tuple(as_stored.shape), images.dtype).copy_(as_stored).permute(0, 3, 1, 2)
 
 
 def staged(batches: Generator[Batch, None, None], stage: Stage) -> Generator[Batch, None, None]:
