@@ -37,6 +37,7 @@ class Stream:
         """When all of it will be done."""
 
     def wait_stream(self, other: Stream) -> None:
+        self.card.calls.append("join")
         self.free_s = max(self.free_s, other.free_s)
 
     def record_event(self) -> Event:
@@ -61,6 +62,7 @@ class Event:
         return self.card.now >= self.at
 
     def synchronize(self) -> None:
+        self.card.calls.append("wait")
         self.card.now = max(self.card.now, self.at)
 
     def elapsed_time(self, later: Event) -> float:

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.cuda_stand_in import Card
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
@@ -389,17 +389,37 @@ def test_what_is_prepared_lies_where_it_is_wished_and_fits_its_size(own_data: di
     assert {path.parent for path in made} == {tmp_path / "fast"}
 
 
-class FakeStream:
-    """A CUDA stream whose work is done when somebody waits for it."""
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """What a script takes for a GPU: copies to it go to the card."""
 
-    def __init__(self, waited: list[int]) -> None:
-        self.waited = waited
+    card: Card
+    type: str = "cuda"
 
-    def record_event(self) -> SimpleNamespace:
-        return SimpleNamespace(synchronize=lambda: self.waited.append(1))
+    def put_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.card.put_in(monkeypatch)
+        to = torch.Tensor.to
 
-    def wait_stream(self, other: object) -> None:
-        self.waited.append(2)
+        def moved(tensor: torch.Tensor, *where: Any, **how: Any) -> torch.Tensor:
+            return self.card.copy(tensor, **how) if where == (self,) else to(tensor, *where, **how)
+
+        monkeypatch.setattr(torch.Tensor, "to", moved)
+
+
+def on_a_gpu(
+    config: RunConfig, own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[ModuleType, Any, Card]:
+    """A script and its loader, on a stand-in for the GPU."""
+    module, gpu = loaded(script(config), tmp_path / "script.py"), Gpu(Card())
+    gpu.put_in(monkeypatch)
+    if hasattr(module, "Buffers"):
+        make = module.Buffers
+        monkeypatch.setattr(module, "Buffers", lambda n, shape, _: make(n, shape, gpu))
+    loader, _ = module.make_loader(wanted(config, own_data, tmp_path), torch.device("cpu"))
+    loader.device = gpu
+    if config.transfer == "stream":
+        loader.stream = gpu.card.new_stream()
+    return module, loader, gpu.card
 
 
 @pytest.mark.parametrize(
@@ -413,33 +433,42 @@ class FakeStream:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_pinned_buffers_are_not_filled_while_they_are_read(
+def test_one_copy_takes_a_batch_out_of_a_buffer_that_is_not_filled_while_it_is_read(
     name: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With stand-ins for CUDA: the buffers are used again, each after the copy out of it was waited for."""
-    config = job(name, "digits", **(settings | {"batch_size": 4}))
-    module = loaded(script(config), tmp_path / "script.py")
-    waited: list[int] = []
-    stream = FakeStream(waited)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    make = module.Buffers
-    monkeypatch.setattr(module, "Buffers", lambda n, shape, _: make(n, shape, SimpleNamespace(type="cuda")))
-    loader, _ = module.make_loader(wanted(config, own_data, tmp_path), torch.device("cpu"))
-    if config.transfer == "stream":
-        loader.stream = stream
+    """The buffers are used again, each after the copy out of it was waited for."""
+    config = job(name, "digits", **(settings | {"batch_size": 8}))
+    module, loader, card = on_a_gpu(config, own_data, tmp_path, monkeypatch)
     order, sizes = seen_in_epoch(module, loader)
     assert sorted(order) == list(range(N))
+    assert card.copied == [8 * 8 + 28 * 28 * size for size in sizes], "of the smaller last one only its part"
     n_buffers = len(loader.buffers.ring)
     assert n_buffers < len(sizes)
-    assert waited.count(1) >= len(sizes) - n_buffers
-    assert (waited.count(2) == len(sizes)) == (config.transfer == "stream")
+    assert all(buffer.is_pinned() for buffer in loader.buffers.ring)
+    assert card.calls.count("wait") >= len(sizes) - n_buffers
+    assert card.calls.count("join") == (len(sizes) if config.transfer == "stream" else 0)
     broken_off = iter(loader)
     next(broken_off)
     broken_off.close()
     assert sorted(seen_in_epoch(module, loader)[0]) == list(range(N))
+
+
+@pytest.mark.parametrize("transfer", ["pinned", "stream"])
+def test_what_nobody_pinned_is_pinned_by_itself(
+    transfer: str, own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = job("per-sample", "digits", loader="generator", transfer=transfer)
+    module, loader, card = on_a_gpu(config, own_data, tmp_path, monkeypatch)
+    copy = Card.copy
+
+    def pinned_only(card: Card, tensor: torch.Tensor, **how: Any) -> torch.Tensor:
+        assert tensor.is_pinned()
+        return copy(card, tensor, **how)
+
+    monkeypatch.setattr(Card, "copy", pinned_only)
+    order, sizes = seen_in_epoch(module, loader)
+    assert sorted(order) == list(range(N))
+    assert len(card.copied) == 2 * len(sizes)
 
 
 def test_the_head_says_where_it_comes_from() -> None:

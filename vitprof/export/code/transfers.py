@@ -37,18 +37,39 @@ def add_transfer(draft: Draft) -> None:
         transfer = "here"
     draft.names.append(f"transfer_{transfer}")
     given = "self.to_input({})" if steps else "{}"
+    fill, copy = _copying(draft, buffers)
     draft.blanks |= {
         "NEW_TO_INPUT": NORMALISED_BY if any("self.mean" in step for step in steps) else "",
         "INPUT": given.format("images"),
         "INPUT_ON_DEVICE": given.format("on_device"),
         "BUFFERS_PARAMETER": ", buffers" if buffers else "",
         "KEEP_BUFFERS": "self.buffers = buffers" if buffers else "",
-        "FILL": "images = self.buffers.filled(images)" if draft.copies_to_buffers else "",
-        "USED": "self.buffers.used(images)" if buffers else "",
+        "FILL": fill,
+        "COPY": copy,
     }
     draft.opening.append(f"return OnDevice(loader, device{', buffers' if buffers else ''}), n_classes")
 
 
+def _copying(draft: Draft, buffers: bool) -> tuple[str, str]:
+    """Returns what is done with a batch before it is copied to the device, and the copy itself."""
+    config = draft.config
+    if buffers:
+        fill = "images = self.buffers.filled(images)" if draft.copies_to_buffers else ""
+        return fill, "on_device, labels = self.buffers.copied(images, labels)"
+    if LOADERS[config.loader or ""].decodes:
+        return "", f"{DECODED_THERE}\n{APART}"
+    if config.loader == "dataloader" and config.pin_memory:
+        return "", f"{PINNED_BY_LOADER}\n{APART}"
+    return PINNED_EACH, APART
+
+
+APART = """on_device = images.to(self.device, non_blocking=True)
+labels = labels.to(self.device, non_blocking=True)"""
+DECODED_THERE = "# A GPU has the images already: only labels are copied."
+PINNED_BY_LOADER = """# Apart, as the DataLoader has pinned them: to have them side by side
+# would take another copy of the images on the host."""
+PINNED_EACH = """if self.device.type == "cuda":  # PyTorch uses that memory again
+    images, labels = images.pin_memory(), labels.pin_memory()"""
 FILLED = """
     def filled(self, images):
         \"\"\"`images` in page-locked memory, where there is a GPU to copy to.\"\"\"
