@@ -237,6 +237,8 @@ class RunSummary:
         "highest device memory reserved by PyTorch's allocator: what its tensors have, and what it keeps for later ones"
     )
     gpu_mem_allocated_peak_bytes: float = measured("highest device memory allocated to PyTorch's tensors")
+    gpu_sm_active_pct_mean: float = measured("mean of SM activity while training: multiprocessors that were busy")
+    gpu_sm_occupancy_pct_mean: float = measured("mean of SM occupancy while training: warps in flight")
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,15 @@ result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
         "driver_version": "999.01",
         "gpu_power_limit_w": 300.0,
         "gpu_not_available": f"GPU memory of the job ({NO_PROCESS}); SM activity, SM occupancy ({NEEDS_HOPPER})",
+        "sm_activity_not_available": NEEDS_HOPPER,
     }
-    assert result["facts"] == ({} if math.isnan(utilisation) else known)
     expected = []
+    if math.isnan(utilisation):
+        known = {}
     if math.isnan(utilisation) and device != "cpu":
-        which = f"{device}, {uuid or 'its UUID is not known'}"
-        expected = [NO_FIGURES.format(why=f"NVML does not list the GPU of this run ({which})")]
+        why = f"NVML does not list the GPU of this run ({device}, {uuid or 'its UUID is not known'})"
+        known, expected = {"sm_activity_not_available": why}, [NO_FIGURES.format(why=why)]
+    assert result["facts"] == known
     assert result["notices"] == expected
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
 
@@ -66,11 +69,13 @@ control(FIGURES + "gpm.1 1")  # the job's process is about to end, and not liste
 now = 100.6
 reported(telemetry)
 result |= {"in the end": telemetry.facts["gpu_not_available"], "active": last["gpu_sm_active_pct"]}
+result |= {"why not active": telemetry.facts["sm_activity_not_available"]}
 telemetry.stop()
 """,
         figures=FIGURES + "gpm.1 1\n",
     )
-    assert result == {"at first": f"GPU memory of the job ({NO_PROCESS})", "in the end": None, "active": 2}
+    at_first = f"GPU memory of the job ({NO_PROCESS})"
+    assert result == {"at first": at_first, "in the end": None, "active": 2, "why not active": None}
 
 
 @pytest.mark.parametrize(("code", "cause"), [(15, "GPU is lost"), (16, "GPU requires restart"), (999, "Unknown Error")])

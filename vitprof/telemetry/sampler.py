@@ -47,8 +47,8 @@ class Telemetry:
     notices: list[str]
     """What a person should know about these figures, one line each, each said once."""
     facts: dict[str, Any]
-    """What NVML says of the job's GPU for the run's record, and `gpu_not_available`: which figures it never had, and
-    why. Empty until the GPU was found."""
+    """What NVML says of the job's GPU for the run's record; `gpu_not_available`: which figures it never had, and why;
+    `sm_activity_not_available`: the same of SM activity alone. Empty until the GPU was looked for."""
     gauges: dict[str, float]
     """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
     error: Exception | None
@@ -144,7 +144,10 @@ class Telemetry:
         self._had |= {name for name, value in figures.items() if not math.isnan(value)}
         why = self._nvml.why_not.get(self._gpu, {})
         missing = {name: reason for name, reason in why.items() if name not in self._had}
-        self.facts = self.facts | {"gpu_not_available": reasons_in_words(missing)}
+        self.facts = self.facts | {
+            "gpu_not_available": reasons_in_words(missing),
+            "sm_activity_not_available": missing.get("gpu_sm_active_pct"),
+        }
         return figures
 
     def _find_gpu(self) -> str | None:
@@ -154,17 +157,21 @@ class Telemetry:
         if self._nvml is None:
             self._nvml = Nvml(clock=self._clock)
         if not self._nvml.available:
-            self._notice(NO_FIGURES.format(why=f"{self._nvml.reason} ({self._nvml.detail})"))
+            self._no_figures(f"{self._nvml.reason} ({self._nvml.detail})")
             return None
         gpus = self._nvml.gpus()
         found = choose_gpu(gpus, self._gpu_uuid)
         if found is None:
             known = self._gpu_uuid or "its UUID is not known"
-            self._notice(NO_FIGURES.format(why=f"NVML does not list the GPU of this run ({self._device}, {known})"))
+            self._no_figures(f"NVML does not list the GPU of this run ({self._device}, {known})")
             return None
         limit = found.power_limit_w
         self.facts = {"driver_version": found.driver, "gpu_power_limit_w": limit if limit > 0 else None}
         return found.uuid
+
+    def _no_figures(self, why: str) -> None:
+        self._notice(NO_FIGURES.format(why=why))
+        self.facts = {"sm_activity_not_available": why}
 
     def _notice(self, line: str) -> None:
         if line not in self.notices:

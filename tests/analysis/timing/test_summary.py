@@ -198,6 +198,19 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
     assert math.isnan(summary_of(steps, gpu_mem_reserved_peak_bytes=None).gpu_mem_peak_bytes)
 
 
+def test_sm_activity_counts_where_the_sample_before_was_training_too(
+    make_telemetry: Any, steps: Any, summary_of: Any
+) -> None:
+    """It is about the time since that: at 100.3 about what was before training, at 102.2 about the evaluation."""
+    of = {99.9: 1.0, 100.3: 2.0, 100.5: 30.0, 100.7: 40.0, 100.9: 50.0, 101.5: 3.0, 102.2: 4.0}
+    telemetry = make_telemetry(
+        t_s=list(of), gpu_sm_active_pct=list(of.values()), gpu_sm_occupancy_pct=[value / 2 for value in of.values()]
+    )
+    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)])
+    assert (s.gpu_sm_active_pct_mean, s.gpu_sm_occupancy_pct_mean) == (40, 20)
+    assert math.isnan(summary_of(steps, telemetry=make_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean)
+
+
 def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any, summary_of: Any) -> None:
     assert summary_of(steps, cpu_s=3.0, cpu_samples=60).cpu_s_per_sample == pytest.approx(0.05)
     in_thread = summary_of(steps, config=RunConfig(isolation="thread"), cpu_s=3.0, cpu_samples=60)

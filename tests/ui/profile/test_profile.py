@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -15,6 +16,7 @@ from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
+from vitprof.records import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import list_predictions, update_prediction
@@ -62,6 +64,29 @@ def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: Run
     said_plainly = said(at).replace("\\", "")
     assert "on NVIDIA A100 (cuda:1, MIG-5115ce00)" in said_plainly
     assert "Not available of this GPU: GPU-util, PCIe (NVML: Not Supported)." in said_plainly
+
+
+@pytest.mark.parametrize(
+    ("figures", "below", "said_of_it"),
+    [
+        ((41.0, 23.0, 9.0), "SM activity 23%", "SM activity: 23%, occupancy 9.0%."),
+        ((41.0, math.nan, math.nan), "SM activity n/a", "SM activity: not available: this GPU has no GPM counters."),
+        # of a slice in MIG mode NVML counts the one and not the other
+        ((math.nan, 23.0, 9.0), "SM activity 23%", "SM activity: 23%, occupancy 9.0%."),
+    ],
+)
+def test_sm_activity_stands_beside_gpu_util(
+    store: RunStore, figures: tuple[float, float, float], below: str, said_of_it: str
+) -> None:
+    run_id = add_run(store)
+    util, active, occupancy = figures
+    known = {"gpu_util_pct_mean": util, "gpu_sm_active_pct_mean": active, "gpu_sm_occupancy_pct_mean": occupancy}
+    why = "this GPU has no GPM counters" if math.isnan(active) else None
+    summary = dataclasses.replace(store.run(run_id).summary or RunSummary(), **known)
+    store.update_run(run_id, summary=summary, environment={"device": "cuda:0", "sm_activity_not_available": why})
+    (tile,) = (tile for tile in app(run=str(run_id)).metric if tile.label == "GPU-util")
+    assert (tile.value, tile.delta) == ("n/a" if math.isnan(util) else "41%", below)
+    assert said_of_it in tile.proto.help.replace("\\", "")
 
 
 def test_too_few_steps_are_inconclusive(store: RunStore) -> None:

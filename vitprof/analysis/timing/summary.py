@@ -104,7 +104,7 @@ def summarise(
         compute_frac=share("compute_s") if trained else math.nan,
         exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
         device_idle_frac=share("gap_s") if trained else math.nan,
-        gpu_util_pct_mean=_utilisation(telemetry, steps, phases),
+        gpu_util_pct_mean=_while_training_mean(telemetry, "gpu_util_pct", COUNTER_WINDOW_S, steps, phases),
         gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
@@ -137,17 +137,28 @@ def summarise(
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,
         gpu_mem_allocated_peak_bytes=fact("gpu_mem_allocated_peak_bytes"),
+        **{
+            f"{name}_mean": _while_training_mean(telemetry, name, _since_last(telemetry["t_s"]), steps, phases)
+            for name in ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")
+        },
         **{f"{stage}_ms": mean(steady[f"{stage}_s"]) * 1e3 for stage in (*TIMED_STAGES, "hand_over")},
     )
 
 
-def _utilisation(telemetry: Series, steps: Series, phases: Sequence[Phase]) -> float:
-    """Mean of NVML's utilisation over the samples that look back on training only; NaN with too few of them."""
-    seen = telemetry["gpu_util_pct"][_while_training(telemetry["t_s"], steps, phases, looks_back_s=COUNTER_WINDOW_S)]
+def _while_training_mean(
+    telemetry: Series, name: str, looks_back_s: float | Floats, steps: Series, phases: Sequence[Phase]
+) -> float:
+    """Mean of a column over the samples that look back on training only; NaN with too few of them."""
+    seen = telemetry[name][_while_training(telemetry["t_s"], steps, phases, looks_back_s)]
     return mean(seen) if len(known(seen)) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
-def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], *, looks_back_s: float = 0.0) -> Mask:
+def _since_last(t: Floats) -> Floats:
+    """Returns the time from each sample to the one before it, which figures about that time look back on."""
+    return np.diff(t, prepend=-math.inf)
+
+
+def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], looks_back_s: float | Floats) -> Mask:
     """Returns which moments lie, with the time before that they look back on, between the first and the last step and
     in no evaluation. (n,) bool.
     """

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from vitprof import formats
 from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.sm_activity import sm_activity
 from vitprof.analysis.timing.transforms import shares_in_words, transform_times
 from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict
@@ -51,6 +52,7 @@ def show_run(run: StoredRun, console: Console) -> None:
         ("data wait", formats.percent(s.data_wait_frac)),
         ("device idle", formats.percent(s.device_idle_frac)),
         ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100)),
+        ("SM activity", sm_activity(s, run.environment).words or formats.NOT_AVAILABLE),
         *((f"{memory.name}, peak", formats.size(memory.n_bytes)) for memory in device_memory(s)),
         ("memory, peak", formats.size(s.rss_peak_bytes)),
         ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),

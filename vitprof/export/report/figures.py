@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from vitprof import formats
 from vitprof.analysis.compare.comparison import against, slowest
 from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.sm_activity import MEANING, sm_activity
 from vitprof.export.report.contents import Contents, Table
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
@@ -33,6 +34,7 @@ def headline(run: StoredRun) -> Table:
         ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it because of the copy to the device"),
         ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
         ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
+        ("SM activity", sm_activity(s, run.environment).words or formats.NOT_AVAILABLE, MEANING),
         *((f"{memory.name}, peak", formats.size(memory.n_bytes), memory.meaning) for memory in device_memory(s)),
         ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
         ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),

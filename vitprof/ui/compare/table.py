@@ -11,6 +11,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.compare.comparison import Compared, against
+from vitprof.analysis.timing.sm_activity import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.formats import NOT_AVAILABLE
 from vitprof.records import RunSummary
@@ -19,10 +20,11 @@ from vitprof.ui import tables
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tables import Column, rounded
+from vitprof.ui.texts import escaped
 
 CLOSE = 0.1
 """A speed-up this near to 1 is told in four digits: 1.00, and yet faster, is no answer."""
-UNTOLD = ("Copied", "GPU")
+UNTOLD = ("Copied", "GPU", "SM")
 """Columns that most runs have nothing for, such as those without a GPU; not having them is not worth a word."""
 
 
@@ -133,6 +135,18 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
     ),
     Column("GPU-util (%)", "Mean of NVML's utilisation while training.", lambda r: r.summary.gpu_util_pct_mean, "%.0f"),
     Column(
+        "SM activity (%)",
+        "Mean share of the GPU's multiprocessors that were busy while training, by NVML's GPM counters.",
+        lambda r: r.summary.gpu_sm_active_pct_mean,
+        "%.0f",
+    ),
+    Column(
+        "SM occupancy (%)",
+        "Mean share of the warps that all multiprocessors can hold and that were in flight, by the same counters.",
+        lambda r: r.summary.gpu_sm_occupancy_pct_mean,
+        "%.0f",
+    ),
+    Column(
         "GPU memory (MiB)",
         "Highest device memory of the job's processes as NVML counts it, CUDA itself included; where NVML does not "
         "tell, what PyTorch reserved.",
@@ -170,4 +184,16 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     hidden = f" Not available for these runs: {', '.join(absent)}." if absent else ""
-    st.caption(f"A click on a header sorts by its numbers.{hidden}")
+    st.caption(f"A click on a header sorts by its numbers.{hidden}{escaped(_without_sm_activity(runs))}")
+
+
+def _without_sm_activity(runs: Sequence[StoredRun]) -> str:
+    """Returns which of the runs on a GPU have no SM activity, and why; "" where all have it."""
+    of: dict[str, list[str]] = {}
+    for run in runs:
+        if reason := sm_activity(run.summary or RunSummary(), run.environment).why_not:
+            of.setdefault(reason, []).append(str(run.id))
+    return "".join(
+        f" SM activity of run{'s' if len(ids) > 1 else ''} {', '.join(ids)} is not available: {reason}."
+        for reason, ids in of.items()
+    )

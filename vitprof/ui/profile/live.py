@@ -15,6 +15,7 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.sm_activity import MEANING, SmActivity, sm_activity, sm_activity_so_far
 from vitprof.analysis.timing.totals import Totals
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
@@ -206,22 +207,24 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     simulated = "simulated" if is_simulated_run(run) else None
     peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
     memory = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
-    tiles = [("Samples/s", formats.number(totals.samples_per_s), "Throughput: samples in a second.")]
+    tiles = [("Samples/s", formats.number(totals.samples_per_s), simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
         wait = formats.percent(totals.share(totals.data_wait_s))
-        tiles.append(("Data wait", wait, "Share of the time that the training loop was blocked in next(loader)."))
+        text = "Share of the time that the training loop was blocked in next(loader)."
+        tiles.append(("Data wait", wait, simulated, text))
         idle = formats.percent(totals.share(totals.gap_s))
         text = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
-        tiles.append(("Device idle", idle, text))
-        utilisation = _utilisation(run, telemetry)
-        if math.isfinite(utilisation) or simulated:
+        tiles.append(("Device idle", idle, simulated, text))
+        utilisation, active = _utilisation(run, telemetry), _sm_activity(run, telemetry)
+        if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
-            tiles.append(("GPU-util", formats.percent(utilisation / 100), text))
-    tiles.append((memory[0], formats.size(memory[1]), _memory_help(run, memory[2])))
+            text += f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
+            below = f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
+            tiles.append(("GPU-util", formats.percent(utilisation / 100), below, text))
+    tiles.append((memory[0], formats.size(memory[1]), None, _memory_help(run, memory[2])))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
-    for column, (name, value, text) in zip(columns, tiles, strict=True):
-        mark = None if name == memory[0] else simulated
+    for column, (name, value, mark, text) in zip(columns, tiles, strict=True):
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
 
 
@@ -243,6 +246,13 @@ def _utilisation(run: StoredRun, telemetry: Series) -> float:
         return run.summary.gpu_util_pct_mean
     since = telemetry["t_s"] >= (run.training_since_s or math.inf)
     return mean(telemetry["gpu_util_pct"][since])
+
+
+def _sm_activity(run: StoredRun, telemetry: Series) -> SmActivity:
+    if run.summary is not None:
+        return sm_activity(run.summary, run.environment)
+    since_s = math.inf if run.training_since_s is None else run.training_since_s
+    return sm_activity_so_far(telemetry, since_s, run.environment)
 
 
 def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
