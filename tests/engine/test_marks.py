@@ -25,7 +25,7 @@ from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
 from vitprof.engine import train as train_module
 from vitprof.engine.devices.simulated import SimulatedDevice
-from vitprof.engine.loaders import dali
+from vitprof.engine.loaders import batch_decoding, dali
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import staging
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
@@ -131,7 +131,7 @@ class StandIn:
 def decoding(played: Played, monkeypatch: pytest.MonkeyPatch, photos_home: Path) -> Iterator[Any]:  # noqa: F811
     """Runs DALI's loader with a stand-in that takes so long for a batch."""
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
-    monkeypatch.setattr(dali, "decoding_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(batch_decoding, "decoding_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(dali, "feed", lambda pipeline, samples: pipeline.feed(samples))
     monkeypatch.setattr(dali, "end_pipeline", lambda pipeline: None)

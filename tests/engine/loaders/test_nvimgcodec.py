@@ -21,7 +21,7 @@ from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
 from vitprof.engine.devices.cuda import CudaDevice
-from vitprof.engine.loaders import nvimgcodec, nvimgcodec_decoder, open_loader
+from vitprof.engine.loaders import batch_decoding, nvimgcodec_decoder, open_loader
 from vitprof.engine.loaders.making import open_maker
 from vitprof.engine.loaders.nvimgcodec_decoder import BatchDecoder
 from vitprof.engine.loaders.order import epoch_order
@@ -102,7 +102,7 @@ class Gpu:
         library = SimpleNamespace(**{name: getattr(real, name) for name in dir(real)} | {"Decoder": Decoder})
         monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", library)
         monkeypatch.setattr(nvimgcodec_decoder, "from_dlpack", lambda image: torch.from_numpy(np.asarray(image)))
-        monkeypatch.setattr(nvimgcodec, "decoding_device", lambda name: torch.device("cuda:0"))
+        monkeypatch.setattr(batch_decoding, "decoding_device", lambda name: torch.device("cuda:0"))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
         monkeypatch.setattr(torch.cuda, "Event", Event)
 

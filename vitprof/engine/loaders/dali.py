@@ -26,11 +26,10 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.decode import Crop
 from vitprof.engine.devices import Mark
-from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.batch_decoding import BatchDecoding
 from vitprof.engine.loaders.dali_pipeline import Sample, end_pipeline, feed, open_pipeline, reason
-from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, decoding_device
-from vitprof.engine.loaders.making import EncodedMaker, images_first
-from vitprof.engine.stopwatch import asked_wait
+from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
+from vitprof.engine.loaders.making import images_first
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import DataError
 
@@ -48,7 +47,7 @@ class UnderWay:
     """What reading raised; raised when the batch's turn comes."""
 
 
-class DaliLoader:
+class DaliLoader(BatchDecoding):
     """Keeps `prefetch_factor` batches being read and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(
@@ -60,21 +59,12 @@ class DaliLoader:
         train: bool,
         mark: Callable[[], Mark] | None = None,
     ) -> None:
-        self._schedule = Schedule(storage, config, train=train)
-        self._storage = storage
-        self._make = EncodedMaker(storage, info, config, train).punctual()
-        self._times, self._depth = config.loader_times, config.prefetch_factor or 1
-        self._device = decoding_device(config.device)
-        # The loop gets a batch that the GPU still decodes: the stream that trains waits for it, where nobody looks.
-        self._mark = mark if self._device.type == "cuda" else None
+        super().__init__(storage, info, config, train=train, mark=mark)
         largest = min(self._schedule.batch_size, self._schedule.n)
         self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
-        self._reads = EncodedReads(storage, self._make, config, asked_wait(config, train=train), _as_dali_takes_it)
+        self._reads = EncodedReads(storage, self._make, config, self._wait, _as_dali_takes_it)
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
-
-    def __len__(self) -> int:
-        return len(self._schedule)
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
@@ -127,7 +117,7 @@ class DaliLoader:
             images = self._output()
         except Exception as error:  # DALI has no class of its own for it
             return self._blame(epoch, batch, error)
-        decoded = self._mark() if self._mark is not None else None
+        decoded = self._decoded()
         labels = self._storage.labels.index_select(0, batch.good)
         made = self._made(batch) if self._times else None
         return Batch(images_first(images), labels, batch.unreadable, made, decoded)

@@ -1,4 +1,4 @@
-"""For loaders whose decoder takes a batch at once: where it decodes, and threads that read whole batches ahead.
+"""For loaders whose decoder takes a batch at once: threads that read whole batches ahead.
 
 Each image comes with the crop that `making.EncodedMaker` takes of it, so every strategy trains on the same samples. A
 file that is no whole JPEG is found here, before a decoder gets it.
@@ -17,14 +17,11 @@ import torch
 from torch import Tensor
 
 from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
 from vitprof.engine.decode import Crop
-from vitprof.engine.devices.others import cuda_here
 from vitprof.engine.loaders.making import EncodedMaker
 from vitprof.engine.stopwatch import Stopwatch, Wait
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import SampleError
-from vitprof.telemetry import number_here
 
 TASKS_A_WORKER = 4
 """Pieces of a batch for each reading thread."""
@@ -139,13 +136,6 @@ class EncodedReads(Generic[S]):
     def close(self) -> None:
         """Ends the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def decoding_device(name: str) -> torch.device:
-    """Returns where to decode: on the GPU that trains, if one does."""
-    if name == "cpu" or is_simulated(name) or not cuda_here():
-        return torch.device("cpu")
-    return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))
 
 
 def _size(encoded: bytes) -> tuple[int, int]:

@@ -22,15 +22,13 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.batch import Batch, BatchTimes
 from vitprof.engine.devices import Mark
-from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, ReadBatch, decoding_device
-from vitprof.engine.loaders.making import EncodedMaker
+from vitprof.engine.loaders.batch_decoding import BatchDecoding
+from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, ReadBatch
 from vitprof.engine.loaders.nvimgcodec_decoder import BatchDecoder, Sample
-from vitprof.engine.stopwatch import asked_wait
 from vitprof.engine.storage import EncodedStorage
 
 
-class NvimgcodecLoader:
+class NvimgcodecLoader(BatchDecoding):
     """Keeps `prefetch_factor` batches being read by `workers` threads; decodes each when it is asked for."""
 
     def __init__(
@@ -42,19 +40,11 @@ class NvimgcodecLoader:
         train: bool,
         mark: Callable[[], Mark] | None = None,
     ) -> None:
-        self._schedule = Schedule(storage, config, train=train)
-        self._storage, self._skip = storage, config.skip_unreadable
-        self._make = EncodedMaker(storage, info, config, train).punctual()
-        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
-        self._depth = config.prefetch_factor or 1
-        # The loop gets a batch that the GPU still decodes: what its stream does up to this mark is decoding.
-        self._mark = mark if decoding_device(config.device).type == "cuda" else None
-        self._decoder = BatchDecoder(info.image_size, config.workers or 1, decoding_device(config.device))
+        super().__init__(storage, info, config, train=train, mark=mark)
+        self._skip = config.skip_unreadable
+        self._decoder = BatchDecoder(info.image_size, config.workers or 1, self._device)
         self._reads = EncodedReads(storage, self._make, config, self._wait, self._decoder.sample)
         self._reading: deque[BatchReads[Sample]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._schedule)
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
@@ -67,12 +57,12 @@ class NvimgcodecLoader:
                     reading.append(self._reads.begin(epoch, indices))
                 if not reading:
                     return
-                yield self._decoded(reading.popleft())
+                yield self._finish(reading.popleft())
         finally:
             if self._reading is reading:
                 self._break_off()
 
-    def _decoded(self, reads: BatchReads[Sample]) -> Batch:
+    def _finish(self, reads: BatchReads[Sample]) -> Batch:
         asked = perf_counter()
         read = reads.result()
         begun = perf_counter()
@@ -80,7 +70,7 @@ class NvimgcodecLoader:
             self._wait.into("decode")
         images, bad = self._decoder.decode(read.samples)
         indices, unreadable = self._without(bad, read) if bad else (read.indices, read.unreadable)
-        passed = self._mark() if self._mark is not None else None
+        passed = self._decoded()
         decoded = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
