@@ -278,6 +278,27 @@ def test_what_is_trained_stays_the_same() -> None:
     assert resolve(apply(plain, {"strategy": "threads"})).augment == "off"
 
 
+def test_against_launches_each_setting_comes_in_its_turn() -> None:
+    """What is in use already makes room for what comes after it."""
+    gpu: dict[str, Any] = {"strategy": "memory", "device": "cuda:0"}
+    graphs = {"compile": True, "compile_mode": "reduce-overhead"}
+    assert settings(advise(of("launches", **gpu))) == [{"batch_size": 256}, graphs, {"fused_optimizer": True}]
+    fused = settings(advise(of("launches", **gpu, fused_optimizer=True)))
+    assert fused == [{"batch_size": 256}, graphs, {"compile": True}]
+    assert settings(advise(of("launches", **gpu, fused_optimizer=True, **graphs))) == [{"batch_size": 256}]
+    simulated = dataclasses.replace(of("launches", strategy="memory", device="simulated:1,0"), simulated=True)
+    assert settings(advise(simulated)) == [{"batch_size": 256}]
+
+
+@pytest.mark.parametrize(("on_cpu", "n"), [(False, 3), (True, 1)])
+def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu: bool, n: int) -> None:
+    config = own_config("train.py", device="cuda:0", workers=2, prefetch_factor=2)
+    found = advise(dataclasses.replace(of("launches"), config=config, on_cpu=on_cpu))
+    assert len(found) == n
+    assert found[0].words == "a larger batch"
+    assert not any("DataLoader" in advice.words for advice in found)
+
+
 def test_an_own_script_is_told_its_heaviest_transform() -> None:
     facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)

@@ -62,6 +62,11 @@ def _launches(s: Situation) -> Iterator[Advice]:
         "fused Adam",
         "One kernel updates all parameters, where each had several of its own.",
     )
+    yield Advice(
+        {"compile": True},
+        "torch.compile, which makes one operation of several small ones",
+        "Fewer kernels to launch, without CUDA graphs.",
+    )
 
 
 def _slow_drive(s: Situation) -> Iterator[Advice]:

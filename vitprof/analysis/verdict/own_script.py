@@ -15,6 +15,9 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     """Yields what may help, the best first. Nothing of it can be set from here, so none has `settings`."""
     if s.kind == "not input-bound" and s.sure:
         return
+    if s.cause == "launches":
+        yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
+        return
     if s.config.workers and s.config.persistent_workers is False and _restarts(s):
         yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start anew for each epoch.")
     if s.cause == "cpu_contention":
@@ -38,6 +41,20 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         )
 
 
+LAUNCH_LESS = (
+    Advice({}, "a larger batch", "Python and launches cost the same for each step, however large it is."),
+    Advice(
+        {},
+        'torch.compile(model, mode="reduce-overhead"), or CUDA graphs',
+        "A step is launched as a whole. The first steps take long.",
+    ),
+    Advice(
+        {},
+        "an optimizer with fused=True, and fewer small operations",
+        "Each parameter's update and each small operation is a launch of its own.",
+    ),
+)
+"""Where Python launches slower than the device works."""
 LIGHTER = {
     "read": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
