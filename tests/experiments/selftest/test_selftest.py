@@ -48,6 +48,7 @@ QUIET = Observed(
     cause="",
     cause_ms=math.nan,
     launch_ms=0.0,
+    launching_ms=0.0,
     signatures=(),
     exposed_ms={},
     idle_frac=0.0,
@@ -160,6 +161,16 @@ def test_what_is_hidden_must_cost_nothing() -> None:
     assert fine.cause == ""
     assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).cause_ok
     assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).size_ok
+
+
+def test_launches_are_compared_with_what_they_really_took() -> None:
+    """On a busy machine a wait of 4 ms takes 4.6: the device had to wait that much longer inside its steps."""
+    case = BY_NAME["launch-bound"]
+    found = dataclasses.replace(QUIET, kind="launch-bound", cause="launches", launch_ms=3.6)
+    result = case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.6))])
+    assert result.expected_ms == pytest.approx(3.6)
+    assert result.ok
+    assert not case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.0))]).ok
 
 
 def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:

@@ -58,8 +58,6 @@ class Case:
     @property
     def injected_ms(self) -> float | None:
         """Returns the wait that is put into each batch; None where it is not injected."""
-        if self.launch_ms:
-            return 0.0
         inject = self.slowed.inject
         return injection(inject)[1] * 1e3 if inject else None
 

@@ -159,10 +159,12 @@ class _Work:
         return case_result(case, found.rounds, retries=found.retries, failure=found.failure)
 
     def _slowed(self, case: Case) -> tuple[Observed, float]:
-        """Returns the slowed run, and what was put into each of its batches, in ms."""
+        """Returns the slowed run, and what was put into each of its batches, in ms; NaN where that is no wait."""
         if case.hogs:
             with BusyCores() as hogs:
                 return self._run(case.slowed, case, "slowed", hogs), math.nan
+        if case.launch_ms:  # how long launching really takes, the run tells
+            return self._run(case.slowed, case, "slowed"), math.nan
         n_waits, wait_ms = _waits(case)
         with Sleeper(wait_ms / 1e3) as sleeper:
             slowed = self._run(case.slowed, case, "slowed")

@@ -33,6 +33,8 @@ class Observed:
     """What the verdict says that it costs, for each batch."""
     launch_ms: float
     """For how long the verdict says that the device waited for launches inside each step; 0 where it does not know."""
+    launching_ms: float
+    """Mean time from a batch in hand to the last launch of its step, by the host's clock."""
     signatures: tuple[str, ...]
     """Names of the patterns that were found."""
     exposed_ms: Mapping[str, float]
@@ -40,7 +42,7 @@ class Observed:
     idle_frac: float
     """The idle share that the run's summary states."""
     true_idle_frac: float
-    """What it is by arithmetic: the device's time for a step is known, and a step's by the host's clock."""
+    """What it is by arithmetic: the device's time is known, that of a step and its launches by the host's clock."""
     step_ms: float
     """Mean time of a step by the host's clock: from one launch to the next."""
     cpu_ms: float
@@ -77,16 +79,18 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
     read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
-    launch_ms = accelerator(run.config.device).launch_s * 1e3
+    launching_ms = float(steps["host_s"][steady].mean()) * 1e3
+    launches = accelerator(run.config.device).launch_s > 0
     return Observed(
         kind=verdict.kind,
         cause=verdict.cause,
         cause_ms=verdict.cause_ms_per_batch,
         launch_ms=float(np.nan_to_num(verdict.launch_frac)) * step_ms,
+        launching_ms=launching_ms,
         signatures=tuple(signature.name for signature in verdict.signatures),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
         idle_frac=run.summary.device_idle_frac,
-        true_idle_frac=idle_frac(max(case.compute_ms, launch_ms), step_ms),
+        true_idle_frac=idle_frac(max(case.compute_ms, launching_ms if launches else 0.0), step_ms),
         step_ms=step_ms,
         cpu_ms=mean(read) / 100 * step_ms,
         fetch_ms=float(fetch[steady].mean()) * 1e3,

@@ -140,7 +140,7 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     The size of a part is what the verdict says that it costs in the slowed run, without what it says of it in the
     reference. For other programs, whose share is the system's choice, it is compared with how much longer the device
     idled in a step, by the host's clock and the device's known time, less the CPU time that its work took more. For
-    launches it is what they take longer than the kernels.
+    launches it is what they took longer than the kernels do: they wait for the host, which a busy machine keeps late.
     """
     if case.hogs:
         expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
@@ -148,7 +148,7 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
         named = [name for name in case.right if name == slowed.cause or name in slowed.signatures]
         reported = _contention_ms(slowed) - _contention_ms(reference)
     elif case.launch_ms:
-        expected = max(0.0, case.launch_ms - case.compute_ms)
+        expected = max(0.0, slowed.launching_ms - case.compute_ms)
         named = [slowed.cause] if slowed.cause in case.right else []
         reported = slowed.launch_ms - reference.launch_ms
     else:
