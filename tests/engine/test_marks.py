@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tests.engine_fixtures import Recorded, photos_home, small_home, trained  # noqa: F401
+from tests.gpu_defects import in_docs
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import every_gap
 from vitprof.analysis.verdict.verdict import Verdict, judge
@@ -150,6 +151,7 @@ def test_a_pipeline_starved_by_decoding_on_the_device_is_called_that(decoding: A
     config, steps = decoding(20.0, transfer=transfer)
     before, after = verdict(config, without_marks(steps)), verdict(config, steps)
     assert "waiting for Python to launch its work; a faster loader gains at most 0." in before.sentence
+    assert in_docs(before.sentence, after.sentence)
     assert before.idle_frac < 0.01
     assert after.kind == "input-bound"
     assert after.cause == "decode"
@@ -196,6 +198,17 @@ def test_normalising_beside_the_copies_is_no_idle_time(slow_reads: Any) -> None:
     assert after.kind == "not input-bound"
     assert after.host_frac < 0.01
     assert steady(steps, "compute_s") == pytest.approx(3 * MS, abs=0.01 * MS)
+    assert in_docs(before.sentence, after.sentence)
+
+
+@pytest.mark.usefixtures("small_home")
+def test_gathering_from_a_resident_set_is_no_idle_time(slow_reads: Any) -> None:
+    """The device gathers a batch in 3 ms, the step takes 1 ms: it never rests, and nothing waits for Python."""
+    config, steps = slow_reads(3.0, {"step_s": 1 * MS, "gather_s": 3 * MS}, transfer="resident")
+    before, after = verdict(config, without_marks(steps)), verdict(config, steps)
+    assert (before.kind, after.kind) == ("launch-bound", "not input-bound")
+    assert steady(steps, "compute_s") == pytest.approx(4 * MS, abs=0.01 * MS)
+    assert in_docs(before.sentence, after.sentence)
 
 
 @pytest.mark.usefixtures("small_home")
@@ -240,7 +253,10 @@ def test_filling_pinned_memory_is_no_copy(played: Played, monkeypatch: pytest.Mo
         "h2d_start_s": steps["h2d_start_s"] - waited,
         "h2d_s": steps["h2d_s"] + waited,
     }
-    assert "the copy to the device is 100% of that" in verdict(config, copied).sentence
+    before = verdict(config, copied)
+    assert "the copy to the device is 100% of that" in before.sentence
+    if transfer == "pinned":  # the other cannot be told to use itself
+        assert in_docs(before.sentence, after.sentence)
 
 
 def test_the_clock_of_these_tests_moves() -> None:
