@@ -94,7 +94,6 @@ def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     outside = np.full(2 * n, before + OUTSIDE_S)
     outside[0] = before  # nothing was before it
     assert np.min(steps["outside_s"] - outside) >= 0
-    assert np.median(steps["outside_s"] - outside) < scripts.READ_S
     assert steps["compute_s"].min() >= scripts.BODY_S
     parts = steps["data_wait_s"] + steps["outside_s"] + steps["compute_s"]
     assert np.median(np.abs(parts - steps["step_s"])[1:]) < 0.0003, "nothing is counted twice, or left out"
