@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -85,6 +86,12 @@ def tournament(kind: str, seed: int, least: int, more: int) -> tuple[str, float]
 
 
 def _board(runs: dict[str, list[Floats]]) -> Leaderboard:
+    outcomes = {key: [Outcome(k, k, "done", b, None) for k, b in enumerate(mine, 1)] for key, mine in runs.items()}
+    return board_of(outcomes, ())
+
+
+def board_of(runs: Mapping[str, Sequence[Outcome]], cut: Container[str]) -> Leaderboard:
+    """Returns the leaderboard of these runs, those that were cut marked as such; s0 is the baseline."""
     entries = [
         Entry(
             key=key,
@@ -92,8 +99,8 @@ def _board(runs: dict[str, list[Floats]]) -> Leaderboard:
             batch_size=32,
             workers=None,
             page_cache="as-is",
-            outcomes=tuple(Outcome(k, k, "done", blocks, None) for k, blocks in enumerate(mine, 1)),
-            status="done",
+            outcomes=tuple(mine),
+            status="cut" if key in cut else "done",
             reason="",
             prepare_s=0.0,
             disk_bytes=0.0,

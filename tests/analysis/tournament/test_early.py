@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, block_rates, cannot_win
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, block_rates, cannot_win, without_others
 
 
 def looks(rates: np.ndarray, best_low: float) -> bool:
@@ -67,3 +67,29 @@ def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drif
 def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
     assert sum(cut_while_running(seed, drift=drift) for seed in range(60)) <= 2
     assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(60)) <= 2
+
+
+def test_what_other_programs_may_have_made_is_no_evidence() -> None:
+    seen = np.full(20, 400.0)
+    assert without_others(seen, 0.0) == pytest.approx(seen)
+    assert without_others(seen, -0.01) == pytest.approx(seen)  # the machine and the job are read a moment apart
+    assert without_others(seen, 0.2) == pytest.approx(np.full(20, 500.0))
+    for unknown in (1.0, 1.7, math.nan):
+        assert not cannot_win(without_others(seen, unknown), 1000.0)
+    assert cannot_win(without_others(seen, 0.5), 1000.0)
+    assert not cannot_win(without_others(seen, 0.65), 1000.0)
+    # a quiet run stays evidence beside one that was disturbed
+    assert cannot_win(np.concatenate([seen, without_others(np.full(20, 50.0), 1.5)]), 1000.0)
+
+
+def test_a_trial_that_stood_still_while_others_ran_is_never_cut() -> None:
+    """As fast as the best, but of each block other programs took some share of the time, in which it did nothing."""
+    cut = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        taken = rng.beta(2, 2, 40) * rng.uniform(0, 1)
+        seconds = 1e-3 * np.exp(rng.normal(0, 0.01, 40)) / (1 - taken)
+        blocks, others = 1 / seconds, float((taken * seconds).sum() / seconds.sum())
+        assert not cannot_win(without_others(blocks, others), 1000.0)
+        cut += cannot_win(blocks, 1000.0)
+    assert cut > 50  # as it was while nobody asked who else ran

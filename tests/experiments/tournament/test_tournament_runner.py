@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError
-from vitprof.experiments.tournament import early_stop, turns
+from vitprof.experiments.tournament import early_stop, tournament_view, turns
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
@@ -212,6 +213,24 @@ def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
 
 
 class TestEarlyStop:
+    @pytest.fixture(autouse=True)
+    def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by_others(monkeypatch, 0.0)  # whatever runs beside the tests
+
+    def by_others(self, monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
+        for module in (jobs, tournament_view):
+            monkeypatch.setattr(module, "others_of", lambda store, run_id: cores)
+
+    @pytest.mark.slow
+    def test_nothing_is_cut_while_others_have_a_core(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        self.by_others(monkeypatch, 1.2)
+        number = made_uneven(manager.store, 60)
+        ran(manager, number)
+        assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
+
     @pytest.mark.slow
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
@@ -282,12 +301,13 @@ class TestEarlyStop:
         number = made_uneven(manager.store, 50)
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(jobs, "LOOK_S", 60.0)
+        self.by_others(monkeypatch, 0.1)
         ran(manager, number)
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
         assert (f"{slow}#2", "done") not in statuses(manager.store, number)
         entry = TournamentView(manager.store, number).look().entries[1]
         assert entry.status == "cut"
-        assert entry.reason.startswith("not run again after round 1: ")
+        assert re.match(r"not run again after round 1: \S+ samples/s so far, at most \S+ without other", entry.reason)
         assert "memory, batch 32 makes at least" in entry.reason
 
 

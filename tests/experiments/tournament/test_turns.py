@@ -30,12 +30,15 @@ class Made:
         self.planned = plan(self.spec)
         self.runs: dict[str, list[Outcome]] = {t.key: [] for t in self.planned}
         self.cut: dict[str, str] = {}
+        self.others: dict[tuple[int, str], float] = {}
+        """Cores that other programs take in a run, by round and setting: one slows it to a tenth."""
         self.run(1, UNCHANGED)
 
     def run(self, number: int, key: str) -> None:
         speed = float(key.rpartition("=")[2]) if key != UNCHANGED else 0.5
-        summary = RunSummary(wall_s=RUN_S)
-        self.runs[key].append(Outcome(number, 0, "done", np.full(20, speed), summary))
+        summary, others = RunSummary(wall_s=RUN_S), self.others.get((number, key), 0.0)
+        speed /= 1 + 9 * others
+        self.runs[key].append(Outcome(number, 0, "done", np.full(20, speed), summary, others))
 
     def look(self) -> Any:
         entries = []
@@ -74,6 +77,17 @@ def test_the_best_third_goes_on_and_the_baseline_beside_it() -> None:
     assert by_round(made.play()) == [["1", "2", "3", "4", "5", "6"], ["5", "6", "unchanged"], ["5", "6", "unchanged"]]
     reason = made.cut[f"{OWN_SCRIPT}/workers=4"]
     assert reason == "not among the best 2 after round 1: 4.00 samples/s, and the best has 6.00"
+
+
+def test_what_other_programs_slowed_down_does_not_fall_out_for_it() -> None:
+    made = Made(6, seconds=RUN_S * 14)
+    made.others = {(1, f"{OWN_SCRIPT}/workers={n}"): 1.0 for n in (3, 6)}
+    done = made.play()
+    assert by_round(done)[1:] == [["3", "5", "6", "unchanged"], ["5", "6", "unchanged"]]  # both again, the better stays
+    assert made.cut[f"{OWN_SCRIPT}/workers=3"].startswith("not among the best 2 after round 1: 3.00 samples/s")
+    alike = Made(6, seconds=RUN_S * 14)  # who disturbs all of them disturbs none more than others
+    alike.others = dict.fromkeys(((1, key) for key in alike.runs), 1.0)
+    assert by_round(alike.play())[1:] == [["5", "6", "unchanged"]] * 2
 
 
 def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:

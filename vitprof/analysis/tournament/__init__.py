@@ -3,7 +3,7 @@
 from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, ArticleTable, article_table
 from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.break_even import BreakEven, break_even, setup_s
-from vitprof.analysis.tournament.early import EARLIEST_STOP_FRAC, cannot_win
+from vitprof.analysis.tournament.early import EARLIEST_STOP_FRAC, cannot_win, without_others
 from vitprof.analysis.tournament.entries import (
     OUT_OF_THE_RACE,
     THROTTLED,
@@ -20,7 +20,7 @@ from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
 from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, runs_words, spoiled_words
-from vitprof.analysis.tournament.scores import LEAST_ROUNDS, spoiled
+from vitprof.analysis.tournament.scores import LEAST_ROUNDS, rounds_of, spoiled, usable
 
 __all__ = [
     "EARLIEST_STOP_FRAC",
@@ -54,6 +54,7 @@ __all__ = [
     "leaderboard",
     "pareto",
     "recommend",
+    "rounds_of",
     "rung_sizes",
     "rungs",
     "runs_words",
@@ -63,4 +64,6 @@ __all__ = [
     "spoiled_words",
     "survivors",
     "trial_key",
+    "usable",
+    "without_others",
 ]

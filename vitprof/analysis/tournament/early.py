@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament.scores import usable
 
@@ -53,6 +55,17 @@ def cannot_win(
         if best_low <= 0 or judged.mean() - deviation * bound <= (1 + margin) / best_low:
             return False
     return True
+
+
+def without_others(blocks: Floats, others_cores: float) -> Floats:
+    """Returns samples/s that blocks of a run, (n,), would have at most, had no other program run meanwhile; (n,).
+
+    `others_cores` are the cores that other programs took in the run, on average. At least one of them ran for at most
+    that share of the time, and if the run stood still then, it needs the rest alone. Infinite from a whole core on, and
+    where it is not known: such blocks say nothing of what the setting can do.
+    """
+    left = 1 - max(others_cores, 0.0) if math.isfinite(others_cores) else 0.0
+    return blocks / left if left > 0 else np.full(len(blocks), math.inf)
 
 
 def variance_of_one(values: Floats, group: int) -> float:

@@ -9,7 +9,15 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import Entry, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof.analysis.tournament import (
+    Entry,
+    Leaderboard,
+    LeaderboardRow,
+    cannot_win,
+    setting_in_words,
+    usable,
+    without_others,
+)
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.experiments.tournament.tournament_view import TournamentState
@@ -19,6 +27,12 @@ LEAST_PATIENCE_S, PATIENCE_RUNS = 60.0, 5.0
 """How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
 tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
 second, and would hold all others up."""
+
+OTHERS_TOLD = 1.05
+"""From how much faster a trial may be without other programs it is told."""
+Evidence = tuple[Floats, Floats]
+"""samples/s of blocks as they were, and as they would have been at most without other programs; both (n,)."""
+NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
 def to_beat(board: Leaderboard, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
@@ -39,13 +53,25 @@ def patience_s(now: TournamentState) -> float:
     return max(LEAST_PATIENCE_S, PATIENCE_RUNS * float(np.median(took))) if took else LEAST_PATIENCE_S
 
 
-def why_it_cannot_win(how: str, blocks: Floats, best: LeaderboardRow) -> str:
-    """Returns the reason in words; `how` says at which point it was cut."""
-    so_far = len(blocks) / float(np.sum(1 / blocks))  # blocks have the same samples: the harmonic mean is theirs
+def why_it_cannot_win(how: str, earlier: Evidence, now: Evidence, best: LeaderboardRow) -> str:
+    """Returns why a trial cannot win, in words; "" where it may. `how` says at which point it is asked.
+
+    What other programs may have made is no evidence: it is judged by what it had reached at most without them.
+    """
+    seen, at_most = (np.concatenate(pair) for pair in zip(earlier, now, strict=True))
+    if not cannot_win(at_most, best.within_low):
+        return ""
+    so_far, reached = _speed(seen), _speed(at_most)
+    without = f", at most {formats.number(reached)} without other programs"
     return (
-        f"{how}: {formats.number(so_far)} samples/s so far, and {setting_in_words(best.entry)} makes at least "
-        f"{formats.number(best.within_low)}"
+        f"{how}: {formats.number(so_far)} samples/s so far{without if reached > OTHERS_TOLD * so_far else ''}, and "
+        f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
     )
+
+
+def _speed(blocks: Floats) -> float:
+    known = usable(blocks)
+    return len(known) / float(np.sum(1 / known))  # blocks have the same samples: the harmonic mean is theirs
 
 
 def since_prepared(run: StoredRun) -> float:
@@ -59,6 +85,13 @@ def since_prepared(run: StoredRun) -> float:
     return time.perf_counter() - ready[-1] if ready else -math.inf
 
 
-def blocks_so_far(entry: Entry) -> Floats:
-    """samples/s of all blocks that a trial's finished runs gave."""
-    return np.concatenate([np.empty(0), *(o.blocks_per_s for o in entry.outcomes if o.status == "done")])
+def evidence_so_far(entry: Entry) -> Evidence:
+    """Returns what a trial's finished runs gave."""
+    every = [evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
+    seen, at_most = zip(NOTHING, *every, strict=True)
+    return np.concatenate(seen), np.concatenate(at_most)
+
+
+def evidence(blocks: Floats, others_cores: float) -> Evidence:
+    """Returns what one run gave, in which other programs took so many cores."""
+    return blocks, without_others(blocks, others_cores)

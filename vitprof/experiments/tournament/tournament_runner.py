@@ -11,15 +11,15 @@ import time
 import traceback
 from collections.abc import Callable
 
-import numpy as np
-
 from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest, cannot_win
+from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.early_stop import (
-    blocks_so_far,
+    NOTHING,
+    evidence,
+    evidence_so_far,
     patience_s,
     since_prepared,
     to_beat,
@@ -27,7 +27,13 @@ from vitprof.experiments.tournament.early_stop import (
 )
 from vitprof.experiments.tournament.own_script import learn, nothing_to_compare, start_trial, to_be_agreed
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
-from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, blocks_of, rounds_of
+from vitprof.experiments.tournament.tournament_view import (
+    TournamentState,
+    TournamentView,
+    blocks_of,
+    others_of,
+    rounds_of,
+)
 from vitprof.experiments.tournament.turns import turns
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
@@ -241,9 +247,11 @@ class TournamentRunner:
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
         best = to_beat(self._view.board(now), now, trial) if may_be_cut else None
         patience = patience_s(now)
-        earlier = blocks_so_far(next(e for e in now.entries if e.key == trial.key))
-        if best is not None and cannot_win(earlier, best.within_low):
-            self._cut_short(trial.key, why_it_cannot_win(f"not run again after round {number - 1}", earlier, best))
+        earlier = evidence_so_far(next(e for e in now.entries if e.key == trial.key))
+        if best is not None and (
+            why := why_it_cannot_win(f"not run again after round {number - 1}", earlier, NOTHING, best)
+        ):
+            self._cut_short(trial.key, why)
             return None
         start = None
         if self._spec.script is not None:
@@ -272,10 +280,9 @@ class TournamentRunner:
                     and run.stage == "training"
                     and (run.progress or 0.0) >= EARLIEST_STOP_FRAC
                 ):
-                    blocks = np.concatenate([earlier, blocks_of(self._store, run_id)])
-                    if cannot_win(blocks, best.within_low):
-                        n = self._store.n_steps(run_id)
-                        why = why_it_cannot_win(f"cut short after {n:,} steps", blocks, best)
+                    so_far = evidence(blocks_of(self._store, run_id), others_of(self._store, run_id))
+                    how = f"cut short after {self._store.n_steps(run_id):,} steps"
+                    why = why_it_cannot_win(how, earlier, so_far, best)
                 if why:
                     self._cut_short(trial.key, why)
                     self._manager.stop(run_id)

@@ -7,10 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.tournament import can_be_fastest, first_rung, rung_sizes, spoiled
+from vitprof.analysis.thresholds import OTHERS_CORES
+from vitprof.analysis.tournament import (
+    can_be_fastest,
+    first_rung,
+    rounds_of,
+    rung_sizes,
+    spoiled,
+)
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.experiments.tournament.early_stop import blocks_so_far
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, schedule
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 
@@ -81,7 +87,22 @@ def _halved(
         first = number % len(alive)  # no setting always first, as in `schedule`
         yield from ((number, trial) for trial in alive[first:] + alive[:first])
         if number < len(sizes):
-            _keep_the_best(view.look(), [t.key for t in alive if t.key != base], sizes[number], number, cut_short)
+            rivals = [t for t in alive if t.key != base]
+            yield from _disturbed(view.look(), rivals, sizes[number], number)
+            _keep_the_best(view.look(), [t.key for t in rivals], sizes[number], number, cut_short)
+
+
+def _disturbed(now: TournamentState, rivals: Sequence[PlannedTrial], n: int, number: int) -> Iterator[Turn]:
+    """Yields a run more of those that would fall out after a round in which other programs took clearly more CPU from
+    them than from others. It counts as theirs of the next round, should they go on.
+    """
+    keys = [t.key for t in rivals]
+    of_round = {e.key: o.others_cores for e in now.entries if e.key in keys for o in e.outcomes if o.round == number}
+    least = min((cores for cores in of_round.values() if np.isfinite(cores)), default=np.nan)
+    best = sorted(keys, key=lambda key: -np.nan_to_num(_speed(now, key)))[:n]
+    for trial in rivals:
+        if trial.key not in best and of_round.get(trial.key, np.nan) >= least + OTHERS_CORES:
+            yield number + 1, trial
 
 
 def _keep_the_best(now: TournamentState, keys: Sequence[str], n: int, number: int, cut_short: CutShort) -> None:
@@ -97,8 +118,9 @@ def _is_out(now: TournamentState, key: str) -> bool:
 
 
 def _speed(now: TournamentState, key: str) -> float:
-    """samples/s of all blocks that a trial's finished runs gave; NaN without one."""
-    blocks = blocks_so_far(next(e for e in now.entries if e.key == key))
+    """samples/s of all blocks of a trial's rounds that count; NaN without one."""
+    runs = rounds_of(next(e for e in now.entries if e.key == key))
+    blocks = np.concatenate([np.empty(0), *runs.values()])
     return float(len(blocks) / np.sum(1 / blocks)) if len(blocks) else float("nan")
 
 

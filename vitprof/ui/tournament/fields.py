@@ -232,7 +232,8 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             key=f"{TRIAL}early_stop",
             bind=IN_URL,
             help="A run is stopped as soon as it is clear (99%) that its setting cannot be the fastest; the setting is "
-            "not repeated, and the table says why. The baseline always runs to its end.",
+            "not repeated, and the table says why. Never for what other programs may have slowed down. The baseline "
+            "always runs to its end.",
         )
         evaluate = st.toggle(
             "Evaluate each run",
