@@ -159,7 +159,7 @@ def judge(
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
-    speed_up = _speed_up(exposure, headroom or measured_headroom(facts))
+    speed_up = _speed_up(exposure, headroom or measured_headroom(facts), other_runs=headroom is not None)
     situation = Situation(
         config=config,
         cause=cause,
@@ -236,9 +236,9 @@ def _inconclusive(
     )
 
 
-def _speed_up(exposure: Exposure, headroom: MeasuredHeadroom | None) -> SpeedUp:
-    if headroom is not None and math.isfinite(headroom.speed_up):
-        return SpeedUp(headroom.speed_up, headroom.speed_up_low, headroom.speed_up_high, measured=True)
+def _speed_up(exposure: Exposure, found: MeasuredHeadroom | None, *, other_runs: bool) -> SpeedUp:
+    if found is not None and math.isfinite(found.speed_up):
+        return SpeedUp(found.speed_up, found.speed_up_low, found.speed_up_high, measured=True, other_runs=other_runs)
     # the steps as they are, without the time that the device idled for data
     value, low, high = (1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)
     return SpeedUp(value, low, high, measured=False)
