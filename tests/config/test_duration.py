@@ -10,12 +10,14 @@ import pytest
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.duration import STAGING_READERS, STARTUP_S, Duration, about, duration, duration_sentence
+from vitprof.config.parts import why_not
 from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
 
 
-def of(*, made: bool = True, **asked: Any) -> Duration:
+def of(*, made: bool = True, prepared: bool = True, **asked: Any) -> Duration:
     config = resolve(RunConfig(**asked))
-    return duration(config, dataset_info(config.dataset, config.n_images), made=made)
+    return duration(config, dataset_info(config.dataset, config.n_images), made=made, prepared=prepared)
 
 
 def said(**asked: Any) -> str:
@@ -81,6 +83,34 @@ def test_a_data_set_that_is_not_there_is_made_first() -> None:
     found = of(made=False, strategy="per-sample", dataset="photos", n_images=10_000, seconds=20)
     assert found.seconds == pytest.approx(STARTUP_S + 11_000 * 3.6e-3 + 20)
     assert "photos is made first" in duration_sentence(found)
+
+
+def test_a_storage_that_is_not_there_is_made_first() -> None:
+    found = of(prepared=False, strategy="staged", seconds=20, evaluate=False)
+    there = of(strategy="staged", seconds=20, evaluate=False)
+    assert found.first_step_s - there.first_step_s == pytest.approx(70_000 * 0.2e-3)
+    assert duration_sentence(found).startswith("About 60 s: digits is stored as files first; the copy takes 207 ms")
+    both = of(made=False, prepared=False, strategy="slow-drive", seconds=20, evaluate=False)
+    assert both.why.startswith("digits is made and stored as files first; the first batch needs 207 ms")
+    photos = {"dataset": "photos", "n_images": 2000, "seconds": 20, "prepared": False}
+    assert of(strategy="preprocessed", **photos).first_step_s == pytest.approx(STARTUP_S + 2200 * 1.8e-3)
+    assert of(strategy="workers", **photos) == of(strategy="workers", **(photos | {"prepared": True}))
+    assert of(strategy="memory", seconds=20, prepared=False).why == "the evaluation comes on top"  # read as they are
+
+
+@pytest.mark.parametrize("dataset", ["digits", "photos"])
+def test_no_strategys_defaults_take_long_to_the_first_step(dataset: str) -> None:
+    """Once the data are there; what making them takes is said beside the button."""
+    info = dataset_info(dataset, None)
+    fitting = [name for name, plan in STRATEGIES.items() if why_not(info, plan.combination(info)) is None]
+    first_s = {name: of(strategy=name, dataset=dataset, seconds=20).first_step_s for name in fitting}
+    assert len(first_s) > 15
+    long = {name for name, s in first_s.items() if s >= 30}
+    assert long == ({"staged"} if dataset == "photos" else set())  # 1 GB at 30 MB/s: that is said
+    if long:
+        assert said(strategy="staged", dataset=dataset, seconds=20).startswith(
+            "At least 57 s: the copy of 1,050 MB at 30 MB/s;"
+        )
 
 
 def test_words() -> None:

@@ -13,12 +13,20 @@ from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.drives import SlowDrive, slow_drive
 from vitprof.config.footprint import source_bytes, storage_bytes
+from vitprof.config.parts import STORAGES, prepared_as
 from vitprof.config.run_config import RunConfig
+from vitprof.formats import number
 
 STARTUP_S = 2.0
 """What starting a job takes, about: its process, the model, the first batch from a fast drive."""
 MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
 """Making one image of a data set, by its kind: medians on two cores."""
+STORING_S: dict[str, dict[str, float]] = {
+    "idx": {"files": 0.2e-3, "raw-files": 0.06e-3, "pt": 0.26e-3, "encoded": 0.1e-3},
+    "jpeg": {"pt": 7e-3, "pixels": 1.8e-3},
+}
+"""Bringing one image of a data set, by its kind, into a storage, by its name or form: likewise. What is not here takes
+under 5 us."""
 ONE_FILE_EACH: tuple[str, ...] = ("files", "raw-files", "pt", "imagefolder")
 """Storages that open a file for each sample."""
 STAGING_READERS = 512
@@ -39,36 +47,54 @@ class Duration:
     """What takes most of it, for a sentence; "" where there is nothing to explain."""
 
 
-def duration(config: RunConfig, info: DatasetInfo, *, made: bool) -> Duration:
-    """Returns how long the resolved `config` will take; `made` is whether the data set is there already."""
-    first_s, why = STARTUP_S, ""
-    if not made:
-        first_s += MAKING_S[info.kind] * (info.n_train + info.n_test)
-        why = f"{info.name} is made first" if first_s > 2 * STARTUP_S else ""
-    if config.location == "staged":
-        copying, said = _copying(config, info)
-        first_s, why = (first_s, why) if config.stage_overlap else (first_s + copying, f"the copy {said}")
+def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
+    """Returns how long the resolved `config` will take.
+
+    `made` is whether the data set is there already, `prepared` whether its storage is.
+    """
+    n_images = info.n_train + info.n_test
+    once = {
+        "made": 0.0 if made else MAKING_S[info.kind] * n_images,
+        f"stored as {prepared_as(config.storage or '', info.kind)}": 0.0 if prepared else _storing_s(config, info),
+    }
+    first_s = STARTUP_S + math.fsum(once.values())
+    told = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
+    whys = [f"{info.name} is {told} first"] if told else []
+    if config.location == "staged" and not config.stage_overlap:
+        copying_s, said = _copying(config, info)
+        first_s += copying_s
+        whys.append(f"the copy {said}")
     samples = _samples(config, info)
     loading_s = batch_s = 0.0
     if config.location == "slow-drive":
         batch_s, sample_s, each = _reading(config, info)
         first_s += batch_s
         if math.isnan(samples):
-            why = f"the first batch needs {each} {config.batch_size:,} files" if each else why
+            whys += [f"the first batch needs {each} {config.batch_size:,} files"] if each else []
         else:
             loading_s = samples * sample_s
-            why = f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}" if each else why
+            whys += [f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}"] if each else []
     if config.seconds is not None:
         # a run ends with the first step that is done when its time is over, and its time begins before the first batch
         evaluates = config.evaluate and not config.loader_only and not is_simulated(config.device)
-        why = "; ".join(filter(None, (why, "the evaluation comes on top" if evaluates else "")))
-        return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, why)
+        whys += ["the evaluation comes on top"] if evaluates else []
+        return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys))
     device_s = 0.0
     if is_simulated(config.device) and not config.loader_only:
         device_s = samples / config.batch_size * accelerator(config.device).span_s(config.batch_size)
     training_s = max(loading_s, device_s)
     known = loading_s > device_s
-    return Duration(first_s + training_s if training_s else math.nan, not known, first_s, why)
+    return Duration(first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys))
+
+
+def _storing_s(config: RunConfig, info: DatasetInfo) -> float:
+    """Returns seconds for making the storage out of the data set, about."""
+    storage = prepared_as(config.storage or "", info.kind)
+    if storage is None:
+        return 0.0
+    known = STORING_S[info.kind]
+    each = known.get(storage, known.get(STORAGES[storage].form, 0.0))
+    return each * (info.n_train + info.n_test)
 
 
 def _samples(config: RunConfig, info: DatasetInfo) -> float:
@@ -109,12 +135,15 @@ def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
     drive, n = slow_drive(config), info.n_train
     total = _sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
+    by_line = line_s, f"of {number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if config.storage not in ONE_FILE_EACH:
-        return line_s, f"at {drive.mb_s:g} MB/s"
+        return by_line
     readers = _staging_readers(drive, total / n)
     opening_s = n * drive.latency_ms / 1e3
     words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
-    return (opening_s + line_s if drive.serial else max(opening_s / readers, line_s)), words
+    if drive.serial:
+        return opening_s + line_s, words
+    return by_line if line_s > opening_s / readers else (opening_s / readers, words)
 
 
 def _staging_readers(drive: SlowDrive, file_bytes: float) -> int:

@@ -10,7 +10,7 @@ from vitprof.config import PARTS, RunConfig
 from vitprof.config.availability import Machine, availability, look_around
 from vitprof.config.catalog import MODELS, DatasetInfo
 from vitprof.config.duration import duration, duration_sentence
-from vitprof.config.footprint import footprint
+from vitprof.config.footprint import footprint, made
 from vitprof.config.parts import Combination
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import Strategy
@@ -79,8 +79,9 @@ def run_button(
 
 def lasts(config: RunConfig, info: DatasetInfo) -> str:
     """Returns how long a run takes, in a sentence; "" where nobody knows beforehand."""
-    made = (home.data_dir() / info.directory).is_dir()
-    return duration_sentence(duration(resolve(config), info, made=made))
+    config = resolve(config)
+    there = (home.data_dir() / info.directory).is_dir()
+    return duration_sentence(duration(config, info, made=there, prepared=made(config.storage or "", info) is not None))
 
 
 def takes(parts: Combination, info: DatasetInfo) -> str:
