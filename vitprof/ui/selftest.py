@@ -90,7 +90,7 @@ def _draw(was_running: bool) -> None:
             "How much",
             [*CHOICES, gpu_selftest.CHOICE],
             key="selftest-choice",
-            help="More cases and rounds give a surer answer. On the GPU: whether it is measured right.",
+            help="More cases and rounds give a surer answer. *On the GPU* checks what is measured on the card itself.",
             width=300,
         )
         chosen = picked or next(iter(CHOICES))

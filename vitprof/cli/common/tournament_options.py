@@ -110,8 +110,9 @@ OPTIONS = (
         "--time",
         float | None,
         None,
-        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; of an own script's "
-        f"settings the best third goes on where it is short; with --auto: for the search (default {DEFAULT_S:g})",
+        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; where it is too short "
+        "for all settings of your own script, the best third goes on after each round; with --auto: for the search "
+        f"(default {DEFAULT_S:g})",
         parser=reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h"),
         metavar="TIME",
     ),

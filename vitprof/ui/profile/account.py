@@ -34,8 +34,8 @@ def draw_recording_cost(run: StoredRun) -> None:
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
         help="All that the loop did between the launch of a step and the request for the next batch. Measuring inside "
-        "the loader comes on top: its readings of the clock are counted, and what one takes was measured when the run "
-        "began. Measure inside the loader switches it off.",
+        "the loader comes on top: readings of the clock times what one took when the run began. The setting "
+        "*Measure inside the loader* switches that off.",
     )
 
 

@@ -34,7 +34,7 @@ def draw_headroom(run: StoredRun) -> None:
         anchor=False,
         help="How much faster the same job would run if its data were free. Measured, not worked out: short runs with "
         "batches that are on the device already (A), in host memory (B), and of the strategy itself over files in "
-        "memory (C) and not (D). What each takes longer than the one before is what that stage of loading costs.",
+        "memory (C) and not (D). What each takes more than the one before is the cost of that stage of loading.",
     )
     working = bool(live_runs(jobs.group_of(run)))
     st.fragment(_draw, run_every=POLL_S if working else None)(run, working)

@@ -27,8 +27,8 @@ def draw_predictions(run: StoredRun) -> None:
     st.header(
         "Predictions",
         anchor=False,
-        help="From this run's compute time and two seconds of loading alone with each strategy: what a step of it "
-        "would take, and so how many samples a second. A prediction is only that until you run it.",
+        help="What a step would take with each of the other strategies, worked out from this run's compute time and "
+        "two seconds of loading alone with that strategy. A prediction is only that until you run it.",
     )
     working = bool(live_runs(jobs.group_of(run.id)))
     st.fragment(_draw, run_every=POLL_S if working else None)(run, working)
@@ -64,7 +64,7 @@ def _draw(run: StoredRun, working: bool) -> None:
                     p.config.strategy,
                     key=f"verify-{p.id}",
                     icon=":material/play_arrow:",
-                    help=f"Runs this job with {p.config.strategy} and puts what it gives beside the prediction.",
+                    help=f"Runs this job with {p.config.strategy} and shows the result beside the prediction.",
                 ):
                     _verify(p)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -198,10 +198,10 @@ def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
 
 
 def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
-    """The four parts; offered is what fits the other three."""
+    """The four parts; each list offers what fits the other three."""
     values = settings()
     own = plan.combination(info)
-    st.caption("Any part can be replaced. Offered is what fits the other three.")
+    st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
         others = {k: values[k] for k in PARTS if k != kind}
         fitting = [n for n in PARTS_BY_KIND[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]

@@ -27,7 +27,7 @@ def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
     """Draws how to go on with a tournament that nobody runs: more rounds, a yes after the first trial, the rest."""
     if found.status == "done":
         draw_line_to_type(
-            found, "More rounds, in a terminal: every setting that was not cut short.", " --more-rounds 3"
+            found, "To run more rounds of every setting that was not cut short, in a terminal:", " --more-rounds 3"
         )
         return
     if script.loader is None or script.agreed:
@@ -36,7 +36,7 @@ def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
     if script.writes:
         st.markdown("Each trial runs the script again, which wrote these files:")
         st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
-    draw_line_to_type(found, "If it may be repeated, in a terminal:", " --yes")
+    draw_line_to_type(found, "If it may write them again, continue in a terminal:", " --yes")
 
 
 def draw_code(script: OwnScript, row: LeaderboardRow) -> None:

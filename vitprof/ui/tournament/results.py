@@ -70,7 +70,7 @@ def _wants_charts() -> bool:
     return st.toggle(
         "Charts so far",
         key="tournament-charts",
-        help="They are drawn anew whenever a run has ended. After the last one they come by themselves.",
+        help="Draws the charts now, and again after each run. Without it they appear when the last run has ended.",
     )
 
 
