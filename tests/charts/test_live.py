@@ -180,6 +180,16 @@ def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_t
     assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_no_axis_for_memory_that_nobody_knows(make_telemetry: Any, known: bool) -> None:
+    """As of a simulated device; while nothing has come yet there may be some."""
+    used = np.full(3, 2.0**30 if known else np.nan)
+    telemetry = make_telemetry(t_s=[1.0, 2.0, 3.0], gpu_util_pct=np.full(3, 50.0), gpu_mem_used_bytes=used)
+    drawn = live_figure(charts.GPU, charts.GPU.build(telemetry, 0.0, 0, 3, 1))
+    assert drawn["layout"]["yaxis2"]["visible"] is known
+    assert live_figure(charts.GPU, charts.GPU.build(telemetry, 0.0, 0, 0, 1))["layout"]["yaxis2"]["visible"]
+
+
 def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any(make_steps: Any) -> None:
     steps = make_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
     *_, bubbles = points = charts.GAPS.build(steps, ORIGIN, 0, 4, 1)

@@ -209,9 +209,11 @@ CPU = LiveChart(
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
     """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
 
-    What there is no figure for is in no legend: half a page is too narrow for names of nothing.
+    What there is no figure for is in no legend: half a page is too narrow for names of nothing. Nor has it an axis of
+    its own, as the memory of a simulated device.
     """
     data, rare = [], chart.rare_axis.replace("axis", "")
+    drawn = set[str]()
     layout: dict[str, Any] = {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
         is_rare = trace.get("yaxis", "y") == rare
@@ -225,6 +227,7 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
                 **({} if shown else {"showlegend": False}),
             }
         )
-        if is_rare:
-            layout[chart.rare_axis] = layout[chart.rare_axis] | {"visible": shown}
+        drawn |= {trace.get("yaxis", "y")} if shown else set()
+    for name in [n for n, a in layout.items() if n == chart.rare_axis or (n == "yaxis2" and "overlaying" in a)]:
+        layout[name] = layout[name] | {"visible": name.replace("axis", "") in drawn}
     return {"data": data, "layout": layout}
