@@ -128,7 +128,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         f"by more than 5%"
         if rivals
         else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
-        f"The chance that none is: {formats.percent(first.near_best)}; more rounds are needed",
+        f"The chance that none is: {_chance(first.near_best)}, and {_chance(board.level)} is needed: run more rounds",
         *_disturbed(ranked),
     ]
     return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
@@ -215,6 +215,11 @@ def _unsure(faster: Sequence[LeaderboardRow]) -> list[str]:
     if not faster:
         return []
     return [f"{_listed(faster)} measured faster, but {'its' if len(faster) == 1 else 'their'} runs differ too much"]
+
+
+def _chance(p: float) -> str:
+    """Returns a probability in percent; below certainty never as 100%."""
+    return f"{100 * p:.2g}%" if p < 0.95 else f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
 
 
 def _probability(p: float) -> str:
