@@ -103,6 +103,8 @@ def test_a_round_is_spoiled_where_it_is_slow_and_others_were_busy(
             2: "rounds 1 and 2 not counted: other programs used 1.5 CPU cores",
         }[len(out)]
     )
+    many = dataclasses.replace(row, spoiled=dict.fromkeys((1, 3, 4), 1.6))
+    assert spoiled_words(many) == "rounds 1, 3 and 4 not counted: other programs used 1.6 CPU cores"
 
 
 def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:

@@ -76,8 +76,9 @@ def spoiled_words(row: LeaderboardRow) -> str:
     """Returns which rounds of a setting do not count, and why; "" if all do."""
     if not row.spoiled:
         return ""
-    rounds = " and ".join(map(str, row.spoiled))
-    n = "round" if len(row.spoiled) == 1 else "rounds"
+    *others, last = map(str, row.spoiled)
+    rounds = f"{', '.join(others)} and {last}" if others else last
+    n = "rounds" if others else "round"
     return f"{n} {rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
 
 
