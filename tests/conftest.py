@@ -26,6 +26,7 @@ from hypothesis import settings
 from tests.command_line import Call
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.analysis.arrays import Series
+from vitprof.program import CALLED_AS, MODULE
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
@@ -50,6 +51,7 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VITPROF_WARM", "0")
     monkeypatch.setenv("VITPROF_HOME", str(home))
     monkeypatch.delenv("VITPROF_DB", raising=False)
+    monkeypatch.setenv(CALLED_AS, MODULE)
     return home
 
 
@@ -180,7 +182,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.setattr(typer.main, "get_command", _built_once)
 
     def run(*args: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitprof", *args])
+        monkeypatch.setattr(sys, "argv", [cli.__file__.replace("cli/__init__", "__main__"), *args])
         try:
             cli.main()
             status = 0

@@ -16,12 +16,13 @@ PACKAGE = ROOT / "vitprof"
 PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "errors formats home records"
+BASE = "errors formats home program records"
 MAY_IMPORT = {
     "errors": "",
     "formats": "",
     "records": "",
     "home": "errors",
+    "program": "",
     "telemetry": BASE,
     "config": f"{BASE} telemetry",
     "analysis": f"{BASE} telemetry config",
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "ui": f"{BASE} telemetry config analysis store charts jobs experiments export",
     "cli": f"{BASE} telemetry config analysis store charts jobs experiments export",
     "app": "errors config store ui",
-    "__main__": "cli",
+    "__main__": "program cli",
     "__init__": "watch",
 }
 """What each folder, or file at the top, may import besides itself. Each line names only what stands above it."""

@@ -1,6 +1,20 @@
-"""`python -m vitprof`."""
+"""The command `vitprof`, and `python -m vitprof`."""
 
-from vitprof.cli import main
+import sys
+
+from vitprof.program import install_core
+
+
+def main() -> None:
+    """Runs the command line; says what to install where that lacks a package."""
+    try:
+        from vitprof import cli
+    except ModuleNotFoundError as error:
+        if (error.name or "vitprof").partition(".")[0] == "vitprof":
+            raise
+        sys.exit(f"vitprof: the package {error.name} is not installed: {install_core()}")
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

@@ -44,7 +44,7 @@ def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], name
     assert named in err
 
 
-@pytest.mark.parametrize("args", [[], ["--help"], ["run", "--help"], ["export", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["export", "--help"]])
 def test_help(call: Call, args: list[str]) -> None:
     status, out, err = call(*args)
     assert (status, err) == (0, "")

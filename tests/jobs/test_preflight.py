@@ -209,14 +209,20 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = metadata.version
 
     def version(name: str) -> str:
-        if name in ("h5py", "lmdb"):
+        if name in gone:
             raise metadata.PackageNotFoundError(name)
         return real(name)
 
     monkeypatch.setattr(preflight.metadata, "version", version)
+    gone = ("h5py", "simplejpeg")
     check = found("packages")
-    assert (check.verdict, check.found) == ("bad", "missing: h5py, lmdb")
-    assert check.meaning == "pip install -r requirements.txt"
+    assert check.verdict == "note"
+    assert check.found.endswith("; missing: h5py, simplejpeg")
+    install = "python -m pip install -r requirements.txt"
+    assert check.meaning == "; ".join(f"{preflight.WITHOUT[extra]}: {install}" for extra in ("dashboard", "images"))
+    gone = ("h5py", "numpy")
+    check = found("packages")
+    assert (check.verdict, check.found, check.meaning) == ("bad", "missing: numpy, h5py", install)
 
 
 def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

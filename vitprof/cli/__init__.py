@@ -16,11 +16,13 @@ from vitprof.cli import (
     bundle,
     check,
     code,
+    dashboard,
     delete,
     doctor,
     export,
     headroom,
     import_runs,
+    open_dashboard,
     predict,
     run,
     runs,
@@ -32,10 +34,11 @@ from vitprof.cli import (
 from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.program import keep_call
 
-PROGRAM = "python -m vitprof"
 app = typer.Typer(
-    help="Train a ViT for a short while under a chosen loading strategy and see where the time goes.",
+    help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
+    "dashboard.",
     add_completion=False,
 )
 for command in (
@@ -54,6 +57,8 @@ for command in (
     selftest.selftest,
 ):
     app.command()(command)
+app.callback(invoke_without_command=True)(dashboard.dashboard)
+app.command("open")(open_dashboard.open_dashboard)
 app.command("import")(import_runs.import_runs)
 app.command("tournament")(tournament.run_tournament)
 
@@ -65,9 +70,10 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no failure
     if not sys.stdout.isatty():
         terminal.out.width = PIPE_WIDTH
+    called = keep_call(sys.argv[0])
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
-        status = app(args=sys.argv[1:] or ["--help"], prog_name=PROGRAM, standalone_mode=False)
+        status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)
     except ConfigError as error:
         option = RUN if error.field == RUN else "--" + error.field.replace("_", "-")
         if isinstance(error.value, bool):  # a flag has no value to give
@@ -84,7 +90,7 @@ def main() -> None:
         if message is None:
             raise
         context = getattr(error, "ctx", None)  # none where a command's options end in the middle
-        command = context.command_path if context is not None else " ".join([PROGRAM, *sys.argv[1:2]])
+        command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
         complain(f"{message().rstrip('.')}. See '{command} --help'", EXIT_BAD_VALUE)
     if status == EXIT_STOPPED:
         complain("interrupted", EXIT_STOPPED)

@@ -10,6 +10,7 @@ import typer
 
 from vitprof import formats
 from vitprof.cli.common.terminal import check_output, out, run_id
+from vitprof.program import program
 from vitprof.store import RunStore
 
 
@@ -23,4 +24,4 @@ def bundle(
     check_output(output)
     with contextlib.closing(RunStore()) as store:
         write_bundle(store, run_ids, output)
-    out.print(f"{output}: {formats.size(output.stat().st_size)}; python -m vitprof import {output} takes it in")
+    out.print(f"{output}: {formats.size(output.stat().st_size)}; {program()} import {output} takes it in")

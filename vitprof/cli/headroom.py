@@ -15,6 +15,7 @@ from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, reader, run_id
 from vitprof.config.bounds import ANCHOR_REPEATS
+from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
 
@@ -80,7 +81,7 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
 
 def _show(found: Headroom | None, run: StoredRun) -> None:
     if found is None:
-        terminal.out.print(f"the headroom of run {run.id} is not measured; run: python -m vitprof headroom {run.id}")
+        terminal.out.print(f"the headroom of run {run.id} is not measured; run: {program()} headroom {run.id}")
         return
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if found.simulated else "")

@@ -13,6 +13,7 @@ from vitprof.cli.common.run_summary import show_run
 from vitprof.cli.common.terminal import AsJson, out, print_json, reader, run_id
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
+from vitprof.program import program
 from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
@@ -103,7 +104,7 @@ def runs(
     elif anything:
         out.print("no run matches; --helpers also searches runs made for another one")
     else:
-        out.print("no runs yet: python -m vitprof run --strategy memory --steps 50 makes one")
+        out.print(f"no runs yet: {program()} run --strategy memory --steps 50 makes one")
 
 
 def _show(run: StoredRun, as_json: bool) -> None:

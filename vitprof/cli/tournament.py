@@ -25,6 +25,7 @@ from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tuning.forecast import DEFAULT_S
 from vitprof.export import write_text
+from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
@@ -97,7 +98,7 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         terminal.out.print(tournament_markdown(now.tournament, board, best), soft_wrap=True, end="")
     else:
         show_board(now, board, pays, best)
-    again = f"continue with python -m vitprof tournament --resume {tournament_id}"
+    again = f"continue with {program()} tournament --resume {tournament_id}"
     if asked["csv"] is not None:  # after the result was shown: a full disk takes nothing of it away
         _write_csv(asked["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
     if stopped and now.tournament.status != "done":
@@ -135,7 +136,7 @@ def _write_csv(path: Path, text: str, tournament_id: int) -> None:
     try:
         write_text(path, text)
     except VitprofError as problem:
-        again = f"write it with python -m vitprof tournament --resume {tournament_id} --csv FILE"
+        again = f"write it with {program()} tournament --resume {tournament_id} --csv FILE"
         complain(f"{one_line(problem)}; nothing is lost: {again}", EXIT_FAILED)
 
 
@@ -151,9 +152,7 @@ def _list(as_json: bool) -> None:
         print_json({"tournaments": told})
         return
     if not found:
-        terminal.out.print(
-            "no tournaments yet; start one with python -m vitprof tournament --strategies memory,workers"
-        )
+        terminal.out.print(f"no tournaments yet; start one with {program()} tournament --strategies memory,workers")
         return
     table = Table("tournament", "name", "status", "made")
     for t in found:

@@ -146,7 +146,7 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
 
 def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
     storage, _, loader, _ = parts.parts
-    wanted = [package for part in parts.parts for package in part.packages]
+    wanted = ["torch", *(package for part in parts.parts for package in part.packages)]
     wanted += [package for start, package in STORAGE_PACKAGES.items() if storage.name.startswith(start)]
     decoded_before = info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
     if decoded_before or (storage.form == "encoded" and not loader.decodes):

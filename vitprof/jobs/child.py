@@ -18,6 +18,7 @@ from typing import BinaryIO
 from vitprof.config import RunConfig
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
+from vitprof.program import program
 from vitprof.telemetry import show_only
 
 ORPHAN_GRACE_S = 5.0
@@ -90,7 +91,7 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):
         if not (part := os.read(0, 1)):
-            sys.exit("vitprof.jobs.child is started by vitprof itself; use python -m vitprof run")
+            sys.exit(f"vitprof.jobs.child is started by vitprof itself; use {program()} run")
         line += part
     stop, finished = threading.Event(), threading.Event()
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()

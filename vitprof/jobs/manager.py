@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vitprof.config import RunConfig
+from vitprof.config.availability import installed
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs.launcher import Launcher
@@ -21,6 +22,7 @@ from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
 from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder, log_file
 from vitprof.jobs.turns import ahead_of, queue_of, why_waiting
+from vitprof.program import install_command
 from vitprof.store import RunStore
 
 STOP = None
@@ -60,13 +62,17 @@ class JobManager:
     def submit(
         self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
     ) -> int:
-        """Queues a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work.
+        """Queues a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work,
+        `JobError` where PyTorch is missing.
 
         Runs that belong together share a `group_key` and have a `role` in it. `start` starts what is no job of ours,
         such as somebody's own script, when its turn has come; its argument is the file for what it prints.
         """
         if start is None:
             config = resolve(config)
+            if not installed("torch"):
+                todo = install_command("dashboard")
+                raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
         self._record_the_unrecorded()
         device = queue_of(config.device)
         with self._lock:

@@ -20,24 +20,26 @@ from vitprof.config.gpu_software import dali_finding, dali_wheel, findings
 from vitprof.config.parts import LOADERS
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
+from vitprof.program import install_command, install_core
 from vitprof.store import RunQuery, RunStore
 from vitprof.telemetry import GpuInfo, Nvml, VisibleGpu, driver_version, visible_gpus
 from vitprof.telemetry.tmpfs import find_tmpfs
 
-PACKAGES: tuple[tuple[str, ...], ...] = (
-    ("torch",),
-    ("torchvision",),
-    ("streamlit",),
-    ("plotly",),
-    ("nvidia-ml-py",),
-    ("numpy",),
-    ("sqlalchemy",),
-    ("h5py",),
-    ("lmdb",),
-    ("simplejpeg",),
-    ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
-)
-"""What vitprof needs; of several names, which bring the same module, any one."""
+PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
+    "dashboard": (("torch",), ("torchvision",), ("streamlit",), ("plotly",), ("h5py",), ("lmdb",)),
+    "images": (
+        ("simplejpeg",),
+        ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+    ),
+}
+"""What vitprof needs, by the extra of pyproject.toml that brings it; of several names, which bring the same module, any
+one."""
+WITHOUT: dict[str, str] = {
+    "dashboard": "the dashboard or some jobs of vitprof's own cannot run; watching and checking runs can",
+    "images": "image files, such as those of photos, cannot be decoded",
+}
+"""What does not work without some package of an extra that may be left out."""
 NVIMGCODEC = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
@@ -92,11 +94,16 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 
 def _packages() -> Check:
-    versions = {names[0]: _version(names) for names in PACKAGES}
-    missing = [name for name, version in versions.items() if version is None]
-    if missing:
-        return Check("packages", f"missing: {', '.join(missing)}", "bad", "pip install -r requirements.txt")
-    return Check("packages", ", ".join(filter(None, versions.values())), "ok", "")
+    versions = {extra: {names[0]: _version(names) for names in wanted} for extra, wanted in PACKAGES.items()}
+    missing = {extra: [name for name, version in found.items() if version is None] for extra, found in versions.items()}
+    found = ", ".join(version for of in versions.values() for version in of.values() if version is not None)
+    if not any(missing.values()):
+        return Check("packages", found, "ok", "")
+    named = ", ".join(name for names in missing.values() for name in names)
+    if missing["core"]:
+        return Check("packages", f"missing: {named}", "bad", install_core())
+    todo = "; ".join(f"{WITHOUT[extra]}: {install_command(extra)}" for extra, names in missing.items() if names)
+    return Check("packages", f"{found}; missing: {named}", "note", todo)
 
 
 def _dali(gpus: Sequence[VisibleGpu], driver: str) -> Check:
@@ -125,7 +132,7 @@ def _torch() -> tuple[Check, list[Finding]]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return Check("PyTorch", one_line(error), "bad", "no job can run; install PyTorch"), []
+        return Check("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
     from vitprof.engine.devices.cuda_checks import first_kernel, why_no_cuda
     from vitprof.engine.devices.others import cuda_here
     from vitprof.engine.devices.pinning import Pinning

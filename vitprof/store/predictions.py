@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from vitprof.analysis.verdict.prediction import Calibration, Prediction, calibration
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
+from vitprof.program import program
 from vitprof.store import MAX_ID, RunStore
 from vitprof.store.schema import predictions, runs
 
@@ -74,7 +75,7 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
         with store.transaction() as db:
             row = db.execute(sa.select(predictions).where(predictions.c.id == prediction_id)).one_or_none()
     if row is None:
-        raise StoreError(f"there is no prediction {prediction_id}; python -m vitprof predict RUN makes some")
+        raise StoreError(f"there is no prediction {prediction_id}; {program()} predict RUN makes some")
     return _stored(row)
 
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
+from vitprof.program import program
 from vitprof.records import LIVE_STATUSES, summary_to_dict
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
@@ -65,7 +66,7 @@ class RunStore(Listing, SeriesStore):
             with self.transaction() as db:
                 row = db.execute(sa.select(*STORED).where(runs.c.id == run_id)).one_or_none()
         if row is None:
-            raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
+            raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
         return stored_run(row)
 
     def runs(
@@ -150,7 +151,7 @@ class RunStore(Listing, SeriesStore):
                 if 0 < run_id <= MAX_ID:
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
-                    raise StoreError(f"there is no run {run_id}; python -m vitprof runs lists them")
+                    raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
                 keys = [RunGroup(kind, run_id).key for kind in MADE_FOR_A_RUN]
                 made = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
                 helpers = db.execute(made).fetchall()

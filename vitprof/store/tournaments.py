@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from vitprof.config.bounds import MAX_NAME, TOURNAMENT_BOUNDS
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
+from vitprof.program import program
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import MAX_ID, RunStore
 from vitprof.store.groups import RunGroup, read_role
@@ -223,9 +224,7 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
         with store.transaction() as db:
             row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
     if row is None:
-        raise NoTournamentError(
-            f"there is no tournament {tournament_id}; python -m vitprof tournament --list lists them"
-        )
+        raise NoTournamentError(f"there is no tournament {tournament_id}; {program()} tournament --list lists them")
     return row
 
 

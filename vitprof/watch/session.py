@@ -17,6 +17,7 @@ from typing import Any
 import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import one_line
+from vitprof.program import program
 from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
 from vitprof.watch.overrides import made_of
@@ -122,9 +123,9 @@ class Session:
         if (connection := self._connection) is None or self._guard.why:
             return
         if (run := connection.run) is not None:
-            sys.stderr.write(f"vitprof: this is run {run}: python -m vitprof runs {run}, or the dashboard\n")
+            sys.stderr.write(f"vitprof: this is run {run}: {program()} runs {run}, or the dashboard\n")
         else:
-            sys.stderr.write("vitprof: the run is being recorded: python -m vitprof runs, or the dashboard\n")
+            sys.stderr.write(f"vitprof: the run is being recorded: {program()} runs, or the dashboard\n")
 
     def _run(self) -> None:
         while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
 from vitprof.engine.data import idx
 from vitprof.errors import JobStopped
@@ -119,6 +118,8 @@ def glyphs() -> NDArray[np.float32]:
     """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, 0 background to 1 ink, a margin of
     background.
     """
+    from PIL import Image, ImageDraw, ImageFont  # the command line reads about data sets without it
+
     side = CANVAS * OVERSAMPLE
     drawn = []
     for digit in range(10):

@@ -20,6 +20,7 @@ from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.experiments.tournament.written import written_since
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.trial import Trial, TrialRunner
+from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import set_spec, tournament
 
@@ -90,7 +91,7 @@ def written_words(script: OwnScript) -> str:
 
 def resume_command(tournament_id: int) -> str:
     """Returns the command that goes on with a tournament."""
-    return f"python -m vitprof tournament --resume {tournament_id}"
+    return f"{program()} tournament --resume {tournament_id}"
 
 
 def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:

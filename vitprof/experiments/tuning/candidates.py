@@ -22,6 +22,7 @@ from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tuning.forecast import seconds_for
+from vitprof.program import program
 
 MOST_SPAN = 16
 """The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""
@@ -128,7 +129,7 @@ def candidate_in_words(candidate: Candidate) -> str:
 
 def run_command(config: RunConfig) -> str:
     """Returns the command line of `run` for this job with a budget of its own: all that differs from the defaults."""
-    words = ["python", "-m", "vitprof", "run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
+    words = ["run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
     own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
     left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
     always = ("workers", "prefetch_factor")
@@ -139,7 +140,7 @@ def run_command(config: RunConfig) -> str:
             continue
         flag = f.name.replace("_", "-")
         words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return shlex.join(words)
+    return f"{program()} {shlex.join(words)}"
 
 
 def candidates(

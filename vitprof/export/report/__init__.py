@@ -15,6 +15,7 @@ from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.errors import VitprofError
 from vitprof.export.report.contents import Contents, contents
 from vitprof.export.report.page import whole_page
+from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
 MOST_RUNS = 100
@@ -37,7 +38,7 @@ def html_report(
     its headroom makes of it. `now` (with a time zone) is when the report was made.
     """
     if not runs:
-        raise VitprofError("a report needs at least one run; python -m vitprof runs lists them")
+        raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
     if len(runs) > MOST_RUNS:
         raise VitprofError(f"a report holds at most {MOST_RUNS} runs, not {len(runs)}; choose fewer, or export CSV")
     found: list[Contents] = []

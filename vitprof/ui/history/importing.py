@@ -7,6 +7,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.errors import VitprofError, one_line
 from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
+from vitprof.program import program
 from vitprof.ui.history.actions import DONE
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped, sentence
@@ -29,7 +30,7 @@ def draw_import() -> None:
             key=f"history-upload-{turn}",
             max_upload_size=MAX_FILE_BYTES // 2**20,
             help=f"A {SUFFIX} file of at most {formats.size(MAX_FILE_BYTES)}, written by Export on another machine's "
-            "History page or by `python -m vitprof bundle`. It is checked before anything is stored.",
+            f"History page or by `{program()} bundle`. It is checked before anything is stored.",
         )
         if given is not None:
             _take_in(given.name, given)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from vitprof.program import program
 from vitprof.store import RunQuery
 from vitprof.ui.address import RUNS
 from vitprof.ui.history.actions import draw_actions, tell_what_was_done
@@ -48,7 +49,7 @@ def _draw_list(asked: RunQuery) -> None:
 
 def _draw_nothing_yet() -> None:
     st.info(
-        "No runs yet. Every run that you make, here or with `python -m vitprof run`, is listed on this page. "
+        f"No runs yet. Every run that you make, here or with `{program()} run`, is listed on this page. "
         "Open **Profile** and press **Run**, or bring runs along from another machine.",
         icon=":material/history:",
     )

@@ -19,10 +19,11 @@ from vitprof.experiments.selftest.gpu.bench import Bench
 from vitprof.experiments.selftest.gpu.case import GPU_CASES
 from vitprof.experiments.selftest.gpu.outcome import Outcome, finite
 from vitprof.experiments.selftest.gpu.profiler import kernels_s
+from vitprof.program import program
 from vitprof.telemetry import Nvml, choose_gpu
 
 NO_GPU = (
-    "the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and {why}; `python -m vitprof doctor` says "
+    "the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and {why}; `{program} doctor` says "
     "more, and the self-test without --gpu needs none"
 )
 PRIVATE = ("hostname", "gpu_uuid")
@@ -40,7 +41,7 @@ def open_bench(name: str) -> Bench:
     from vitprof.errors import DeviceError
 
     if not cuda_here():
-        raise DeviceError(NO_GPU.format(why=f"this PyTorch ({torch.__version__}) sees none"))
+        raise DeviceError(NO_GPU.format(why=f"this PyTorch ({torch.__version__}) sees none", program=program()))
     device = open_device(name, time.perf_counter)
     bench = Bench(device, kernels_s=kernels_s)
     nvml = Nvml()

@@ -16,6 +16,7 @@ import vitprof
 from vitprof.experiments.selftest.gpu.case import GpuCase
 from vitprof.experiments.selftest.gpu.outcome import Outcome, finite
 from vitprof.home import ensure_dir, home
+from vitprof.program import program
 from vitprof.telemetry import Nvml
 
 FILE_NAME = "selftest-gpu.json"
@@ -103,7 +104,7 @@ class GpuReport:
             )
         return (
             f"Read {READ} next: what each case means, what is never measured, and what to look at first on a GPU. "
-            "Then press `See a starved GPU` on the Profile page, or run `python -m vitprof run --strategy per-sample`."
+            f"Then press `See a starved GPU` on the Profile page, or run `{program()} run --strategy per-sample`."
         )
 
     def _named(self, status: str) -> list[str]:

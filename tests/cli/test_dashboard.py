@@ -1,0 +1,167 @@
+"""`vitprof` without a command: what is started, where, and what is said before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.command_line import Call
+from vitprof import __version__, program
+from vitprof.cli import dashboard
+from vitprof.cli.common import ports
+
+
+class Started(Exception):
+    """In place of the server's process: what it would have been asked for."""
+
+
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execv(executable: str, arguments: list[str]) -> None:
+        assert [executable, "-c", dashboard.START, str(ROOT)] == [sys.executable, *arguments[1:4]]
+        raise Started(arguments[4])
+
+    monkeypatch.setattr(os, "execv", execv)
+    for name in ("SSH_CONNECTION", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY", "STREAMLIT_SERVER_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def asked(call: Call, *args: str) -> dict[str, Any]:
+    """What the server is asked for."""
+    with pytest.raises(Started) as started:
+        call(*args)
+    found: dict[str, Any] = json.loads(str(started.value))
+    return found
+
+
+def test_in_a_checkout_its_own_script_is_run(call: Call, taken: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    found = asked(call, "--port", str(free))
+    assert (found["script"], found["address"], found["port"]) == (str(ROOT / "app.py"), "127.0.0.1", free)
+    assert found["open"] == "", "there is no screen"
+    assert found["lines"] == [f"vitprof: the dashboard is running at http://localhost:{free} (Ctrl-C ends it)"]
+
+
+def test_without_a_port_the_first_free_one_is_taken(call: Call, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "FIRST", taken)
+    monkeypatch.setattr(ports, "LAST", taken + 5)
+    assert taken < asked(call)["port"] <= taken + 5
+    monkeypatch.setattr(ports, "LAST", taken)
+    assert call() == (1, "", f"vitprof: the ports {taken} to {taken} are all in use; give one with --port\n")
+
+
+def test_the_browser_is_opened_where_there_is_one(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    found = asked(call)
+    assert found["open"] == f"http://localhost:{found['port']}"
+    assert asked(call, "--no-browser")["open"] == ""
+
+
+def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":10")  # forwarded: a browser would be drawn over the network
+    monkeypatch.setenv("LOGNAME", "ada")
+    monkeypatch.setenv("SSH_CONNECTION", "198.51.100.1 50000 192.0.2.7 22")
+    found = asked(call)
+    port = found["port"]
+    assert found["open"] == ""
+    assert f"    ssh -N -L {port}:localhost:{port} ada@192.0.2.7" in found["lines"]
+    assert f"http://localhost:{port}" in found["lines"][-1]
+    monkeypatch.setenv("SSH_CONNECTION", "2001:db8::1 50000 2001:db8::7 2222")
+    assert f"    ssh -N -p 2222 -L {port}:localhost:{port} ada@2001:db8::7" in asked(call)["lines"]
+    monkeypatch.setenv("BROWSER", "true")  # an editor's, that opens one where the user sits
+    assert asked(call)["open"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--port", "0"], "--port 0: give a whole number from 1 to 65535"),
+        (["--port", "65536"], "--port 65536: give a whole number from 1 to 65535"),
+        (["--port", "web"], "--port web: give a whole number from 1 to 65535"),
+        (["--port", "TAKEN"], "--port TAKEN: it is in use; give another, or none for the first that is free"),
+        (["--port", "8600", "runs"], "--port 8600: it is no option of runs; leave it out"),
+        (["--no-browser", "runs"], "--no-browser: it is no option of runs; leave it out"),
+        (["--address", "::"], "No such option: --address"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(call: Call, taken: int, args: list[str], said: str) -> None:
+    status, out, err = call(*(arg.replace("TAKEN", str(taken)) for arg in args))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said.replace("TAKEN", str(taken)) in err
+
+
+def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMLIT_SERVER_ADDRESS", "192.0.2.1")
+    assert call() == (
+        1,
+        "",
+        "vitprof: this machine has no address 192.0.2.1; set STREAMLIT_SERVER_ADDRESS to one it has\n",
+    )
+
+
+def test_with_the_core_alone_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "find_spec", lambda _: None)
+    monkeypatch.setattr(program, "__file__", "/site-packages/vitprof/program.py")
+    said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
+    assert call() == (1, "", f"vitprof: {said}\n")
+
+
+def test_version(call: Call) -> None:
+    assert call("--version") == (0, f"vitprof {__version__}\n", "")
+
+
+def test_a_package_that_the_command_line_needs_is_named() -> None:
+    hide = "import sys; sys.modules['typer'] = None; sys.argv[1:] = ['runs']; from vitprof.__main__ import main; main()"
+    ended = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, check=False, capture_output=True, text=True)
+    said = "vitprof: the package typer is not installed: python -m pip install -r requirements.txt\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
+
+
+class TestInstalled:
+    """The script of a package that is no checkout."""
+
+    @pytest.fixture(autouse=True)
+    def packed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        package = tmp_path / "site-packages" / "vitprof"
+        (package / "dashboard" / "pages").mkdir(parents=True)
+        (package / "dashboard" / ".streamlit").mkdir()
+        for name in ("app.py", "pages/profile.py", ".streamlit/config.toml"):
+            (package / "dashboard" / name).write_text(name)
+        monkeypatch.setattr(dashboard, "PACKAGE", package)
+        return package
+
+    def test_runs_from_home_where_files_can_be_added(self, packed: Path, vitprof_home: Path) -> None:
+        script = dashboard.main_script()
+        assert script == vitprof_home / "dashboard" / __version__ / "app.py"
+        (script.parent / "pages" / "profile.py").write_text("of an older one")
+        before = script.stat().st_ino
+        assert dashboard.main_script() == script
+        files = {str(p.relative_to(script.parent)): p.read_text() for p in script.parent.rglob("*") if p.is_file()}
+        assert files == {name: name for name in ("app.py", "pages/profile.py", ".streamlit/config.toml")}
+        assert (script.parent / "static").is_dir(), "or Streamlit warns"
+        assert script.stat().st_ino == before, "what is right is not written again"
+
+    def test_a_home_that_cannot_be_written_to(self, call: Call, vitprof_home: Path) -> None:
+        vitprof_home.write_text("a file in the way")
+        status, out, err = call()
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"vitprof: cannot write to {vitprof_home / 'dashboard'}")
+        assert "set VITPROF_HOME" in err

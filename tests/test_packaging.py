@@ -1,0 +1,70 @@
+"""What the package says of itself, in the several files that say it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+import vitprof
+from tests import ROOT
+from vitprof.jobs.preflight import PACKAGES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
+def listed(name: str) -> list[str]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def named(requirement: str) -> str:
+    return re.split(r"[<>=;\[ ]", requirement)[0]
+
+
+def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str, Any]) -> None:
+    extras = project["optional-dependencies"]
+    assert set(extras) == {"core", "dashboard", "images", "dali", "all"}
+    assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])
+    assert extras["all"] == ["vitprof[images,dali]"]
+    assert not {"torch", "streamlit"} & set(map(named, extras["core"]))
+
+
+def test_requirements_are_those_of_the_package_and_of_images(project: dict[str, Any]) -> None:
+    wanted = project["dependencies"] + project["optional-dependencies"]["images"]
+    assert sorted(listed("requirements.txt")) == sorted(wanted)
+
+
+def test_the_optional_loaders_are_tested_as_they_are_installed(project: dict[str, Any]) -> None:
+    tested = [line.replace('"', "'") for line in listed("tests/requirements.txt")]
+    assert set(project["optional-dependencies"]["dali"]) <= set(tested)
+
+
+def test_doctor_looks_for_what_the_extras_list(project: dict[str, Any]) -> None:
+    for extra, packages in PACKAGES.items():
+        assert {names[0] for names in packages} <= set(map(named, project["optional-dependencies"][extra])), extra
+
+
+def test_the_page_on_installing_names_the_core(project: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    core = sorted(map(named, project["optional-dependencies"]["core"]))
+    assert f"python -m pip install {' '.join(core)}\n" in page
+
+
+def test_one_version(project: dict[str, Any]) -> None:
+    assert "version" in project["dynamic"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == vitprof.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", changes, re.MULTILINE)[1] == vitprof.__version__

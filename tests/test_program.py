@@ -1,0 +1,82 @@
+"""How a person is told to call vitprof, and to install what is missing of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from vitprof import program as module
+from vitprof.program import CALLED_AS, MODULE, install_command, install_core, keep_call, program
+
+
+@pytest.fixture(autouse=True)
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment's folder of commands, with Python and vitprof; on no path, and nobody has called yet."""
+    made = tmp_path / "env" / "bin"
+    made.mkdir(parents=True)
+    for name in ("python", "vitprof"):
+        (made / name).touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(made / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(CALLED_AS, "")
+    return made
+
+
+def test_it_is_called_as_the_user_called_it(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keep_call("/a/vitprof/__main__.py") == program() == MODULE
+    assert keep_call(str(commands / "vitprof")) == program() == str(commands / "vitprof")
+    monkeypatch.setenv("PATH", str(commands))
+    assert keep_call(str(commands / "vitprof")) == program() == "vitprof"
+    assert os.environ[CALLED_AS] == "vitprof", "programs that it starts are told"
+
+
+def test_a_link_to_the_command_is_the_command(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = tmp_path / "local"  # as pipx and uv tool have it
+    local.mkdir()
+    (local / "vitprof").symlink_to(commands / "vitprof")
+    monkeypatch.setenv("PATH", str(local))
+    assert keep_call(str(local / "vitprof")) == "vitprof"
+    monkeypatch.setenv(CALLED_AS, "")
+    assert program() == "vitprof"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/home/a b/.cache/uv/archive-v0/5xG/bin/vitprof", "uvx vitprof"),
+        ("/home/a b/env/bin/vitprof", "'/home/a b/env/bin/vitprof'"),
+        ("env/bin/vitprof", "env/bin/vitprof"),
+    ],
+)
+def test_it_can_be_typed(path: str, words: str) -> None:
+    assert keep_call(path) == words
+
+
+def test_called_by_nobody_it_is_the_command_of_this_environment(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert program() == MODULE
+    monkeypatch.setenv("PATH", str(commands))
+    assert program() == "vitprof"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "other" / "bin" / "python"))
+    assert program() == MODULE, "another environment's vitprof may be another one, or without a script's packages"
+
+
+def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert install_command("images") == install_core() == "python -m pip install -r requirements.txt"
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "site-packages" / "vitprof" / "program.py"))
+    assert install_command("images") == "python -m pip install 'vitprof[images]'"
+    listed = [
+        "numpy>=1.26; extra == 'core'",
+        "torch>=2.6",
+        "typer; extra == 'core'",
+        "torch>=2.6; extra == 'dashboard'",
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda _: listed)
+    assert install_core() == "python -m pip install 'numpy>=1.26' typer"
+    keep_call("/root/.cache/uv/archive-v0/5xG/bin/vitprof")
+    assert install_command("images") == "uvx 'vitprof[images]'"

@@ -1,0 +1,95 @@
+"""The port of the dashboard: which one is free, and which one answers."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import socket
+from typing import Any
+
+import typer
+
+from vitprof.cli.common.terminal import reader
+from vitprof.errors import ConfigError, VitprofError
+from vitprof.program import program
+
+FIRST, LAST = 8501, 8520
+"""Ports that are tried where none is named. The first is Streamlit's own."""
+HIGHEST = 65535
+ALLOWED = f"give a whole number from 1 to {HIGHEST}"
+ANSWER_S = 5.0
+"""How long a dashboard may take to answer, also one behind a tunnel."""
+
+
+def port_option(help_text: str) -> Any:
+    """Returns the option --port; its value is checked by `checked`."""
+    return typer.Option(
+        "--port", metavar="INTEGER", help=help_text, parser=reader("port", int, ALLOWED), show_default=False
+    )
+
+
+def checked(port: int) -> int:
+    """Returns `port`. Raises `ConfigError` where no port has this number."""
+    if not 1 <= port <= HIGHEST:
+        raise ConfigError("port", port, ALLOWED)
+    return port
+
+
+def free_port(address: str, asked: int | None) -> int:
+    """Returns `asked`, or where that is None the first free port from `FIRST`.
+
+    Raises `ConfigError` where `asked` cannot be had, `VitprofError` where none is free or `address` is not of this
+    machine.
+    """
+    if asked is not None:
+        if why := _why_not(address, checked(asked)):
+            raise ConfigError("port", asked, f"{why}; give another, or none for the first that is free")
+        return asked
+    for port in range(FIRST, LAST + 1):
+        if not _why_not(address, port):
+            return port
+    raise VitprofError(f"the ports {FIRST} to {LAST} are all in use; give one with --port")
+
+
+def answering_port(asked: int | None) -> int:
+    """Returns the port of a dashboard that answers here: `asked`, or where that is None the first from `FIRST`.
+
+    Raises `VitprofError` where none does.
+    """
+    ports = range(FIRST, LAST + 1) if asked is None else [checked(asked)]
+    for port in ports:
+        if _answers(port):
+            return port
+    where = f"the ports {FIRST} to {LAST}" if asked is None else f"port {asked}"
+    named = "" if asked is None else f" --port {asked}"
+    raise VitprofError(f"no dashboard answers on {where} of this machine; start one with {program()}{named}")
+
+
+def _why_not(address: str, port: int) -> str:
+    """Returns why nothing new can listen there; "" if it can."""
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+            probe.listen()  # beside a listener on all addresses, binding alone can succeed
+    except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise VitprofError(
+                f"this machine has no address {address}; set STREAMLIT_SERVER_ADDRESS to one it has"
+            ) from None
+        if error.errno == errno.EADDRINUSE:
+            return "it is in use"
+        return f"{error.strerror or error}"
+    return ""
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().read(16).strip() == b"ok"
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

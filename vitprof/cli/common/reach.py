@@ -1,0 +1,56 @@
+"""How a person reaches the dashboard: a browser on this machine, or a tunnel from the machine they sit at."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import sys
+import webbrowser
+
+SSH_PORT = "22"
+SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of which one is set where a browser can show something. Editors that reach a machine by SSH set the first
+to a program that opens the browser of the machine that one sits at."""
+
+
+def url_of(port: int) -> str:
+    """Returns the dashboard's address in a browser of the machine that it runs on, or at the near end of a tunnel."""
+    return f"http://localhost:{port}"
+
+
+def ssh_tunnel(port: int) -> list[str]:
+    """Returns lines with the command that makes the dashboard reachable from where the user sits; none without SSH.
+
+    The host is the address under which this machine was reached (`SSH_CONNECTION`: the client's address and port, then
+    the server's, see ssh(1)).
+    """
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    if len(connection) != 4:
+        return []
+    host, ssh_port = connection[2:]
+    other = [] if ssh_port == SSH_PORT else ["-p", ssh_port]
+    command = ["ssh", "-N", *other, "-L", f"{port}:localhost:{port}", f"{_user()}@{host}"]
+    return [
+        "To see it on your own computer, type there (with the name that you use for this machine, if you use one):",
+        f"    {shlex.join(command)}",
+        f"and open {url_of(port)} there while that runs.",
+    ]
+
+
+def why_no_browser() -> str:
+    """Returns why no browser can be opened on this machine; "" if one can."""
+    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in SHOWN_BY):
+        return "there is no screen"  # a browser for the terminal would take that from the server
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return "none is installed"
+    return ""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "user"

@@ -1,0 +1,25 @@
+"""`open`: the browser, at a dashboard that runs already; also at the near end of a tunnel."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+from vitprof.cli.common.ports import answering_port, port_option
+from vitprof.cli.common.reach import ssh_tunnel, url_of, why_no_browser
+from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text
+
+
+def open_dashboard(
+    port: Annotated[int | None, port_option("its port; the first from 8501 that answers if not given")] = None,
+) -> None:
+    """Open the browser at a dashboard that is running, here or at the other end of a tunnel."""
+    port = answering_port(port)
+    url = url_of(port)
+    why = why_no_browser()
+    if not why and webbrowser.open(url):
+        print_text(f"vitprof: opened {url}\n")
+        return
+    why = why or "it did not start"
+    words = [f"no browser can be opened here ({why}); open {url} yourself.", *ssh_tunnel(port)]
+    complain(" ".join(words), EXIT_FAILED)

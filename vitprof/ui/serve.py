@@ -1,0 +1,51 @@
+"""The dashboard's server as the command line starts it: Streamlit, and a line that says where it is once it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from typing import Any
+
+WAIT_S = 120.0
+"""How long the server may take to listen; from a cold disk it is some 10 s."""
+POLL_S = 0.1
+
+
+def main() -> None:
+    """Runs the server until it is ended. `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (what to
+    say once it answers) and `open` (the URL that the browser is opened at, "" for none).
+    """
+    asked = json.loads(sys.argv[1])
+    threading.Thread(target=_tell, args=(asked,), name="vitprof-tell", daemon=True).start()
+    options = {
+        "server.port": asked["port"],
+        # The browser is opened below. Streamlit would also ask for an e-mail address on its first run, and, listening
+        # on all addresses, ask the internet for its own.
+        "server.headless": "true",
+        "logger.hideWelcomeMessage": "true",
+    }
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    sys.argv = ["streamlit", "run", asked["script"], *flags]
+    from streamlit.web import cli
+
+    cli.main(prog_name="streamlit")
+
+
+def _tell(asked: dict[str, Any]) -> None:
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(asked["address"], asked["address"])
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection((address, asked["port"]), timeout=1):
+            break
+        time.sleep(POLL_S)
+    else:
+        return
+    sys.stdout.write("\n".join(asked["lines"]) + "\n")
+    sys.stdout.flush()
+    if asked["open"] and not webbrowser.open(asked["open"]):
+        sys.stderr.write(f"vitprof: no browser could be opened; open {asked['open']} yourself\n")
