@@ -141,6 +141,23 @@ def test_the_dashboard_imports_no_torch() -> None:
     assert ended.returncode == 0, ended.stderr.splitlines()[-1]
 
 
+def test_a_job_without_image_files_needs_none_of_their_packages() -> None:
+    """Those of the extra images; what is imported at the top of a file, and at the top of what that imports."""
+    known, seen, outside = modules(), set[str](), set[str]()
+    todo = ["vitprof.engine.train", "vitprof.engine.loaders.making", "vitprof.engine.loaders.dataloader"]
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        for node in parsed(known[name]).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [n for alias in node.names for n in (f"{node.module}.{alias.name}", str(node.module))]
+            outside |= {n.split(".")[0] for n in names}
+            todo += [n for n in names if n in known and n not in seen]
+    assert "torch" in outside
+    assert not {"cv2", "simplejpeg", "nvidia"} & outside
+
+
 def test_a_bare_import_brings_nothing() -> None:
     script = "import sys; before = set(sys.modules); import vitprof; print(*sorted(set(sys.modules) - before))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -30,6 +30,7 @@ WIDTH = len(STEP_COLUMNS)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 QUICK = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
+MISSING = "is not installed: python -m pip install -r requirements.txt"
 CHILD = [sys.executable, "-m", "vitprof.jobs.child"]
 
 
@@ -241,6 +242,12 @@ def raising(error: BaseException) -> Any:
         (raising(ValueError("first line\nlast")), "failed", "ValueError: first line", True),
         (raising(SystemExit(3)), "failed", "SystemExit: 3", True),
         (raising(MemoryError()), "failed", "MemoryError", True),
+        (
+            raising(ModuleNotFoundError("No module named 'cv2'", name="cv2")),
+            "failed",
+            f"the package cv2 {MISSING}",
+            True,
+        ),
     ],
 )
 def test_every_end_is_reported(

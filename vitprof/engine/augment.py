@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.decode.opencv import opencv
 
 N_UNIFORM = 6
 """Random numbers that a sample's map is made from."""
@@ -63,7 +63,7 @@ def on_device(images: Tensor, theta: Tensor) -> Tensor:
 
 def on_cpu(images: NDArray[np.uint8], theta: Tensor) -> None:
     """The same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
-    side = images.shape[1]
+    cv2, side = opencv(), images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
         moved = cv2.warpAffine(image, matrix, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
         image[:] = moved.reshape(image.shape)

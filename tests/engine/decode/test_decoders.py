@@ -223,6 +223,7 @@ def test_in_threads_and_pickled(name: str) -> None:
 
 
 def test_opencv_makes_no_threads_and_torch_is_not_needed() -> None:
-    code = "import sys, vitprof.engine.decode, cv2; print(cv2.getNumThreads(), 'torch' in sys.modules)"
+    opened = "from vitprof.engine.decode import open_decoder; open_decoder('opencv')"
+    code = f"import sys; {opened}; import cv2; print(cv2.getNumThreads(), 'torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.split() == ["1", "False"]

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-import cv2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
@@ -20,14 +19,14 @@ from PIL import Image, UnidentifiedImageError
 
 from vitprof.config.parts import DEPRECATED_DECODERS
 from vitprof.engine.decode.crops import Crop
+from vitprof.engine.decode.opencv import opencv
 from vitprof.errors import ConfigError
 
 Pixels = NDArray[np.uint8]
 ChooseCrop = Callable[[int, int], Crop]
 """(height, width) of the encoded image -> what to take of it."""
 
-# Threads are the loader's business: OpenCV's own would multiply with it, and would not survive a fork.
-cv2.setNumThreads(0)
+cv2 = opencv()
 
 AREA_FROM = 2.0
 """INTER_AREA from this shrinking factor on, INTER_LINEAR below. Linear reads 2 x 2 pixels for each it makes, so up to
@@ -122,7 +121,7 @@ def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
         raise ValueError("OpenCV cannot decode it") from error
     if image is None:
         raise ValueError("OpenCV cannot decode it")
-    _fit(image, crop(*image.shape[:2]), out)  # type: ignore[arg-type]  # its type says any number
+    _fit(image, crop(*image.shape[:2]), out)
     if out.shape[2] == 3:  # on the small image; decoding to RGB directly needs OpenCV 4.11
         cv2.cvtColor(out, cv2.COLOR_BGR2RGB, dst=out)
 

@@ -26,7 +26,7 @@ from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
 
 SHARED_MEMORY = Path("/dev/shm")
-FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "vitprof.engine.loaders.making"]
+FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making"]
 """What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
 
 
