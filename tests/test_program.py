@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vitprof import program as module
-from vitprof.program import CALLED_AS, MODULE, install_command, install_core, keep_call, program
+from vitprof.program import CALLED_AS, MODULE, install_command, install_core, keep_call, missing_words, program
 
 
 @pytest.fixture(autouse=True)
@@ -78,5 +78,9 @@ def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr(metadata, "requires", lambda _: listed)
     assert install_core() == "python -m pip install 'numpy>=1.26' typer"
+    for name, extra in (("simplejpeg", "images"), ("plotly.graph_objects", "dashboard")):
+        error = ModuleNotFoundError(f"No module named '{name}'", name=name)
+        package = name.partition(".")[0]
+        assert missing_words(error) == f"the package {package} is not installed: {install_command(extra)}"
     keep_call("/root/.cache/uv/archive-v0/5xG/bin/vitprof")
     assert install_command("images") == "uvx 'vitprof[images]'"

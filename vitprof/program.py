@@ -12,6 +12,8 @@ NAME = "vitprof"
 MODULE = "python -m vitprof"
 CALLED_AS = "VITPROF_CALLED_AS"
 """The variable in which the command line tells the processes it starts how it was called."""
+OF_IMAGES = ("cv2", "simplejpeg")
+"""Modules that the extra images brings; all others come with a plain installation."""
 CORE = "extra == 'core'"
 """What a wheel's list says of the packages of this extra."""
 UVX = ("uv", "archive-v0")
@@ -59,6 +61,12 @@ def install_core() -> str:
         return install_command("core")
     listed = [line.partition(";") for line in metadata.requires(NAME) or ()]
     return shlex.join(["python", "-m", "pip", "install", *(r for r, _, when in listed if CORE in when)])
+
+
+def missing_words(error: ModuleNotFoundError) -> str:
+    """Returns which package is missing, and what to install, in one line."""
+    name = (error.name or str(error)).partition(".")[0]
+    return f"the package {name} is not installed: {install_command('images' if name in OF_IMAGES else 'dashboard')}"
 
 
 def _is_checkout() -> bool:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.cli.stored_runs import add
 from tests.command_line import Call
 from vitprof import __version__, program
 from vitprof.cli import dashboard
 from vitprof.cli.common import ports
+from vitprof.store import RunStore
 
 
 class Started(Exception):
@@ -122,6 +124,17 @@ def test_with_the_core_alone_it_says_what_to_install(call: Call, monkeypatch: py
     monkeypatch.setattr(program, "__file__", "/site-packages/vitprof/program.py")
     said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
     assert call() == (1, "", f"vitprof: {said}\n")
+
+
+def test_what_the_core_alone_cannot_do_is_one_line(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore
+) -> None:
+    number = add(mine)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = tmp_path / "run.parquet"
+    said = "vitprof: the package pyarrow is not installed: python -m pip install -r requirements.txt\n"
+    assert call("export", str(number), "--format", "parquet", "--output", str(file)) == (1, "", said)
+    assert not file.exists()
 
 
 def test_version(call: Call) -> None:

@@ -34,7 +34,7 @@ from vitprof.cli import (
 from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.program import keep_call
+from vitprof.program import keep_call, missing_words
 
 app = typer.Typer(
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
@@ -84,6 +84,8 @@ def main() -> None:
         complain(one_line(error), EXIT_FAILED)
     except KeyboardInterrupt:
         status = EXIT_STOPPED
+    except ModuleNotFoundError as error:  # the core alone is installed
+        complain(missing_words(error), EXIT_FAILED)
     except Exception as error:
         # Typer carries click's usage errors, its own copy of them in later versions: known by what they offer.
         message = getattr(error, "format_message", None)

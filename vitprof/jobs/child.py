@@ -18,11 +18,9 @@ from typing import BinaryIO
 from vitprof.config import RunConfig
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
-from vitprof.program import install_command, program
+from vitprof.program import missing_words, program
 from vitprof.telemetry import show_only
 
-OF_IMAGES = ("cv2", "simplejpeg")
-"""Modules that the extra images brings; all others come with a plain installation."""
 ORPHAN_GRACE_S = 5.0
 """How long a child that has been told to stop may take before it ends itself. A living parent kills it sooner."""
 
@@ -83,8 +81,7 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
         buffer.end("stopped")
     except ModuleNotFoundError as error:
         traceback.print_exc()
-        extra = "images" if error.name in OF_IMAGES else "dashboard"
-        buffer.end("failed", f"the package {error.name} is not installed: {install_command(extra)}")
+        buffer.end("failed", missing_words(error))
     except (Exception, SystemExit) as error:
         if not isinstance(error, VitprofError):
             traceback.print_exc()
