@@ -50,10 +50,19 @@ def test_a_link_to_the_command_is_the_command(commands: Path, tmp_path: Path, mo
         ("/home/a b/.cache/uv/archive-v0/5xG/bin/vitprof", "uvx vitprof"),
         ("/home/a b/env/bin/vitprof", "'/home/a b/env/bin/vitprof'"),
         ("env/bin/vitprof", "env/bin/vitprof"),
+        ("vitprof", "vitprof"),
     ],
 )
 def test_it_can_be_typed(path: str, words: str) -> None:
     assert keep_call(path) == words
+
+
+def test_what_pipx_keeps_for_a_while_is_called_by_pipx(tmp_path: Path) -> None:
+    kept = tmp_path / "cache" / "6293" / "bin" / "vitprof"
+    kept.parent.mkdir(parents=True)
+    assert keep_call(str(kept)) == str(kept)
+    (tmp_path / "cache" / "CACHEDIR.TAG").write_text("# This file is a cache directory tag created by pipx.\n")
+    assert keep_call(str(kept)) == "pipx run vitprof"
 
 
 def test_called_by_nobody_it_is_the_command_of_this_environment(
@@ -84,3 +93,5 @@ def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert missing_words(error) == f"the package {package} is not installed: {install_command(extra)}"
     keep_call("/root/.cache/uv/archive-v0/5xG/bin/vitprof")
     assert install_command("images") == "uvx 'vitprof[images]'"
+    monkeypatch.setenv(CALLED_AS, "pipx run vitprof")
+    assert install_command("images") == "pipx run 'vitprof[images]'"

@@ -45,8 +45,8 @@ def install_command(extra: str) -> str:
     """Returns the command that installs what an extra of pyproject.toml lists."""
     if _is_checkout():
         return "python -m pip install -r requirements.txt"
-    if program() == f"uvx {NAME}":
-        return f"uvx '{NAME}[{extra}]'"
+    if program() in (f"uvx {NAME}", f"pipx run {NAME}"):
+        return f"{program().removesuffix(NAME)}'{NAME}[{extra}]'"
     return f"python -m pip install '{NAME}[{extra}]'"
 
 
@@ -61,6 +61,15 @@ def install_core() -> str:
         return install_command("core")
     listed = [line.partition(";") for line in metadata.requires(NAME) or ()]
     return shlex.join(["python", "-m", "pip", "install", *(r for r, _, when in listed if CORE in when)])
+
+
+def _is_of_pipx_run(command: Path) -> bool:
+    """Returns whether a command lies in an environment that pipx keeps for a while: it tags its cache so."""
+    tag = command.absolute().parent.parent.parent / "CACHEDIR.TAG"
+    try:
+        return "created by pipx" in tag.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def missing_words(error: ModuleNotFoundError) -> str:
@@ -80,6 +89,8 @@ def _words(argument: str) -> str:
     parts = path.parent.parts
     if any(parts[i : i + 2] == UVX for i in range(len(parts))):
         return f"uvx {NAME}"
+    if _is_of_pipx_run(path):
+        return f"pipx run {NAME}"
     found = shutil.which(NAME)
     if found is not None and os.path.realpath(found) == os.path.realpath(path):
         return NAME
