@@ -116,8 +116,12 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
     finally:
         giving_up.cancel()
         tree = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
+        server.stdout.close()  # as when a connection broke: it ends all the same
         server.terminate()
-        server.communicate(timeout=LIMIT_S)
+        try:
+            server.wait(LIMIT_S)
+        finally:
+            server.kill()
         _, left = psutil.wait_procs(tree, timeout=LIMIT_S)
     assert not left
 

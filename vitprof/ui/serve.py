@@ -9,11 +9,36 @@ import sys
 import threading
 import time
 import webbrowser
-from typing import Any
+from typing import Any, TextIO, cast
 
 WAIT_S = 120.0
 """How long the server may take to listen; from a cold disk it is some 10 s."""
 POLL_S = 0.1
+
+
+class Output:
+    """A stream that drops what nobody reads any more.
+
+    Streamlit says that it stops before it does. Where that fails, as at the end of a pipe or of a connection, it would
+    go on for ever.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text if that can be done; its length."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends what was written if that can be done."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def main() -> None:
@@ -21,6 +46,7 @@ def main() -> None:
     say once it answers) and `open` (the URL that the browser is opened at, "" for none).
     """
     asked = json.loads(sys.argv[1])
+    sys.stdout = cast(TextIO, Output(sys.stdout))
     threading.Thread(target=_tell, args=(asked,), name="vitprof-tell", daemon=True).start()
     options = {
         "server.port": asked["port"],
