@@ -136,7 +136,7 @@ def test_its_dashboard_runs_a_job(command: Path, elsewhere: dict[str, Any], home
                 "colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour", arg=colour
             )
         page.locator(".st-key-run-button button:visible").click()
-        # Drawn by files that the dashboard's own server has: plotly.min.js and live_chart.js.
+        # Drawn by files that the dashboard's own server has: plotly-cartesian.min.js and live_chart.js.
         page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for()
         page.locator(".st-key-stop-button button:visible").click()
         page.get_by_text(re.compile("^Stopped")).first.wait_for()
