@@ -1,0 +1,135 @@
+"""README and docs/: what they link to is there, and what they say to type does what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests import ROOT
+from tests.cli.test_check import add
+from tests.command_line import Call
+from tests.engine_fixtures import small_home  # noqa: F401
+from vitprof.cli import app
+from vitprof.store import RunStore
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+README_LINES = 150
+A_NAME = re.compile(r"[A-Z]{3}|\.\.\.|\$|^vitprof( -|$| run 12:)")
+"""What stands for something else in a command, and lines that are no command of the command line's."""
+
+
+def typed(page: Path) -> Iterator[str]:
+    """Yields the commands of vitprof's that a page shows, in a block of their own or within a sentence."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in re.findall(r"^ {4,}(vitprof(?: .*)?)$", text, re.MULTILINE):
+        yield line.split("  #")[0].strip()
+    for code in re.findall(r"`(vitprof\s[^`]*)`", text):
+        yield " ".join(code.split())
+
+
+COMMANDS = sorted({line for page in PAGES for line in typed(page) if not A_NAME.search(line)})
+SHORT = ["--threads", "1", "--device", "cpu", "--isolation", "thread", "--steps", "3", "--no-evaluate"]
+RUN_HERE: dict[str, list[str]] = {
+    "vitprof run --strategy memory --batch-size 512 --steps 50": SHORT,
+    "vitprof run --strategy per-sample --device simulated:rtx2060-article --steps 60": [*SHORT[4:], *SHORT[:2]],
+    "vitprof runs --text memory --sort samples_per_s": [],
+    "vitprof runs 1": [],
+    "vitprof check 12 --max-idle 10% --min-samples-per-s 900": [],
+    "vitprof bundle 9 10 11 --output main.vitprof": [],
+    "vitprof check 12,13,14 --against 9,10,11 --max-slowdown 5%": [],
+    "vitprof check 12 --against main.vitprof --max-slowdown 5% --junit vitprof.xml": [],
+    "vitprof check 3 --max-idle 10% --against 1,2 --max-slowdown 5%": [],
+    "vitprof bundle 1 2 3 --output mine.vitprof": [],
+    "vitprof export 1 2 --format html --output report.html": [],
+    "vitprof export 1 2 --format steps-csv --output steps.csv": [],
+    "vitprof delete 1": [],
+    "vitprof import mine.vitprof": [],
+    "vitprof strategies": [],
+    "vitprof strategies --dataset photos": [],
+    "vitprof code --strategy hdf5 --output train_hdf5.py": [],
+    "vitprof code --strategy workers --dataset photos --output train.py": [],
+    "vitprof run --help": [],
+}
+"""Commands that are run as the pages have them, in this order, with what makes their jobs short."""
+RUN_ELSEWHERE = {
+    "code": "tests/export/code",
+    "doctor": "tests/cli/test_doctor.py",
+    "headroom": "tests/cli/test_headroom.py",
+    "open": "tests/cli/test_open_dashboard.py",
+    "predict": "tests/cli/test_run.py",
+    "run": "tests/cli/test_run.py",
+    "selftest": "tests/cli/test_run.py",
+    "tournament": "tests/cli/test_tournament.py",
+    "check": "tests/cli/test_check.py",
+    "watch": "tests/cli/test_watch.py",
+}
+"""The rest take seconds: tests that run each of these commands with its options."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).is_file(), target
+
+
+def test_every_benchmark_named_is_there() -> None:
+    named = {name for page in PAGES for name in re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))}
+    assert named
+    assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in named), named
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+@pytest.mark.slow
+def test_the_site_is_whole(tmp_path: Path) -> None:
+    """MkDocs ends with an error where a link or an anchor leads nowhere, or a page is in no menu."""
+    build = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(tmp_path / "site")]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    ended = subprocess.run(build, cwd=ROOT, env=quiet, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    for path in (tmp_path / "site").rglob("*.html"):
+        fetched = re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?://[^"']+)""", path.read_text())
+        assert not fetched, "a page of the site needs no network"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.vitprof").touch()
+    word, *arguments = shlex.split(line)[1:]
+    command = typer.main.get_command(app).commands[word]  # type: ignore[attr-defined]
+    if arguments and "--help" not in arguments:
+        command.make_context(word, arguments)  # raises where an option or a value is none of its
+
+
+def test_every_command_is_run() -> None:
+    assert set(RUN_HERE) <= set(COMMANDS)
+    for line in set(COMMANDS) - set(RUN_HERE):
+        assert (ROOT / RUN_ELSEWHERE[line.split()[1]]).exists(), line
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_home")
+def test_commands_do_what_the_pages_say(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = RunStore()
+    for _ in range(14):
+        add(store, wait_s=0.0001)
+    store.close()
+    for line, more in RUN_HERE.items():
+        status, out, err = call(*shlex.split(line)[1:], *more)
+        assert status == 0, (line, out, err)
+        if "--output" in line:
+            assert (tmp_path / line.split()[-1]).stat().st_size > 0, line
