@@ -43,7 +43,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert len(losses.split()) == 2 * N_STEPS
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err
-    assert "nput-bound: training on the CPU stands still" in err
+    assert "nput-bound: training on the CPU is stalled" in err
     told = json.loads(report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS
     store = RunStore()
@@ -125,7 +125,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert b"vitprof run 1: waiting for a training loop over a DataLoader, 0 s" in terminal.said
     shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
     assert re.search(shown, terminal.said)
-    assert "Input-bound: training on the CPU stands still 40% of the time" in text
+    assert "Input-bound: training on the CPU is stalled 40% of the time" in text
     based = f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
     assert f"  based on {based} (95%: 40% to 40%), data wait 40%" in text
     assert "  transforms: Crop 100%" in text

@@ -98,7 +98,7 @@ def machine_in_words() -> str:
     """Returns what runs would use here, as one says it."""
     found = resources.gpus()
     if not found:
-        return "No GPU here: the CPU plays the device. Or pick a simulated GPU under **Device**."
+        return "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
     names = [f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in found]
     listed = ", ".join(f"**{escaped(name)}**" for name in names)
     for finding in resources.gpu_findings():

@@ -25,7 +25,7 @@ ICONS = {
     "interrupted": ":material/error:",
 }
 LOOK_S = 3.0
-"""How often a page that stands still looks whether something has ended."""
+"""How often an idle page checks whether something has ended."""
 DIALOG_OPEN = "a dialog is open"
 """Set where a dialog is opened: drawing the page again would close it, and lose what was typed."""
 MAX_TOASTS = 3

@@ -453,10 +453,10 @@ def test_the_device_is_called_what_it_is() -> None:
     steps = run(parts={"decode": 20.0})
     assert "the simulated GPU is idle" in verdict(steps, SIMULATED).sentence
     assert verdict(steps, SIMULATED).simulated
-    assert "training on the CPU stands still" in verdict(steps, CPU).sentence
+    assert "training on the CPU is stalled" in verdict(steps, CPU).sentence
     assert "share the CPU" in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
     assert "the GPU is idle" in verdict(steps, {"device": "cuda:1"}).sentence
-    assert "training on the CPU stands still" in verdict(steps, {}, device="cpu").sentence
+    assert "training on the CPU is stalled" in verdict(steps, {}, device="cpu").sentence
 
 
 def test_an_alternative_that_was_run_is_quoted() -> None:

@@ -71,7 +71,8 @@ def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: 
 
 def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "visible_gpus", list)
-    assert "No GPU here: the CPU plays the device. Or pick a simulated GPU under **Device**." in said(app())
+    here = "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
+    assert here in said(app())
     st.cache_resource.clear()
     found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30)
     monkeypatch.setattr(resources, "visible_gpus", lambda: [found])

@@ -193,7 +193,7 @@ def _transfer(s: Situation) -> Iterator[Advice]:
             "From page-locked memory the copy is faster and the loop does not wait for it.",
         )
     yield Advice({"transfer": "stream"}, "transfer stream", "The copy runs beside the step before.")
-    yield Advice({"strategy": "device"}, "strategy device", "The set lies in the device's memory: there is no copy.")
+    yield Advice({"strategy": "device"}, "strategy device", "The set is in the device's memory: there is no copy.")
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:

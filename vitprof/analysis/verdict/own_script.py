@@ -19,7 +19,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
     if s.config.workers and s.config.persistent_workers is False and _restarts(s):
-        yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start anew for each epoch.")
+        yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start again for each epoch.")
     if s.cause == "cpu_contention":
         yield Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
     making = [cause for cause in (s.cause, *s.causes) if cause in ("read", "decode", "transform", "collate")]

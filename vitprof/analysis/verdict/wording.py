@@ -35,7 +35,7 @@ def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
     if name.startswith("simulated"):
         return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
     on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
-    return Device("training on the CPU stands still" if on_cpu else "the GPU is idle", simulated=False, on_cpu=on_cpu)
+    return Device("training on the CPU is stalled" if on_cpu else "the GPU is idle", simulated=False, on_cpu=on_cpu)
 
 
 @dataclass(frozen=True)

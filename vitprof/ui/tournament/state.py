@@ -30,7 +30,7 @@ COLOUR, COST, SETTING = "colour", "cost", "setting"
 LEFT = "tournament page as it was left"
 """The query of this page when one of its buttons opened another page."""
 WATCH_S = 5.0
-"""How often a page that stands still looks whether another tab or program has changed something."""
+"""How often an idle page checks whether another tab or program has changed something."""
 UNDER_WAY = ("waiting", "running")
 
 
