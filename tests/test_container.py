@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
+import tomllib
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,6 @@ import yaml
 from tests import ROOT
 from vitprof.cli import app
 from vitprof.store.database import _parse
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ASKED = os.environ.get("VITPROF_CONTAINER") == "1"
 START_LIMIT_S = 120

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
+import tomllib
 from typing import Any
 
 import pytest
@@ -11,11 +11,6 @@ import pytest
 import vitprof
 from tests import ROOT
 from vitprof.jobs.preflight import PACKAGES
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +55,13 @@ def test_the_page_on_installing_names_the_core(project: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
     core = sorted(map(named, project["optional-dependencies"]["core"]))
     assert f"python -m pip install {' '.join(core)}\n" in page
+
+
+def test_every_dependency_is_listed_with_its_licence(project: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    extras = project["optional-dependencies"]
+    wanted = {named(line) for extra in extras.values() for line in extra} - {"vitprof"}
+    assert wanted == set(re.findall(r"^\| ([\w-]+) \| \S", page, re.MULTILINE)) - {"package"}
 
 
 def test_one_version(project: dict[str, Any]) -> None:

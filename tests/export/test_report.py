@@ -18,7 +18,7 @@ from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"'"
-NOW = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.timezone.utc)
+NOW = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 LIMIT_BYTES = 5_000_000
 
 

@@ -57,7 +57,7 @@ def add_prediction(
                 profile_run_id=profile_run_id,
                 micro_run_id=micro_run_id,
                 config=config.to_dict(),
-                created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                created_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 samples_per_s=found.samples_per_s,
                 low=found.low,
                 high=found.high,

@@ -34,7 +34,7 @@ class RunStore(Listing, SeriesStore):
                 sa.insert(runs).values(
                     name=run_name(config),
                     status="queued",
-                    created_utc=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                    created_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                     config=config.to_dict(),
                     group_key=group_key,
                     role=role,

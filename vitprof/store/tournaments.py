@@ -80,7 +80,7 @@ def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
     name = name.strip() or spec.title
     if len(name) > MAX_NAME or not name.isprintable():
         raise ConfigError("name", name[:20] + "...", f"give at most {MAX_NAME} characters that can be shown")
-    now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     with store.transaction() as db:
         inserted = db.execute(
             sa.insert(tournaments).values(name=name, created_utc=now, status="queued", spec=spec.to_dict(), state={})

@@ -48,7 +48,7 @@ def sentence(text: str) -> str:
 
 def file_stamp() -> str:
     """Returns the time of now (UTC) for the name of a file."""
-    return dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def rough_time(seconds: float) -> str:

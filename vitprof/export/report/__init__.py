@@ -50,5 +50,5 @@ def html_report(
         if len(runs) > 1:
             about = (run.id, run.name, run.config, run.environment, run.facts, run.summary)
             facts.append(run_facts(*about, steps, telemetry))
-    made = now or dt.datetime.now(dt.timezone.utc)
+    made = now or dt.datetime.now(dt.UTC)
     return whole_page(found, [c.sentence for c in comparability(facts)], made)

@@ -54,7 +54,7 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
     title = f"vitprof: run {found[0].run.id}, {found[0].run.name}" if len(found) == 1 else f"vitprof: {len(found)} runs"
     figures: list[str] = []
     body = "\n".join([*_overview(found, caveats), *(_run(one, figures) for one in found)])
-    when = made.astimezone(dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # "<" would end the element or open a comment; JSON has another way to write it
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
     return f"""<!DOCTYPE html>

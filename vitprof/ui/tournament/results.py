@@ -168,7 +168,7 @@ def _draw_reasons(board: Leaderboard) -> None:
 
 def _downloads(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
     t = now.tournament
-    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
     def csv() -> bytes:
         return tournament_csv(t, board, break_even(board), found).encode()
