@@ -5,6 +5,7 @@ A real Chromium takes a core for itself; on a small machine that would be measur
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from urllib.parse import urlsplit
@@ -60,20 +61,19 @@ class Session:
         self._send(button=label)
 
     def _listen(self) -> None:
-        while not self._closing.is_set():
-            due = min((at for _, at in self._fragments.values()), default=time.monotonic() + 0.1)
-            try:
-                data = self._socket.recv(timeout=max(0.001, due - time.monotonic()))
-            except TimeoutError:
+        with contextlib.suppress(ConnectionClosed):
+            while not self._closing.is_set():
+                due = min((at for _, at in self._fragments.values()), default=time.monotonic() + 0.1)
+                try:
+                    data = self._socket.recv(timeout=max(0.001, due - time.monotonic()))
+                except TimeoutError:
+                    self._refresh()
+                    continue
+                self._size += len(data)
+                message = ForwardMsg()
+                message.ParseFromString(data if isinstance(data, bytes) else data.encode())
+                self._take(message)
                 self._refresh()
-                continue
-            except ConnectionClosed:
-                return
-            self._size += len(data)
-            message = ForwardMsg()
-            message.ParseFromString(data if isinstance(data, bytes) else data.encode())
-            self._take(message)
-            self._refresh()
 
     def _refresh(self) -> None:
         now = time.monotonic()
