@@ -13,6 +13,8 @@ def main() -> None:
         if (error.name or "vitprof").partition(".")[0] == "vitprof":
             raise
         sys.exit(f"vitprof: the package {error.name} is not installed: {install_core()}")
+    except KeyboardInterrupt:  # the commands take a second to import, and nothing has begun
+        sys.exit(130)
     cli.main()
 
 
