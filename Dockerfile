@@ -18,8 +18,9 @@ RUN useradd --uid 1000 --create-home vitprof && install -d -o vitprof -g vitprof
 USER vitprof
 WORKDIR /home/vitprof
 # Reached through a port that the engine publishes, so it listens on all of the container's addresses; browsers may use
-# it as localhost or 127.0.0.1 only, see .streamlit/config.toml.
-ENV VITPROF_HOME=/store STREAMLIT_SERVER_ADDRESS=0.0.0.0 PYTHONUNBUFFERED=1
+# it as localhost or 127.0.0.1 only, see .streamlit/config.toml. It cannot tell to whom the engine publishes the port, so
+# it asks for a token: one that is made at each start and printed, unless --env gives another.
+ENV VITPROF_HOME=/store VITPROF_TOKEN=auto STREAMLIT_SERVER_ADDRESS=0.0.0.0 PYTHONUNBUFFERED=1
 VOLUME /store
 EXPOSE 8501
 HEALTHCHECK --start-period=60s --interval=30s --timeout=10s --retries=3 \

@@ -1,12 +1,11 @@
 """vitprof's dashboard: `streamlit run app.py`.
 
-Everything stands under the main guard, because worker processes started by spawn or forkserver import this file again.
+Everything stands under a guard, because worker processes started by spawn or forkserver import this file again.
 """
 
 from pathlib import Path
 
 import streamlit as st
-from streamlit import net_util
 
 
 def main() -> None:
@@ -14,13 +13,13 @@ def main() -> None:
     from vitprof.errors import VitprofError
     from vitprof.ui import looks, navigation, notifications, resources
     from vitprof.ui.assets import ensure_assets, page_icon
+    from vitprof.ui.gate import login
     from vitprof.ui.texts import escaped
 
-    # Where a foreign web page tries to connect, Streamlit would ask the internet for it, and answer nobody meanwhile.
-    net_util._external_ip = "127.0.0.1"
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
     looks.apply_style()
     looks.add_skip_link()
+    login.require()
     try:
         ensure_assets(Path(__file__).parent / "static")
         resources.manager()
@@ -46,3 +45,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+elif __name__ == "app":  # the server looks for `app` here: Streamlit, behind what says who gets in
+    from vitprof.ui import web
+
+    app = st.App(__file__, **web.parts())

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 import tomllib
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import yaml
 from tests import ROOT
 from vitprof.cli import app
 from vitprof.store.database import _parse
+from vitprof.ui.gate.token import MADE_AT_START, VARIABLE
 
 ASKED = os.environ.get("VITPROF_CONTAINER") == "1"
 START_LIMIT_S = 120
@@ -57,6 +59,8 @@ def test_what_it_runs_is_a_command_of_vitprof_and_no_root(pyproject: dict[str, A
     assert set(flags) <= options
     assert given("USER") not in ("root", "0")
     assert f"VITPROF_HOME={given('VOLUME')} " in given("ENV")
+    assert "STREAMLIT_SERVER_ADDRESS=0.0.0.0" in given("ENV")
+    assert f"{VARIABLE}={MADE_AT_START} " in given("ENV"), "reached from outside the container, so it asks for a token"
     health = json.loads(given("HEALTHCHECK").partition("CMD ")[2])
     assert health[:2] == ["python", "-c"]
     compile(health[2], "HEALTHCHECK", "exec")
@@ -70,6 +74,7 @@ def test_compose_starts_it_on_a_database_that_it_can_use() -> None:
     of = {name: database["environment"][f"POSTGRES_{name}"] for name in ("USER", "PASSWORD", "DB")}
     assert (url.host, url.username, url.password, url.database) == ("database", of["USER"], of["PASSWORD"], of["DB"])
     assert url.get_driver_name() in DOCKERFILE
+    assert dashboard["environment"][VARIABLE] == f"${{{VARIABLE}:-{MADE_AT_START}}}"
     assert dashboard["ports"] == [f"127.0.0.1:{given('EXPOSE')}:{given('EXPOSE')}"], "of this machine only"
     assert f"store:{given('VOLUME')}" in dashboard["volumes"]
 
@@ -90,6 +95,10 @@ def test_the_image_answers() -> None:
                 answer = page.read()
             time.sleep(0.5)
         assert answer == b"ok"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"http://{port.strip()}/")
+        logs = subprocess.run(["docker", "logs", name], check=True, capture_output=True, text=True)
+        assert re.search(r"asks for this token, made for this start: \S{43}\n", logs.stdout + logs.stderr)
         told = subprocess.run(["docker", "exec", name, "id", "-u"], check=True, capture_output=True, text=True).stdout
         assert told.strip() == "1000"
     finally:

@@ -24,6 +24,8 @@ from vitprof.charts.bundle import PLOTLY_JS
 from vitprof.errors import VitprofError
 
 CHART_JS = Path(__file__).with_name("live_chart.js")
+SERVED = (PLOTLY_JS.name, CHART_JS.name)
+"""All that `static/` gives to browsers, whatever else lies there."""
 
 
 def ensure_assets(static_dir: Path) -> None:

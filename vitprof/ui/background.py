@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from vitprof.errors import one_line
+from vitprof.ui.ending import at_end
 
 Progress = TypeVar("Progress")
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ class BackgroundTask(Generic[Progress, Result]):
         self.result: Result | None = None
         self.error = ""
         """Why there is no result, in one line."""
-        atexit.register(self.close)
+        at_end(self.close)
 
     @property
     def running(self) -> bool:

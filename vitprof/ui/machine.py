@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 
 import streamlit as st
@@ -11,6 +10,7 @@ from vitprof import formats, home
 from vitprof.telemetry import GpuNow, MachineNow, MachineWatch
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import resources
+from vitprof.ui.ending import at_end
 from vitprof.ui.texts import escaped, sentence
 
 PROCESSES_SHOWN = 5
@@ -20,7 +20,7 @@ PROCESSES_SHOWN = 5
 def watch() -> MachineWatch:
     """Returns the one reader of this server."""
     made = MachineWatch(home.home().absolute())
-    atexit.register(made.close)
+    at_end(made.close)
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 
 import streamlit as st
@@ -15,6 +14,7 @@ from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.telemetry import Nvml, VisibleGpu, driver_version, visible_gpus
+from vitprof.ui.ending import at_end
 from vitprof.ui.series import RunSeries
 
 SERIES_KEPT = 12
@@ -25,7 +25,7 @@ SERIES_KEPT = 12
 def manager() -> JobManager:
     """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
     jobs = JobManager(RunStore(), launcher=Launcher().warm())
-    atexit.register(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
+    at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
-import socket
+import signal
 import sys
 import threading
 import time
@@ -50,23 +51,43 @@ def main() -> None:
     threading.Thread(target=_tell, args=(asked,), name="vitprof-tell", daemon=True).start()
     options = {
         "server.port": asked["port"],
-        # The browser is opened below. Streamlit would also ask for an e-mail address on its first run, and, listening
-        # on all addresses, ask the internet for its own.
+        # The browser is opened below. Streamlit would also ask for an e-mail address on its first run.
         "server.headless": "true",
         "logger.hideWelcomeMessage": "true",
     }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     sys.argv = ["streamlit", "run", asked["script"], *flags]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     from streamlit.web import cli
 
     cli.main(prog_name="streamlit")
+
+
+def _leave(*_: object) -> None:
+    """Ends the program: while it starts, and at the end, when the server has closed and hands its signal on."""
+    sys.exit(0)
+
+
+def _answers(address: str, port: int) -> bool:
+    """Returns whether the dashboard answers. Its port is open before it can, and also where it then fails to start."""
+    connection = http.client.HTTPConnection(address, port, timeout=WAIT_S)
+    try:
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().status > 0
+    except http.client.BadStatusLine as error:  # it speaks TLS, or it ended
+        return not isinstance(error, http.client.RemoteDisconnected)
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def _tell(asked: dict[str, Any]) -> None:
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(asked["address"], asked["address"])
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection((address, asked["port"]), timeout=1):
+        if _answers(address, asked["port"]):
             break
         time.sleep(POLL_S)
     else:

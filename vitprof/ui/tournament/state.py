@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
+from vitprof.ui.ending import at_end
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import start_work, work
 
@@ -38,7 +38,7 @@ UNDER_WAY = ("waiting", "running")
 def runners() -> TournamentRunners:
     """Returns the tournaments that this server runs, for all its sessions."""
     made = TournamentRunners(resources.manager())
-    atexit.register(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
+    at_end(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
     return made
 
 

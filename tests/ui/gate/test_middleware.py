@@ -1,0 +1,198 @@
+"""The gate before Streamlit, asked without a server: who is passed on, and what the others are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from vitprof.ui.gate.middleware import SECURITY_HEADERS, Gate
+from vitprof.ui.gate.token import FROM_ONE, Token
+
+TOKEN = Token("correct horse battery", made=False)
+RIGHT = b"token=correct+horse+battery"
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@dataclass
+class Asked:
+    """A gate, and what it answers. What it passes on is answered 200 "inside", a WebSocket accepted."""
+
+    token: Token | None = None
+    wide: bool = False
+    login: bool = False
+    base: str = ""
+    passed_on: list[str] = field(default_factory=list)
+    now: float = 1_000_000.0
+
+    def __post_init__(self) -> None:
+        async def inside(scope: Any, receive: Any, send: Any) -> None:
+            self.passed_on.append(scope["path"])
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.accept"})
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"inside"})
+
+        self.gate = Gate(
+            inside,
+            hosts=("localhost", "::1"),
+            token=self.token,
+            wide=self.wide,
+            login=self.login,
+            files=("plotly.js",),
+            base=self.base,
+            clock=lambda: self.now,
+        )
+
+    def __call__(
+        self,
+        path: str = "/",
+        *,
+        kind: str = "http",
+        method: str = "GET",
+        body: bytes = b"",
+        headers: dict[str, str] | Sequence[tuple[str, str]] = (),
+        server: str | None = "127.0.0.1",
+        client: str = "127.0.0.1",
+        query: bytes = b"",
+    ) -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of an answer; of a WebSocket 101 or 403."""
+        given = [("host", "localhost:8501"), *(headers.items() if isinstance(headers, dict) else headers)]
+        if isinstance(headers, dict) and "host" in headers:
+            del given[0]
+        scope: dict[str, Any] = {
+            "type": kind,
+            "method": method,
+            "scheme": "http" if kind == "http" else "ws",
+            "path": path,
+            "query_string": query,
+            "headers": [(name.encode(), value.encode()) for name, value in given],
+            "server": None if server is None else (server, 8501),
+            "client": (client, 40000),
+        }
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        asyncio.run(self.gate(scope, receive, send))
+        if kind == "websocket":
+            return {"websocket.accept": 101, "websocket.close": 403}[sent[0]["type"]], {}, ""
+        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], found, b"".join(part.get("body", b"") for part in sent[1:]).decode()
+
+
+def test_somebody_at_this_machine_notices_nothing_but_headers() -> None:
+    ask = Asked()
+    status, headers, body = ask()
+    assert (status, body) == (200, "inside")
+    assert SECURITY_HEADERS.items() <= headers.items()
+    assert ask(kind="websocket", headers={"origin": "http://localhost:8501"})[0] == 101
+    assert ask(server=None)[0] == 200, "a Unix socket"
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example", "origin": "http://evil.example"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:9999"},
+        [("host", "evil.example")],  # a second one
+        [("origin", "http://localhost:8501"), ("origin", "http://evil.example")],
+    ],
+)
+def test_foreign_names_and_pages_are_refused(kind: str, headers: Any) -> None:
+    ask = Asked(token=TOKEN)
+    assert ask(kind=kind, headers=headers)[0] == 403
+    assert not ask.passed_on
+    assert ask("/_stcore/health", headers=headers)[0] == 200, "says ok and no more"
+
+
+def test_wider_than_this_machine_it_is_closed_and_says_how_to_open_it() -> None:
+    for ask, server in ((Asked(wide=True), "127.0.0.1"), (Asked(), "192.0.2.7")):
+        status, headers, body = ask(server=server)
+        assert status == 403
+        assert SECURITY_HEADERS.items() <= headers.items()
+        for way in ("VITPROF_TOKEN", "[auth]", "ssh -N -L"):
+            assert way in body
+        for path, kind in (("/_stcore/stream", "websocket"), ("/app/static/plotly.js", "http"), ("/media/x", "http")):
+            assert ask(path, kind=kind, server=server)[0] == 403
+        assert not ask.passed_on
+    assert Asked(wide=True, login=True)()[0] == 200, "the page itself asks for the login"
+
+
+def test_without_the_token_there_is_nothing_but_the_question() -> None:
+    ask = Asked(token=TOKEN)
+    for path in ("/", "/history", "/media/x.csv", "/app/static/plotly.js", "/_stcore/host-config"):
+        status, _, body = ask(path)
+        assert status == 401
+        assert 'type="password"' in body
+        assert 'method="post"' in body
+    assert ask("/_stcore/stream", kind="websocket")[0] == 403
+    for query in (b"token=correct+horse+battery", b"token=correct%20horse%20battery"):
+        assert ask(query=query)[0] == 401, "never in a URL"
+    assert ask(headers={"authorization": "Bearer correct horse battery"})[0] == 401
+    assert not ask.passed_on
+    assert ask("/_stcore/health")[0] == 200
+
+
+def test_told_once_a_browser_is_let_in() -> None:
+    ask = Asked(token=TOKEN)
+    status, headers, body = ask("/history", method="POST", body=RIGHT, headers=FORM, query=b"text=a%26b")
+    assert (status, body) == (303, "")
+    assert headers["location"] == "./history?text=a%26b"
+    cookie, *attributes = headers["set-cookie"].split("; ")
+    assert {a.lower() for a in attributes} == {"httponly", "path=/", "samesite=lax"}, "ends with the browser"
+    assert cookie.startswith("vitprof_8501=")
+    assert "horse" not in cookie
+    for kind, status in (("http", 200), ("websocket", 101)):
+        assert ask(kind=kind, headers={"cookie": f"other=1; {cookie}"})[0] == status
+    assert ask(headers={"cookie": cookie, "host": "localhost:8502"})[0] == 401, "another dashboard"
+    assert ask(headers={"cookie": cookie, "origin": "http://evil.example"})[0] == 403
+    ask.now += 8 * 24 * 3600
+    assert ask(headers={"cookie": cookie})[0] == 401
+
+
+@pytest.mark.parametrize(
+    "path", ["//evil.example/", "/\\evil.example", "/https://evil.example", "/a/https:evil.example"]
+)
+def test_the_way_on_leads_nowhere_else(path: str) -> None:
+    location = Asked(token=TOKEN)(path, method="POST", body=RIGHT, headers=FORM)[1]["location"]
+    assert location.startswith("./")
+    assert "//" not in location
+
+
+def test_wrong_ones_are_refused_and_then_slowed_down_right_or_not() -> None:
+    ask = Asked(token=TOKEN)
+    for n in range(FROM_ONE):
+        status, headers, body = ask(method="POST", body=b"token=guess", headers=FORM)
+        assert (status, "That is not the token." in body, "set-cookie" in headers) == (401, True, False), n
+    for body in (b"token=guess", RIGHT):
+        status, headers, page = ask(method="POST", body=body, headers=FORM)
+        assert (status, int(headers["retry-after"]) > 50, "Too many attempts" in page) == (429, True, True)
+    assert ask(method="POST", body=RIGHT, headers=FORM, client="192.0.2.8")[0] == 303
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"token", b"token=%ff%00", b"\xff" * 9, b"token=" + b"x" * 100_000, b"token=guess&" + RIGHT]
+)
+def test_odd_forms_are_no_token(body: bytes) -> None:
+    assert Asked(token=TOKEN)(method="POST", body=body, headers=FORM)[0] == 401
+
+
+def test_a_file_is_served_by_its_name_alone() -> None:
+    for base in ("", "/lab"):
+        ask = Asked(base=base)
+        assert ask(f"{base}/app/static/plotly.js")[0] == 200
+        for name in (".gitignore", "", "../app.py", "x/../plotly.js", "plotly.js/", "/etc/passwd", "plotly.js\x00"):
+            assert ask(f"{base}/app/static/{name}")[0] == 404, name

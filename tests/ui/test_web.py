@@ -1,0 +1,49 @@
+"""What is said at the start of who gets in, and what is closed at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitprof.ui import ending
+from vitprof.ui.gate.token import Token
+from vitprof.ui.web import told_at_start
+
+GIVEN, MADE = Token("correct horse battery", made=False), Token("made at this start", made=True)
+
+
+@pytest.mark.parametrize("token", [None, GIVEN])
+def test_nothing_is_said_where_only_this_machine_reaches_it(token: Token | None) -> None:
+    for address in ("127.0.0.1", "::1", "localhost"):
+        assert told_at_start(address, token, login=False) == []
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
+def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(address: str | None) -> None:
+    closed, *ways = told_at_start(address, None, login=False)
+    assert "closed" in closed
+    assert (address or "all addresses") in closed
+    assert [way for way in ways if "VITPROF_TOKEN" in way]
+    (asks,) = told_at_start(address, GIVEN, login=True)
+    assert asks.endswith("it asks for the token (VITPROF_TOKEN) and a login")
+    (asks,) = told_at_start(address, None, login=True)
+    assert asks.endswith("it asks for a login")
+
+
+def test_a_token_is_said_only_where_it_was_made() -> None:
+    assert GIVEN.text not in "".join(told_at_start("0.0.0.0", GIVEN, login=False))
+    for address in ("0.0.0.0", "127.0.0.1"):
+        assert told_at_start(address, MADE, login=False)[0].endswith(f": {MADE.text}")
+
+
+def test_everything_is_closed_once_the_last_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ending, "_closers", [])
+    closed: list[str] = []
+    ending.at_end(lambda: closed.append("manager"))
+    ending.at_end(lambda: 1 / 0)
+    ending.at_end(lambda: closed.append("tournaments"))
+    ending.end()
+    ending.end()
+    assert closed == ["tournaments", "manager"]
+    assert "ZeroDivisionError" in capsys.readouterr().err

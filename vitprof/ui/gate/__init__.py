@@ -1,0 +1,1 @@
+"""Who gets in: under which names, from which pages, with which token or login."""

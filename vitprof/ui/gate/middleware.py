@@ -1,0 +1,142 @@
+"""Every request to the dashboard comes through here first, before Streamlit sees it.
+
+Streamlit looks at the Host and Origin of a WebSocket only; of a foreign Origin it asks a server on the internet whether
+that is this machine. Here both are settled beforehand, of every request, without asking anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vitprof.ui.gate.asking import FIELD, closed, question
+from vitprof.ui.gate.names import is_named, is_own_page, is_this_machine
+from vitprof.ui.gate.token import Attempts, Token
+
+LONGEST_FORM = 4096
+"""Bytes of the form with the token."""
+FORM = "application/x-www-form-urlencoded"
+HEALTH = "/_stcore/health"
+"""It says "ok" and no more: to a container's health check, to `vitprof open`."""
+STATIC = "/app/static/"
+SECURITY_HEADERS = {
+    # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit needs inline styles
+    # and scripts; Plotly and Vega make functions.
+    "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'",
+    "x-frame-options": "SAMEORIGIN",  # no foreign page shows it in a frame and has its buttons pressed
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+NAME_REFUSED = (
+    "vitprof does not answer under this name. Open it as localhost, or start it with --server.allowedHosts NAME."
+)
+PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass on the Host that the browser sent."
+
+
+class Gate:
+    """Lets in what comes under an allowed name, from a page of the dashboard's own, and with the token if there is one.
+
+    `wide` says whether other machines reach the server, `login` whether its pages ask for one, `files` the names that
+    static/ serves, `base` the server's base path ("" or "/name").
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Sequence[str],
+        token: Token | None,
+        wide: bool,
+        login: bool,
+        files: Sequence[str],
+        base: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._app = app
+        self._hosts, self._token, self._files, self._base = hosts, token, files, base
+        self._wide, self._login = wide, login
+        self._attempts = Attempts()
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request itself or passes it on. A WebSocket that is not let in is refused before it opens."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refused = await self._answer(scope, receive)
+        if refused is not None and scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+            await send(message)
+
+        await (self._app if refused is None else refused)(scope, receive, send_with_headers)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
+        """Returns what somebody is told who is not let in; None for a request to pass on."""
+        path = scope["path"].removeprefix(self._base)
+        if path == HEALTH:
+            return None
+        headers = Headers(scope=scope)
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not is_named(hosts[0], self._hosts):
+            return PlainTextResponse(NAME_REFUSED, status_code=403)
+        if any(not is_own_page(origin, hosts[0]) for origin in origins):
+            return PlainTextResponse(PAGE_REFUSED, status_code=403)
+        if self._token is not None:
+            if not self._token.is_pass(HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self._clock()):
+                return await self._ask(scope, receive)
+        elif not self._login and (self._wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])):
+            return HTMLResponse(closed(), status_code=403)
+        if path.startswith(STATIC) and path.removeprefix(STATIC) not in self._files:
+            return PlainTextResponse("there is no such file", status_code=404)
+        return None
+
+    async def _ask(self, scope: Scope, receive: Receive) -> Response:
+        """Returns the question for the token, or the way on where a form answers it."""
+        headers = Headers(scope=scope)
+        if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
+            return HTMLResponse(question(), status_code=401)
+        assert self._token is not None
+        client = scope.get("client")
+        if wait_s := self._attempts.wait_s(client[0] if client else ""):
+            said = f"Too many attempts. Try again in {wait_s:.0f} s."
+            return HTMLResponse(question(said), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
+        given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(FIELD, [""])[0]
+        if not self._token.is_right(given.strip()):
+            return HTMLResponse(question("That is not the token."), status_code=401)
+        # relative to the page's own URL: a proxy may have added to its path, and no other host can be named
+        name = scope["path"].rpartition("/")[2]
+        query = scope["query_string"].decode("latin-1")
+        answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
+        value = self._token.pass_for(self._clock())
+        secure = scope["scheme"] == "https"
+        answer.set_cookie(_cookie(headers["host"]), value, httponly=True, samesite="lax", secure=secure)
+        return answer
+
+
+def _cookie(host: str) -> str:
+    """Returns the cookie's name. Browsers send cookies to every port of a host, and a port is a dashboard."""
+    port = host.rpartition(":")[2]
+    return f"vitprof_{port if port.isdecimal() else ''}"
+
+
+async def _body(request: Request) -> bytes:
+    """Returns the body, or as much of it as a form with a token can have."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LONGEST_FORM:
+            break
+    return body[:LONGEST_FORM]

@@ -1,0 +1,76 @@
+"""The dashboard as a web server serves it: who gets in, what is said at the start, what ends with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio import to_thread
+from starlette.middleware import Middleware
+from streamlit import config
+from streamlit.web.server import server_util
+
+from vitprof.errors import VitprofError
+from vitprof.ui.assets import SERVED
+from vitprof.ui.ending import end
+from vitprof.ui.gate import login
+from vitprof.ui.gate.asking import CLOSED, WAYS
+from vitprof.ui.gate.middleware import Gate
+from vitprof.ui.gate.names import is_this_machine
+from vitprof.ui.gate.token import VARIABLE, Token, take_token
+
+
+def parts() -> dict[str, Any]:
+    """Returns what `st.App` is given besides its script. Ends the program with one line where it cannot be served."""
+    try:
+        token = take_token(os.environ)
+    except VitprofError as error:
+        sys.exit(f"vitprof: {error}")
+    address = config.get_option("server.address")
+    wide = not is_this_machine(address)
+    has_login = login.is_configured()
+    gate = Middleware(
+        Gate,
+        hosts=tuple(config.get_option("server.allowedHosts")),
+        token=token,
+        wide=wide,
+        login=has_login,
+        files=SERVED,
+        base=_base(),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        for line in told_at_start(address, token, login=has_login):
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+        if not config.get_option("server.headless"):
+            url = server_util.get_url("localhost")
+            threading.Thread(target=webbrowser.open, args=(url,), name="vitprof-open", daemon=True).start()
+        yield
+        await to_thread.run_sync(end)
+
+    return {"middleware": [gate], "lifespan": lifespan}
+
+
+def told_at_start(address: str | None, token: Token | None, *, login: bool) -> list[str]:
+    """Returns what whoever starts the server has to know of who gets in; nothing where only this machine does."""
+    lines = []
+    if token is not None and token.made:
+        lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
+    if is_this_machine(address):
+        return lines
+    where = address or "all addresses"
+    if token is None and not login:
+        return [f"vitprof: the dashboard is closed ({where}): {CLOSED}", *(f"    {way}" for way in WAYS)]
+    asks = " and ".join([f"the token ({VARIABLE})"] * (token is not None) + ["a login"] * login)
+    return [*lines, f"vitprof: other machines reach the dashboard ({where}); it asks for {asks}"]
+
+
+def _base() -> str:
+    path = str(config.get_option("server.baseUrlPath")).strip("/")
+    return f"/{path}" if path else ""
