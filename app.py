@@ -19,13 +19,6 @@ def main() -> None:
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
     looks.apply_style()
     looks.add_skip_link()
-    login.require()
-    try:
-        ensure_assets(Path(__file__).parent / "static")
-        resources.manager()
-    except VitprofError as error:
-        st.error(escaped(str(error)))
-        st.stop()
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
@@ -34,8 +27,16 @@ def main() -> None:
             st.Page("pages/history.py", title="History", icon=":material/history:"),
             st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
             st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
-        ]
+        ],
+        position="hidden" if login.is_missing() else "sidebar",
     )
+    login.require()
+    try:
+        ensure_assets(Path(__file__).parent / "static")
+        resources.manager()
+    except VitprofError as error:
+        st.error(escaped(str(error)))
+        st.stop()
     navigation.enter()
     page.run()
     notifications.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost

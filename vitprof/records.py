@@ -24,6 +24,8 @@ TIMED_STAGES: tuple[Stage, ...] = ("read", "decode", "transform", "collate")
 DELAYED_STAGES: tuple[Stage, ...] = (*TIMED_STAGES, "transfer")
 """The stages that a wait of known length can be put into (`RunConfig.inject`)."""
 LIVE_STATUSES: tuple[Status, ...] = ("queued", "running")
+STARTED_BY = "started_by"
+"""The fact of a run that says who started it, of those who log in to the dashboard."""
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 
 

@@ -34,6 +34,7 @@ from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreError
 from vitprof.home import home
+from vitprof.jobs import asking
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -200,6 +201,27 @@ class TestQueue:
         with pytest.raises(ConfigError, match="batch_size"):
             jobs.submit(config(batch_size=10**6))
         assert jobs.store.runs() == []
+
+    def test_others_of_those_who_log_in_cannot_stop_it(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        person = "ada"
+        monkeypatch.setattr(asking, "_source", [lambda: person])
+        first, waits = queued(jobs, "a", "b")
+        person = "bob"
+        wait_until(lambda: gate.begun, "the first job")
+        for run_id in (first, waits):
+            assert jobs.store.run(run_id).started_by == "ada"
+            assert not jobs.may_stop(run_id)
+            with pytest.raises(JobError, match=f"run {run_id} was started by ada; others cannot stop it"):
+                jobs.stop(run_id)
+        person = ""  # the command line, and a dashboard without logins
+        assert jobs.may_stop(first)
+        person = "ada"
+        jobs.stop(waits)
+        gate.open.set()
+        assert [finished(jobs, i).status for i in (first, waits)] == ["done", "stopped"]
+        assert jobs.store.run(first).started_by == "ada", "what the job told since is beside it"
 
     def test_a_run_of_somebody_else(self, jobs: JobManager) -> None:
         run_id = jobs.store.create_run(config())
@@ -486,6 +508,7 @@ class TestProcessIsolation:
         """
         script = f"""
 import time
+from vitprof.jobs import asking
 from vitprof.jobs.manager import JobManager
 from vitprof.config import RunConfig
 from vitprof.store import RunStore

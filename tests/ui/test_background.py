@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from vitprof.errors import JobError
+from vitprof.jobs import asking
 from vitprof.ui.background import BackgroundTask
 
 Task = BackgroundTask[int, str]
@@ -45,6 +46,22 @@ def test_progress_then_the_result(task: Task) -> None:
     work.let_go.set()
     task.wait()
     assert (task.running, task.result, task.error) == (False, "all of it", "")
+
+
+def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    person, work = "ada", Held()
+    monkeypatch.setattr(asking, "_source", [lambda: person])
+    task.start(work)
+    work.begun.wait()
+    person = "bob"
+    assert not task.may_stop
+    with pytest.raises(JobError, match="it was started by ada; others cannot stop it"):
+        task.stop()
+    assert task.running
+    person = "ada"
+    task.stop()
+    task.wait()
+    assert task.result == "stopped early"
 
 
 def test_a_second_start_changes_nothing(task: Task) -> None:
@@ -99,6 +116,7 @@ def test_close_waits_for_the_end(task: Task) -> None:
 def test_the_end_of_the_program_stops_it_and_waits() -> None:
     code = """
 import threading
+from vitprof.jobs import asking
 from vitprof.ui.background import BackgroundTask
 pause = threading.Event()
 def work(tell, stopped):

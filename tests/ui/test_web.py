@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitprof.ui import ending
+from vitprof.ui import ending, web
 from vitprof.ui.gate.token import Token
 from vitprof.ui.web import told_at_start
 
@@ -18,7 +18,10 @@ def test_nothing_is_said_where_only_this_machine_reaches_it(token: Token | None)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
-def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(address: str | None) -> None:
+def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "find_spec", lambda name: name == "authlib")
     closed, *ways = told_at_start(address, None, login=False)
     assert "closed" in closed
     assert (address or "all addresses") in closed
@@ -27,6 +30,12 @@ def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(address: str | None
     assert asks.endswith("it asks for the token (VITPROF_TOKEN) and a login")
     (asks,) = told_at_start(address, None, login=True)
     assert asks.endswith("it asks for a login")
+
+
+def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "find_spec", lambda _: None)
+    (line,) = told_at_start("127.0.0.1", None, login=True)
+    assert line == "vitprof: nobody can log in before python -m pip install 'streamlit[auth]'"
 
 
 def test_a_token_is_said_only_where_it_was_made() -> None:

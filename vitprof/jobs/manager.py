@@ -17,6 +17,7 @@ from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
+from vitprof.jobs.asking import check_may_stop, may_stop, who
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
@@ -56,6 +57,7 @@ class JobManager:
         self.unrecorded: dict[int, str] = {}
         """What ended a run that the store could not take; until it can."""
         self._ended: dict[int, threading.Event] = {}
+        self._started_by: dict[int, str] = {}
         self._closed = False
         settle_interrupted(store)
 
@@ -74,11 +76,12 @@ class JobManager:
                 todo = install_command("dashboard")
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
         self._record_the_unrecorded()
-        device = queue_of(config.device)
+        device, started_by = queue_of(config.device), who()
         with self._lock:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
-            run_id = self.store.create_run(config, group_key=group_key, role=role)
+            run_id = self.store.create_run(config, group_key=group_key, role=role, started_by=started_by)
+            self._started_by[run_id] = started_by
             self._stops[run_id] = threading.Event()
             self._ended[run_id] = threading.Event()
             if start is not None:
@@ -97,13 +100,21 @@ class JobManager:
         thread.start()
 
     def owns(self, run_id: int) -> bool:
-        """Returns whether the run was submitted here and has not ended, so that `stop` works on it."""
+        """Returns whether the run was submitted here and has not ended."""
         return run_id in self._ended and not self._ended[run_id].is_set()
 
+    def may_stop(self, run_id: int) -> bool:
+        """Returns whether `stop` works on the run for who asks."""
+        return self.owns(run_id) and may_stop(self._started_by[run_id])
+
     def stop(self, run_id: int) -> None:
-        """Asks a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has."""
+        """Asks a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has.
+
+        Raises `JobError` where it was not started here, or by somebody else of those who log in.
+        """
         if run_id not in self._stops:
             raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
+        check_may_stop(f"run {run_id}", self._started_by[run_id])
         self._stops[run_id].set()
         if self._claim(run_id):
             try:

@@ -55,9 +55,10 @@ class JobRecorder:
         """`start` starts what is to be recorded; by default the job that the run's config asks for."""
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
-        self._config = store.run(run_id).config
+        run = store.run(run_id)
+        self._config = run.config
         self._start = start or self._start_job
-        self._facts: dict[str, Any] = {}
+        self._facts: dict[str, Any] = dict(run.facts)
         self._environment: dict[str, Any] = {}
         self._notices: list[str] = []
         self._phases: list[Phase] = []

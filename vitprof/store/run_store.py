@@ -14,7 +14,7 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.program import program
-from vitprof.records import LIVE_STATUSES, summary_to_dict
+from vitprof.records import LIVE_STATUSES, STARTED_BY, summary_to_dict
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
@@ -27,8 +27,8 @@ from vitprof.store.words import checked_name, checked_note, checked_tags
 class RunStore(Listing, SeriesStore):
     """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
 
-    def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "") -> int:
-        """Adds a run with status "queued", owned by this process; returns its id."""
+    def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> int:
+        """Adds a run with status "queued", owned by this process; returns its id. `started_by`: of those who log in."""
         with self.transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(
@@ -38,6 +38,7 @@ class RunStore(Listing, SeriesStore):
                     config=config.to_dict(),
                     group_key=group_key,
                     role=role,
+                    facts={STARTED_BY: started_by} if started_by else {},
                     **listed(config.to_dict()),
                     **own_columns(),
                 )

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
-from vitprof.records import LIVE_STATUSES, Phase, RunSummary, Status, summary_from_dict
+from vitprof.records import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, Status, summary_from_dict
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
 
@@ -60,6 +60,11 @@ class StoredRun:
     @property
     def live(self) -> bool:
         return self.status in LIVE_STATUSES
+
+    @property
+    def started_by(self) -> str:
+        """Returns who started it, of those who log in to the dashboard; "" where nobody does."""
+        return str(self.facts.get(STARTED_BY) or "")
 
     @property
     def group(self) -> RunGroup | None:

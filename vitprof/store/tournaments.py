@@ -51,6 +51,9 @@ class StoredTournament:
     holder_host: str = ""
     """The machine, or the container, that it was begun on, where that is another one; "" where it is this one."""
 
+    started_by: str = ""
+    """Who began it or went on with it last, of those who log in to the dashboard; "" where nobody does."""
+
     @property
     def group_key(self) -> str:
         return RunGroup("tournament", self.id).key
@@ -263,4 +266,5 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
         held=held,
         holder_pid=owner.get("pid"),
         holder_host=owner["host"] if held and owner["host"] != this_program()[0] else "",
+        started_by=str(state.get("started_by") or ""),
     )

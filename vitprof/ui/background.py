@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from vitprof.errors import one_line
+from vitprof.jobs.asking import carried, check_may_stop, may_stop, who
 from vitprof.ui.ending import at_end
 
 Progress = TypeVar("Progress")
@@ -25,6 +26,8 @@ class BackgroundTask(Generic[Progress, Result]):
         self._thread: threading.Thread | None = None
         self.progress: Progress | None = None
         self.result: Result | None = None
+        self.started_by = ""
+        """Who began the last one, of those who log in; "" where nobody does."""
         self.error = ""
         """Why there is no result, in one line."""
         at_end(self.close)
@@ -40,7 +43,8 @@ class BackgroundTask(Generic[Progress, Result]):
                 return
             self._stop.clear()
             self.progress, self.result, self.error = None, None, ""
-            self._thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=True)
+            self.started_by = who()
+            self._thread = threading.Thread(target=carried(self._run), args=(work,), name=self._name, daemon=True)
             self._thread.start()
 
     def _run(self, work: Work[Progress, Result]) -> None:
@@ -52,8 +56,13 @@ class BackgroundTask(Generic[Progress, Result]):
     def _tell(self, progress: Progress) -> None:
         self.progress = progress
 
+    @property
+    def may_stop(self) -> bool:
+        return may_stop(self.started_by)
+
     def stop(self) -> None:
-        """Asks the work to end; what it returns then is the result."""
+        """Asks the work to end; what it returns then is the result. Raises `JobError` for who may not stop it."""
+        check_may_stop("it", self.started_by)
         self._stop.set()
 
     def wait(self) -> None:
@@ -63,5 +72,5 @@ class BackgroundTask(Generic[Progress, Result]):
 
     def close(self) -> None:
         """Stops the work and waits for its jobs to be gone."""
-        self.stop()
+        self._stop.set()
         self.wait()

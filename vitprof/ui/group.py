@@ -35,10 +35,10 @@ def start_once(group: str, start: Callable[[], object]) -> None:
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
-    """Stops those that this dashboard started; the last first, so that none begins meanwhile."""
+    """Stops those that this dashboard started and who asks may stop; the last first, so that none begins meanwhile."""
     jobs = resources.manager()
     for run in reversed(runs):
-        if jobs.owns(run.id):
+        if jobs.may_stop(run.id):
             jobs.stop(run.id)
 
 
@@ -52,6 +52,6 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage or 'starting'}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
-        owned = any(resources.manager().owns(run.id) for run in runs)
+        owned = any(resources.manager().may_stop(run.id) for run in runs)
         if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:", help=STOP_HELP):
             stop_group(runs)

@@ -149,6 +149,7 @@ def _draw_progress(tests: Task) -> None:
             key="selftest-stop",
             icon=":material/stop:",
             on_click=tests.stop,
+            disabled=not tests.may_stop,
             help="Stops after the current job and shows what was found so far.",
         )
 

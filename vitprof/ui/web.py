@@ -8,6 +8,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from anyio import to_thread
@@ -16,6 +17,7 @@ from streamlit import config
 from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
+from vitprof.jobs.asking import ask_with
 from vitprof.ui.assets import SERVED
 from vitprof.ui.ending import end
 from vitprof.ui.gate import login
@@ -34,6 +36,8 @@ def parts() -> dict[str, Any]:
     address = config.get_option("server.address")
     wide = not is_this_machine(address)
     has_login = login.is_configured()
+    if has_login:
+        ask_with(login.person)
     gate = Middleware(
         Gate,
         hosts=tuple(config.get_option("server.allowedHosts")),
@@ -62,6 +66,8 @@ def told_at_start(address: str | None, token: Token | None, *, login: bool) -> l
     lines = []
     if token is not None and token.made:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
+    if login and find_spec("authlib") is None:
+        lines.append("vitprof: nobody can log in before python -m pip install 'streamlit[auth]'")
     if is_this_machine(address):
         return lines
     where = address or "all addresses"

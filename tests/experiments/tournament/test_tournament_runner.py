@@ -23,6 +23,7 @@ from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
+from vitprof.jobs import asking
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, set_status, tournament
@@ -368,8 +369,9 @@ class TestUntilItIsDecided:
 
 class TestInterrupted:
     @pytest.mark.slow
-    def test_stopped_and_resumed(self, manager: JobManager) -> None:
-        store = manager.store
+    def test_stopped_and_resumed(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        store, person = manager.store, "ada"
+        monkeypatch.setattr(asking, "_source", [lambda: person])
         number = made(store, SLOW, 12, repeats=1)
         runners = TournamentRunners(manager)
         runner = runners.run(number)
@@ -378,11 +380,17 @@ class TestInterrupted:
         assert (now.tournament.held, now.progress.current_key, now.progress.current_round) == (True, A, 1)
         with pytest.raises(JobError, match="is running already"):
             TournamentRunner(manager, number)
+        person = "bob"
+        for stop in (runners.stop, runners.pause):
+            with pytest.raises(JobError, match=f"tournament {number} was started by ada; others cannot stop it"):
+                stop(number)
+        person = "ada"
         runners.stop(number)
         assert runner.join(30)
         assert runners.runner(number) is None
         now = TournamentView(store, number).look()
         assert (now.tournament.status, now.progress.done) == ("stopped", 0)
+        assert [run.started_by for run in store.runs()] == ["ada"], "the thread's runs too"
         assert [(e.status, e.reason) for e in now.entries] == [("stopped", "stopped by a person")] * 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(JobManager, "submit", _on("simulated:1,5"))

@@ -135,7 +135,7 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
         run_id,
         phases=[Phase("prepare", 90.0, 99.5), Phase("evaluate", 101.0, 101.25)],
         notices=["no GPU", "ein zweiter Hinweis: Größe 🚀"],
-        facts={"n_train": 60000, "cache_hit_frac": None, "page_cached_frac": 0.5},
+        facts={"n_train": 60000, "cache_hit_frac": None, "page_cached_frac": 0.5, "started_by": "ada@lab.example"},
         environment={"device_name": "Zürich 9000", "cpu_count": 2, "simulated": True},
         verdict={"kind": "whatever the sender says"},
         training_since_s=100.0,
@@ -152,6 +152,7 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
         assert getattr(after, name) == getattr(before, name), name
     for name in ("notices", "summary", "note", "role", "group_key", "error"):
         assert repr(getattr(after, name)) == repr(getattr(before, name)), name
+    assert (before.facts.pop("started_by"), after.started_by) == ("ada@lab.example", ""), "stays in the house"
     assert after.facts == before.facts | {"imported": {"host": before.owner_host, "run_id": run_id}}
     assert store.tags(1) == other.tags(run_id)
     for kind in ("steps", "telemetry"):

@@ -35,6 +35,7 @@ from vitprof.experiments.tournament.tournament_view import (
     rounds_of,
 )
 from vitprof.experiments.tournament.turns import turns
+from vitprof.jobs.asking import carried, who
 from vitprof.jobs.manager import JobManager
 from vitprof.store import StoredRun
 from vitprof.store.groups import role_of
@@ -86,9 +87,11 @@ class TournamentRunner:
             raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
         taken = claim(self._store, tournament_id)
         self._spec, self._cut = spec, dict(taken.cut)
-        set_status(self._store, tournament_id, "running", refused=refused)
+        set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
         self._view = TournamentView(self._store, tournament_id)
-        self._thread = threading.Thread(target=self._work, name=f"vitprof-tournament-{tournament_id}", daemon=True)
+        self._thread = threading.Thread(
+            target=carried(self._work), name=f"vitprof-tournament-{tournament_id}", daemon=True
+        )
         self._thread.start()
 
     # what a person wants of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.jobs.asking import check_may_stop
 from vitprof.jobs.manager import JobManager
 from vitprof.store.tournaments import set_status, tournament
 
@@ -36,16 +37,23 @@ class TournamentRunners:
             return self._runners[tournament_id]
 
     def pause(self, tournament_id: int) -> None:
-        """Finishes the running trial and begins no more."""
+        """Finishes the running trial and begins no more. Raises `JobError` for who may not stop it."""
+        self._check_may_stop(tournament_id)
         if (found := self.runner(tournament_id)) is not None:
             found.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stops the running trial and runs no more. One that nobody runs is marked stopped."""
+        """Stops the running trial and runs no more. One that nobody runs is marked stopped. Raises `JobError` for who
+        may not stop it.
+        """
+        self._check_may_stop(tournament_id)
         if (found := self.runner(tournament_id)) is not None:
             found.stop()
         elif not tournament(self._manager.store, tournament_id).held:
             set_status(self._manager.store, tournament_id, "stopped", note="")
+
+    def _check_may_stop(self, tournament_id: int) -> None:
+        check_may_stop(f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by)
 
     def shutdown(self) -> None:
         """Ends every thread; tournaments that are not through can be resumed. Safe to call twice."""

@@ -18,7 +18,7 @@ from vitprof.config.own_script_trials import KEPT_IN_RAM
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
-from vitprof.records import ENDED_STATUSES, Phase, RunSummary, summary_from_dict, summary_to_dict
+from vitprof.records import ENDED_STATUSES, STARTED_BY, Phase, RunSummary, summary_from_dict, summary_to_dict
 from vitprof.store import MAX_ID, MAX_NOTE, StoredRun
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
@@ -26,6 +26,8 @@ from vitprof.store.words import checked_note, checked_tags
 
 IMPORTED = "imported"
 """The fact of an imported run that says where it was made: {"host", "run_id"}."""
+OF_ONE_STORE = (IMPORTED, STARTED_BY)
+"""Facts that no bundle has."""
 CREATED = "%Y-%m-%dT%H:%M:%SZ"
 MAX_TAGS, MAX_NOTICES, MAX_HOST, MAX_PHASE = 100, 1_000, 255, 50
 MAX_LENGTHS = {"name": MAX_NAME, "role": 200, "tags": MAX_TAGS, "notices": MAX_NOTICES}
@@ -148,7 +150,7 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
         "origin": origin(run),
         "name": run.name[:MAX_NAME],
         "config": run.config.to_dict(),
-        "facts": {name: value for name, value in run.facts.items() if name != IMPORTED},
+        "facts": {name: value for name, value in run.facts.items() if name not in OF_ONE_STORE},
         "phases": [dataclasses.astuple(phase) for phase in run.phases],
         "notices": run.notices[:MAX_NOTICES],
         "summary": summary_to_dict(run.summary) if run.summary else None,
@@ -211,7 +213,7 @@ def _is_moment(text: str) -> bool:
 
 def _is_fact(name: str, value: object) -> bool:
     """Tells if a fact is no list; what has a unit in its name is a number, or not known, and names are texts."""
-    if name == IMPORTED:
+    if name in OF_ONE_STORE:
         return False
     if name in _INSIDE:
         return isinstance(value, dict) and len(value) <= MAX_FACTS and all(map(_INSIDE[name], value.items()))

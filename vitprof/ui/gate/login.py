@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from vitprof.ui.texts import escaped
 
@@ -19,18 +20,28 @@ def is_configured() -> bool:
     return bool(st.secrets.load_if_toml_exists()) and SECTION in st.secrets
 
 
+def is_missing() -> bool:
+    """Returns whether whoever is at the page has to log in first."""
+    return is_configured() and not st.user.is_logged_in
+
+
 def person() -> str:
-    """Returns who is logged in; "" where there is no login."""
-    if not is_configured() or not st.user.is_logged_in:
+    """Returns who is logged in at the page whose script this is; "" where nobody is, and outside of a script."""
+    if get_script_run_ctx(suppress_warning=True) is None or not is_configured() or is_missing():
         return ""
     return next((str(st.user[name]) for name in NAMES if st.user.get(name)), "somebody without a name")
+
+
+def started_by(name: str) -> str:
+    """Returns who started something, in a sentence; "" where nobody logs in."""
+    return f"Started by {name or 'whoever uses this machine'}." if is_configured() else ""
 
 
 def require() -> None:
     """Shows nothing but the way to log in to whoever has to, and ends the script there."""
     if not is_configured():
         return
-    if st.user.is_logged_in:
+    if not is_missing():
         with st.sidebar.container(horizontal=True, vertical_alignment="center", key="person"):
             st.caption(escaped(person()), width="stretch")
             st.button("Log out", key="log-out", type="tertiary", on_click=st.logout)

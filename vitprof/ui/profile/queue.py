@@ -12,6 +12,7 @@ from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
 from vitprof.ui.address import show_run
+from vitprof.ui.gate import login
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.runs import behind
 from vitprof.ui.texts import escaped, guarded
@@ -42,14 +43,15 @@ def draw_queue(shown: StoredRun | None) -> None:
             tournament = first.group if first.group and first.group.kind == "tournament" else None
             of_tournament = tournament is not None
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            left.markdown(_group_label(runs, target))
+            said = login.started_by(first.started_by)
+            left.markdown(_group_label(runs, target) + (f". {escaped(said)}" if said else ""))
             if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
                 if tournament is not None:
                     st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})
                 show_run(target.id)
                 st.rerun(scope="app")
             # a tournament that loses one trial goes on with the next: its own page pauses and stops it
-            owned = not of_tournament and any(resources.manager().owns(run.id) for run in runs)
+            owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)
             end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
             if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
                 stop_group(runs)

@@ -14,6 +14,7 @@ from vitprof.jobs.turns import ahead_of
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.ui import resources
 from vitprof.ui.address import RUN, show_run
+from vitprof.ui.gate import login
 from vitprof.ui.group import STOP_HELP
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
@@ -81,11 +82,13 @@ def draw_title(run: StoredRun) -> None:
                 start(run.config)
                 st.rerun()
         elif (
-            jobs.owns(run.id)
+            jobs.may_stop(run.id)
             and not (run.status == "queued" and ahead_of(jobs.store, run.id))  # Cancel stands at its place in the queue
             and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
         ):
             jobs.stop(run.id)
+        if said := login.started_by(run.started_by):
+            st.caption(escaped(said), width="content")
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:

@@ -34,7 +34,8 @@ def draw_queued(run: StoredRun) -> None:
         said = place_in_words(before, shares=run.config.share_machine)
         st.markdown(f":material/hourglass_empty: {escaped(said)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
-        if jobs.owns(run.id) and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
+        may = jobs.may_stop(run.id)
+        if may and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
             jobs.stop(run.id)
             st.query_params.pop(RUN, None)
             st.rerun(scope="app")

@@ -12,8 +12,10 @@ from vitprof.errors import StoreError
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.jobs.asking import may_stop
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
 from vitprof.ui import resources
+from vitprof.ui.gate import login
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
@@ -150,6 +152,10 @@ def _draw_buttons(t: StoredTournament) -> None:
         return
     if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
+        return
+    if said := login.started_by(t.started_by):
+        st.caption(escaped(said))
+    if not may_stop(t.started_by):
         return
     with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
         if t.status == "paused":

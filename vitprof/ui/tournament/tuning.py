@@ -165,6 +165,7 @@ def _draw_work(was_running: bool) -> None:
                 key="tune-stop",
                 icon=":material/stop:",
                 on_click=tuning.stop,
+                disabled=not tuning.may_stop,
                 help="Ends it; the best so far is the result.",
             )
         return
