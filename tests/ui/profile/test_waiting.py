@@ -25,7 +25,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
     stopped: list[int] = []
-    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     monkeypatch.setattr(type(resources.manager()), "stop", lambda self, run_id: stopped.append(run_id))
     one_at_a_time = "jobs run one at a time so that they do not take each other's CPU and disk"
     waits = f"Waiting for run {running} on cpu"
@@ -40,7 +40,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
 
 
 def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     first, run_id = add_run(store, n=0, status="running"), add_run(store, n=0, status="queued")
     at = app(run=str(run_id))
     assert shown(at) == {"cancel-button"}
@@ -51,7 +51,7 @@ def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: p
 
 
 def test_a_run_with_nothing_before_it_can_be_stopped_at_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     at = app(run=str(add_run(store, n=0, status="queued")))
     assert shown(at) == {"stop-button"}
     assert "Queued" not in said(at)
