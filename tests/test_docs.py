@@ -58,6 +58,11 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
     "vitprof code --strategy workers --dataset photos --output train.py": [],
     "vitprof run --help": [],
+    "vitprof runs --json": [],
+    "vitprof runs --tag kept --json": [],
+    "vitprof strategies --json": [],
+    "vitprof schema": [],
+    "vitprof schema run": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
 RUN_ELSEWHERE = {

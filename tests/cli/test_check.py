@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.ui.dashboard import add_run
 from vitprof.config.own_script import own_config, with_loader
@@ -89,7 +89,7 @@ def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: P
     report = tmp_path / "report.xml"
     bounds = ["--max-idle", "40%", "--against", "2", "--max-slowdown", "5%", "--junit", str(report)]
     status, out, err = call("check", "1", *bounds, "--json")
-    told = json.loads(out)
+    told = read_json("check", out)
     assert (status, err) == (1, "")
     assert (told["schema_version"], told["exit_status"], told["runs"], told["baseline"]) == (1, 1, ["1"], ["2"])
     idle, slowdown = told["bounds"]
@@ -101,7 +101,7 @@ def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: P
     status, out, _ = call("check", "3", "--max-idle", "60%")
     assert (status, out.count("(simulated device)")) == (0, 1)
     status, out, _ = call("check", "3", "--against", "1", "--max-slowdown", "60%", "--json")
-    (slowdown,) = json.loads(out)["bounds"]
+    (slowdown,) = read_json("check", out)["bounds"]
     assert (status, slowdown["value"], slowdown["n_steps"]) == (2, None, None)
     assert "simulated" in slowdown["reason"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.engine_fixtures import small_home  # noqa: F401
 from vitprof import cli
@@ -34,7 +34,7 @@ class TestHeadroom:
         assert "With free data this job would run" in out
         assert "no anchor D: storage memory is in memory" in err
         status, out, _ = call("headroom", "1", "--repeats", "0", "--json")  # shown again, not measured again
-        found = json.loads(out)["headroom"]
+        found = read_json("headroom", out)["headroom"]
         assert status == 0
         assert [(a["role"], a["n_runs"]) for a in found["anchors"]] == [("A", 2), ("B", 2), ("C", 2)]
         assert [p["name"] for p in found["parts"]] == ["transfer", "preparation"]
@@ -45,14 +45,14 @@ class TestHeadroom:
     def test_json_of_a_run_has_it(self, call: Call) -> None:
         status, out, _ = call(*RUN, "--headroom", "--json")
         assert status == 0
-        assert json.loads(out)["headroom"]["baseline_role"] == "C"
+        assert read_json("run", out)["headroom"]["baseline_role"] == "C"
 
     def test_none_was_measured(self, call: Call) -> None:
         call(*RUN)
         status, out, _ = call("headroom", "1", "--repeats", "0")
         assert status == 0
         assert "the headroom of run 1 is not measured" in out
-        assert json.loads(call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
+        assert read_json("headroom", call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
 
     def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         call(*RUN)
@@ -104,7 +104,7 @@ class TestPredict:
         assert "No prediction has been checked here yet" in out
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
         assert (status, err) == (0, "")
-        found = json.loads(out)
+        found = read_json("predict", out)
         (p,) = found["predictions"]
         assert p["strategy"] == "generator"
         assert p["low"] <= p["samples_per_s"] <= p["high"]

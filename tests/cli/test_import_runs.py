@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
 from tests.command_line import Call
 from vitprof.store import RunStore
@@ -25,5 +25,5 @@ def test_a_bundle_goes_to_another_home(
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
     assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")
     status, out, _ = call("import", str(file), "--json")
-    assert [(r["run_id"], r["already_here"]) for r in json.loads(out)["runs"]] == [(1, True), (2, True)]
+    assert [(r["run_id"], r["already_here"]) for r in read_json("import", out)["runs"]] == [(1, True), (2, True)]
     assert ids(call) == [2, 1]

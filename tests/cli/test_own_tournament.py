@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof import cli
 from vitprof.cli.common import own_tournament
@@ -73,7 +73,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
     assert "recommended; changes the losses: from step 0" in text
     assert "\n    DataLoader(..., num_workers=2, prefetch_factor=4)\n" in out
     assert "preparation" not in out
-    told = json.loads(call("tournament", "--resume", "1", "--json")[1])
+    told = read_json("tournament", call("tournament", "--resume", "1", "--json")[1])
     assert told["recommendation"]["code"] == "DataLoader(..., num_workers=2, prefetch_factor=4)"
     assert told["trials"][0]["losses"] == "changes the losses: from step 0"
     assert told["spec"]["script"]["writes"] == ["model.pt"]
@@ -128,7 +128,7 @@ def test_a_real_training(call: Call) -> None:
     status, out, err = call("tournament", *options, *script)
     assert status == 0
     assert err.splitlines()[:2] == [f"The first trial wrote 1 file under {Path.cwd()}:", "  model.pt"]
-    told = {t["key"]: t for t in json.loads(out)["trials"]}
+    told = {t["key"]: t for t in read_json("tournament", out)["trials"]}
     four, as_it_is = told["own-script/workers=4"], told["own-script/unchanged"]
     assert (four["workers"], as_it_is["workers"], as_it_is["n_steps"]) == (4, 0, 30)
     # 8 samples in 44 ms and more, however busy the machine is

@@ -20,6 +20,7 @@ import pytest
 from rich.console import Console
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.csv_cells import read_csv_text
 from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
@@ -60,7 +61,7 @@ class TestRun:
     def test_json_is_one_object_and_nothing_else(self, call: Call) -> None:
         status, out, err = call(*QUICK, "--name", "a name", "--json")
         assert (status, err) == (0, "")
-        run = json.loads(out)
+        run = read_json("run", out)
         assert out == json.dumps(run, indent=2) + "\n"
         assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= run.keys()
         assert (run["schema_version"], run["name"], run["status"], run["error"]) == (1, "a name", "done", None)
@@ -81,7 +82,7 @@ class TestRun:
 
     def test_loader_only_json(self, call: Call) -> None:
         status, out, err = call(*QUICK, "--loader-only", "--json", "--name", "n" * 201)
-        told = json.loads(out)
+        told = read_json("run", out)
         summary = told["summary"]
         assert (status, told["name"]) == (0, "n" * 200)
         assert err == "vitprof: --name cut to the first 200 characters: names are no longer than that\n"
@@ -101,7 +102,7 @@ class TestRun:
         monkeypatch.setenv("FORCE_COLOR", "1")
         status, out, err = call(*QUICK, "--no-evaluate", "--json")
         assert (status, err) == (0, "")
-        json.loads(out)
+        read_json("run", out)
 
     @pytest.mark.slow
     def test_progress_on_a_terminal(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +152,7 @@ class TestRun:
         assert (status, err) == (0, "")
         assert out.index("second") < out.index("first")
         assert out.count("done") == 2
-        listed = json.loads(call("runs", "--json")[1])["runs"]
+        listed = read_json("runs", call("runs", "--json")[1])["runs"]
         assert [(r["run_id"], r["name"]) for r in listed] == [(2, "second"), (1, "first")]
 
         target = tmp_path / "both.csv"
@@ -165,7 +166,7 @@ class TestRun:
         assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
 
         assert call("delete", "1") == (0, "", "")
-        assert [r["run_id"] for r in json.loads(call("runs", "--json")[1])["runs"]] == [2]
+        assert [r["run_id"] for r in read_json("runs", call("runs", "--json")[1])["runs"]] == [2]
         assert call("delete", "1")[0] == 1
 
     def test_a_csv_that_cannot_be_written_does_not_hide_the_result(
@@ -176,7 +177,7 @@ class TestRun:
 
         monkeypatch.setattr(Path, "replace", full)
         status, out, err = call(*QUICK, "--no-evaluate", "--json", "--csv", str(tmp_path / "x.csv"))
-        assert json.loads(out)["status"] == "done"
+        assert read_json("run", out)["status"] == "done"
         assert (status, err) == (1, f"vitprof: {tmp_path / 'x.csv'} cannot be written: No space left on device\n")
         assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob(".*.tmp"))
 
@@ -190,7 +191,7 @@ class TestFailure:
         monkeypatch.setattr(TorchTrainer, "step", broken)
         monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
         status, out, err = call(*QUICK, "--json")
-        run = json.loads(out)
+        run = read_json("run", out)
         assert status == 1
         assert (run["status"], run["error"]) == ("failed", "RuntimeError: the model")
         assert run["summary"]["n_steps"] == 0
@@ -285,7 +286,7 @@ class TestProcess:
         assert run.summary.n_steps == len(steps) > 0
         assert steps == list(range(len(steps)))
         if as_json:
-            shown = json.loads(out)
+            shown = read_json("run", out)
             assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))
         else:
             assert out.startswith("run 1: memory")
@@ -295,7 +296,7 @@ class TestProcess:
     def test_a_failed_run(self) -> None:
         program = self.start(*self.RUN, "--steps", "5", "--json", "--device", "cuda:0")
         out, err = program.communicate(timeout=120)
-        run = json.loads(out)
+        run = read_json("run", out)
         assert program.returncode == 1
         assert run["status"] == "failed"
         assert set(DEMANDED) <= run["summary"].keys()

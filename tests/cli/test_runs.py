@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sys
 import pytest
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
 from tests.command_line import Call
 from vitprof.config import RunConfig
@@ -20,7 +20,7 @@ def test_empty(call: Call) -> None:
     status, out, err = call("runs")
     assert (status, err) == (0, "")
     assert "no runs yet" in out
-    assert json.loads(call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
+    assert read_json("runs", call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
 
 
 def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
@@ -30,7 +30,7 @@ def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
     assert (status, err) == (0, "")
     assert "the one" in out
     assert out.endswith("beside another\nit broke\n")
-    assert json.loads(call("runs", str(run), "--json")[1])["name"] == "the one"
+    assert read_json("runs-one", call("runs", str(run), "--json")[1])["name"] == "the one"
     status, out, err = call("runs", "99")
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert call("runs", "first")[0] == 2
@@ -102,7 +102,7 @@ def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call) -> None
     script = f"{imports}; RunStore().create_run(RunConfig())"
     root = str(ROOT)
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": root})
-    (run,) = json.loads(call("runs", "--json")[1])["runs"]
+    (run,) = read_json("runs", call("runs", "--json")[1])["runs"]
     assert run["status"] == "interrupted"
     assert call("delete", "1") == (0, "", "")
-    assert json.loads(call("runs", "--json")[1])["runs"] == []
+    assert read_json("runs", call("runs", "--json")[1])["runs"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
@@ -51,14 +51,14 @@ def test_a_line_for_each_case_then_the_file_and_what_to_read(
     assert lines[2].startswith("selftest on the GPU passed: 1 of 14")
     assert lines[3] == f"Figures for a bug report: {vitprof_home / 'selftest-gpu.json'}"
     assert lines[4].startswith("Read docs/gpu.md next")
-    assert json.loads((vitprof_home / "selftest-gpu.json").read_text())["ok"]
+    assert read_json("selftest-gpu", (vitprof_home / "selftest-gpu.json").read_text())["ok"]
 
 
 def test_a_failed_case_is_a_failed_command(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "failed"))
     status, out, _ = call("selftest", "--gpu", "--json")
     assert status == 1
-    assert [result["status"] for result in json.loads(out)["results"]] == ["passed", "failed"]
+    assert [result["status"] for result in read_json("selftest-gpu", out)["results"]] == ["passed", "failed"]
 
 
 def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

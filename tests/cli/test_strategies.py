@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof.config.strategies import STRATEGIES
 
@@ -16,7 +15,7 @@ def test_strategies(call: Call) -> None:
     assert all(name in out for name in STRATEGIES)
     status, out, err = call("strategies", "--json")
     assert (status, err) == (0, "")
-    listed = json.loads(out)
+    listed = read_json("strategies", out)
     assert listed["schema_version"] == 1
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
     assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= listed[
@@ -25,12 +24,12 @@ def test_strategies(call: Call) -> None:
 
 
 def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
-    listed = json.loads(call("strategies", "--json")[1])["strategies"]
+    listed = read_json("strategies", call("strategies", "--json")[1])["strategies"]
     dali = next(s for s in listed if s["name"] == "dali")
     assert (dali["available"], dali["availability"]) == (False, "bad")
     assert dali["reason"] == "it cannot load digits; choose the data set photos"
     assert dali["reason"] in call("strategies")[1]
-    photos = json.loads(call("strategies", "--dataset", "photos", "--n-images", "50", "--json")[1])
+    photos = read_json("strategies", call("strategies", "--dataset", "photos", "--n-images", "50", "--json")[1])
     assert photos["dataset"] == "photos"
     assert {s["name"]: s["storage"] for s in photos["strategies"]}["lmdb"] == "lmdb-encoded"
     assert all(s["availability"] in ("ok", "note", "bad") for s in photos["strategies"])

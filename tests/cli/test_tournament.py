@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from vitprof import cli
@@ -83,7 +83,7 @@ class TestTournament:
         # shown again: nothing is run
         n = len(RunStore().runs())
         status, out, err = call("tournament", "--resume", "1", "--json")
-        told = json.loads(out)
+        told = read_json("tournament", out)
         assert (status, err, told["status"], told["simulated"]) == (0, "", "done", True)
         assert (told["recommendation"]["key"], told["best"]) == (use["key"], best["key"])
         assert [t["rank"] for t in told["trials"]] == [1, 2, None, None]
@@ -98,7 +98,8 @@ class TestTournament:
         status, out, _ = call("tournament", "--list")
         assert status == 0
         assert "=mine (simulated)" in out
-        assert json.loads(call("tournament", "--list", "--json")[1])["tournaments"][0]["name"] == "=mine"
+        listed = read_json("tournament-list", call("tournament", "--list", "--json")[1])
+        assert listed["tournaments"][0]["name"] == "=mine"
 
     def test_no_trial_gives_a_figure(self, call: Call) -> None:
         status, out, _ = call("tournament", "--strategies", "dali", *HERE)
@@ -210,7 +211,7 @@ class TestAuto:
         monkeypatch.setattr("vitprof.experiments.tuning.search.LEAST_S", 0.1)
         asked = ["tournament", "--auto", "--strategies", "memory", "--batch-sizes", "16,64", "--time", "1", *HERE[:-2]]
         status, out, err = call(*asked, "--json")
-        found = json.loads(out)
+        found = read_json("tournament-auto", out)
         assert (status, err) == (0, "")
         assert found["default"] == {"workers": None, "prefetch_factor": None, "batch_size": 16}
         assert found["simulated"] is True
@@ -275,7 +276,7 @@ def test_goes_on_after_a_kill(call: Call) -> None:
             db.execute(sa.update(tournaments).values(spec={**spec, "base": {**spec["base"], "steps": 14}}))
         status, out, err = call("tournament", "--resume", "1", "--json")
         assert (status, err) == (0, "")
-        assert json.loads(out)["status"] == "done"
+        assert read_json("tournament", out)["status"] == "done"
         found = [(r.role, r.status) for r in store.runs(oldest_first=True)]
     first, second = "memory/b500/w-/as-is#1", "memory/b1000/w-/as-is#1"
     assert found == [(first, "interrupted"), (first, "done"), (second, "done")]

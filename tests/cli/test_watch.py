@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.cli.telling import STEPS
 from tests.command_line import Call
 from tests.emulator import Terminal
@@ -44,7 +44,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err
     assert "nput-bound: training on the CPU is stalled" in err
-    told = json.loads(report.read_text())
+    told = read_json("watch", report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS
     store = RunStore()
     (run,) = store.runs()

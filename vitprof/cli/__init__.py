@@ -26,6 +26,7 @@ from vitprof.cli import (
     predict,
     run,
     runs,
+    schema,
     selftest,
     strategies,
     tournament,
@@ -53,6 +54,7 @@ for command in (
     delete.delete,
     bundle.bundle,
     code.code,
+    schema.schema,
     doctor.doctor,
     selftest.selftest,
 ):

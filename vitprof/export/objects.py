@@ -27,7 +27,7 @@ def run_object(run: StoredRun) -> dict[str, Any]:
         "created_utc": run.created_utc,
         "config": run.config.to_dict(),
         "simulated": is_simulated(run.config.device),
-        "environment": run.environment,
+        "environment": strict(run.environment),
         "facts": strict(run.facts),
         "verdict": run.verdict,
         "summary": figures(run),

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
+from tests.cli.json_objects import told as read_json
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config.resolve import resolve
@@ -367,7 +368,7 @@ def test_the_command_fails_where_a_case_does(call: Any) -> None:
     assert out.splitlines()[-1] == report.sentence
     status, out, _ = call("--json", report=report)
     assert status == 1
-    assert json.loads(out)["sentence"] == report.sentence
+    assert read_json("selftest", out)["sentence"] == report.sentence
 
 
 def test_an_interrupt_shows_what_is_finished(call: Any) -> None:

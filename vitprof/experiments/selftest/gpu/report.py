@@ -17,6 +17,7 @@ from vitprof.experiments.selftest.gpu.case import GpuCase
 from vitprof.experiments.selftest.gpu.outcome import Outcome, finite
 from vitprof.home import ensure_dir, home
 from vitprof.program import program
+from vitprof.records import SCHEMA_VERSION
 from vitprof.telemetry import Nvml
 
 FILE_NAME = "selftest-gpu.json"
@@ -129,7 +130,8 @@ class GpuReport:
 
     def to_json(self) -> str:
         """Returns the file for a bug report, without what names the machine, its user or the card."""
-        text = json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str, ensure_ascii=False) + "\n"
+        told = {"schema_version": SCHEMA_VERSION} | self.to_dict()
+        text = json.dumps(told, indent=2, allow_nan=False, default=str, ensure_ascii=False) + "\n"
         for path, name in ((home(), "VITPROF_HOME"), (Path.home(), "~")):
             if len(path.parts) > 1:
                 text = text.replace(str(path), name)

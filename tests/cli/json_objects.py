@@ -1,0 +1,25 @@
+"""What commands print as JSON, read as a program would: strictly, and by the schema that vitprof prints of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from vitprof.cli.schemas import schema
+
+
+@functools.cache
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema(name))
+
+
+def told(name: str, text: str) -> Any:
+    """Returns the object that `text` is; fails where it is not as the schema `name` says."""
+    value = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    wrong = [f"{error.json_path}: {error.message}" for error in validator(name).iter_errors(value)]
+    assert not wrong, wrong
+    return value

@@ -1,0 +1,137 @@
+"""Schemas of what commands print: whole, closed, as docs/json.md has them. Their commands' tests hold outputs against
+them (`json_objects.told`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+
+from tests.cli.json_objects import told, validator
+from tests.cli.json_page import PAGE, page, shapes
+from tests.command_line import Call
+from tests.ui.dashboard import add_run
+from vitprof.cli import app
+from vitprof.cli.schemas import PRINTED, schema
+from vitprof.cli.schemas.fields import fields_of
+from vitprof.jobs.settling import settle
+from vitprof.records import SCHEMA_VERSION
+from vitprof.store import RunStore
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    wait_s: float
+    """Time of a wait; NaN where nobody
+    waited."""
+    n: int | None = dataclasses.field(default=None, metadata={"doc": "GPUs that waited"})
+    parts: tuple[float, ...] = ()
+    """All of them (`math.fsum`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    at: complex
+    """Not in JSON."""
+
+
+OPEN = {"environment", "facts", "watched"}
+"""Facts that depend on device and versions."""
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every schema of an object with fields, wherever in a schema."""
+    if isinstance(value, dict):
+        if "properties" in value and isinstance(value["properties"], dict):
+            yield value
+        for one in value.values():
+            yield from objects(one)
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    asked = {name for name, one in commands.items() if any("--json" in p.opts for p in one.params)}
+    assert {"run", "watch", "check", "tournament"} <= asked
+    assert asked <= {command.split()[0] for _, command in PRINTED.values()}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_schema_is_one_and_allows_no_field_that_it_does_not_describe(name: str) -> None:
+    found = schema(name)
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert "schema_version" in found["required"]
+    for one in objects(found):
+        opened = one["additionalProperties"]
+        assert opened is False or any(one is found["$defs"].get(known) for known in OPEN), one
+        assert all(p["description"] for p in one["properties"].values()), one["properties"]
+
+
+def test_each_object_is_told_once() -> None:
+    titles = [shape.title for shape in shapes()]
+    assert len(set(titles)) == len(titles)
+
+
+def test_the_page_is_made_of_the_schemas() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(), "write it anew: python -m tests.cli.json_page"
+    assert f"**`schema_version`** is {SCHEMA_VERSION}." in text
+
+
+def test_runs_of_every_kind_are_as_their_schema_says(call: Call, mine: RunStore) -> None:
+    """With a verdict, without any step, and with steps and telemetry."""
+    whole = add_run(mine, device="simulated:5,0")
+    mine.update_run(whole, **settle(mine, whole, 100.0, 101.0))
+    mine.tag(whole, ["kept"])
+    mine.update_run(add_run(mine, n=0, status="failed"), error="no disk", environment={"odd_s": math.nan})
+    listed = told("runs", call("runs", "--json")[1])["runs"]
+    assert [(run["verdict"] is None, run["tags"], run["environment"]) for run in listed] == [
+        (True, [], {"odd_s": None}),
+        (False, ["kept"], {}),
+    ]
+    for one in ("1", "2"):
+        told("runs-one", call("runs", one, "--json")[1])
+        told("export", call("export", one, "--format", "json", "--steps")[1])
+
+
+def test_a_field_that_nobody_described_is_found(call: Call, mine: RunStore) -> None:
+    add_run(mine)
+    mine.update_run(1, **settle(mine, 1, 100.0, 101.0))
+    run = told("runs-one", call("runs", "1", "--json")[1])
+    for changed in (
+        run | {"colour": "red"},
+        run | {"summary": run["summary"] | {"joules": 3.0}},
+        run | {"verdict": run["verdict"] | {"mood": "good"}},
+        run | {"config": {k: v for k, v in run["config"].items() if k != "seed"}},
+        run | {"status": "lost"},
+        run | {"schema_version": 2},
+        run | {"run_id": None},
+    ):
+        assert not validator("runs-one").is_valid(changed)
+    with pytest.raises(pytest.fail.Exception, match="NaN is no JSON"):
+        told("runs-one", json.dumps(run | {"facts": {"n_train": math.nan}}))
+
+
+def test_a_dataclass_is_described_in_its_own_words() -> None:
+    wait, n, parts = fields_of(Sample).values()
+    assert (wait.doc, wait.unit, wait.null) == ("time of a wait", "s", "where nobody waited")
+    assert (n.kind, n.doc, n.null) == ({"type": "integer"}, "GPUs that waited", "where it is not known")
+    assert (parts.doc, parts.kind) == ("all of them", {"type": "array", "items": {"type": ["number", "null"]}})
+    with pytest.raises(TypeError, match="there is no JSON for"):
+        fields_of(Odd)
+
+
+def test_the_command_prints_them(call: Call) -> None:
+    status, out, err = call("schema")
+    assert (status, err) == (0, "")
+    assert all(f" {name} " in out for name in PRINTED)
+    status, out, err = call("schema", "check")
+    assert (status, err, json.loads(out)) == (0, "", schema("check"))
+    status, out, err = call("schema", "nothing")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "there is no nothing; choose one of run, runs, " in err

@@ -1,0 +1,32 @@
+"""`schema`: what a command's JSON holds, as a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from vitprof.cli.common.terminal import out, print_text
+from vitprof.program import program
+
+
+def schema(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="of which output; lists them if not given", show_default=False)
+    ] = "",
+) -> None:
+    """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
+    from vitprof.cli.schemas import PRINTED
+    from vitprof.cli.schemas import schema as schema_of
+
+    if name in PRINTED:
+        print_text(json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n")
+    elif name:
+        raise typer.BadParameter(f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME")
+    else:
+        table = Table("schema", "of what is printed by")
+        for one, (_, command) in PRINTED.items():
+            table.add_row(one, f"{program()} {command}")
+        out.print(table)

@@ -1,0 +1,144 @@
+"""The machine that a run was made on, and what was measured once in it. Both depend on device, loader and version."""
+
+from __future__ import annotations
+
+from vitprof.cli.schemas.fields import (
+    ANYTHING,
+    NUMBER,
+    SWITCH,
+    TEXT,
+    UNKNOWN,
+    WHOLE,
+    Field,
+    Kind,
+    Shape,
+    by_name,
+    field,
+    named,
+)
+from vitprof.records import RunSummary, columns
+
+OWN, WATCHED = "in a run of somebody's own script", "in a job of vitprof's own"
+NO_GPU, NOT_SIMULATED = "without a GPU", "on a real device"
+NOT_SAID = "where it is not told"
+
+
+def _fact(kind: Kind | Shape, doc: str, *, null: str = "", absent: str = NOT_SAID, unit: str = "") -> Field:
+    return field(kind, doc, null=null, absent=absent, unit=unit)
+
+
+LOADER = Shape(
+    "watched",
+    "The train loader of a script",
+    "The train DataLoader of somebody's own script, in PyTorch's words. One of another kind tells less.",
+    {
+        "dataset": _fact(TEXT, "class of the dataset"),
+        "n_samples": _fact(WHOLE, "its length", null="where it has none"),
+        "batch_size": _fact(WHOLE, "samples for each step", null="where the script makes its batches"),
+        "num_workers": _fact(WHOLE, "worker processes"),
+        "prefetch_factor": _fact(WHOLE, "batches that each worker keeps ready", null="without workers"),
+        "pin_memory": _fact(SWITCH, "whether batches come in page-locked memory"),
+        "persistent_workers": _fact(SWITCH, "whether workers stay between epochs"),
+        "start_method": _fact(TEXT, "how workers start", null="where the script leaves it to PyTorch"),
+        "collate": _fact(TEXT, "the collate function", null="where there is none"),
+        "sampler": _fact(TEXT, "class of the sampler", null="where there is none"),
+        "drop_last": _fact(SWITCH, "whether a last batch that is not full is left out"),
+        "name": _fact(TEXT, "the name that the script gave to `vitprof.watch`"),
+    },
+    open=True,
+)
+ENVIRONMENT = Shape(
+    "environment",
+    "The machine",
+    "The machine and the software, as the job found them. Which facts there are depends on the device; a newer version "
+    "may tell more.",
+    {
+        "vitprof": _fact(TEXT, "version of vitprof"),
+        "python": _fact(TEXT, "version of Python"),
+        "torch": _fact(TEXT, "version of PyTorch"),
+        "torchvision": _fact(TEXT, "version of torchvision", absent=OWN),
+        "torch_threads": _fact(WHOLE, "threads that PyTorch uses within an operation"),
+        "platform": _fact(TEXT, "operating system"),
+        "hostname": _fact(TEXT, "name of the machine"),
+        "cpu_count": _fact(WHOLE, "logical cores", null="where the system does not tell"),
+        "memory_bytes": _fact(WHOLE, "memory of the machine", unit="bytes", absent=OWN),
+        "variables": _fact(TEXT, "variables that change how fast a GPU is, as NAME=VALUE; empty for none", absent=OWN),
+        "device": _fact(TEXT, "device that it trained on: cpu, cuda:N or simulated:..."),
+        "device_name": _fact(TEXT, "what the device calls itself"),
+        "lap_s": _fact(NUMBER, "what reading the clock inside the loader takes", unit="s", absent=OWN),
+        "simulated": _fact(SWITCH, "true where the device was imitated", absent=NOT_SIMULATED),
+        "simulated_origin": _fact(TEXT, "where the times of the imitated device come from", absent=NOT_SIMULATED),
+        "gpu_uuid": _fact(TEXT, "what tells the GPU from all others", null="where it does not tell", absent=NO_GPU),
+        "cuda_version": _fact(TEXT, "version of CUDA that PyTorch was built for", absent=NO_GPU),
+        "gpu_memory_bytes": _fact(WHOLE, "memory of the GPU", unit="bytes", absent=NO_GPU),
+        "gpu_memory_free_bytes": _fact(
+            NUMBER, "of it free when the job began", unit="bytes", null="where it cannot be read", absent=NO_GPU
+        ),
+        "gpu_capability": _fact(TEXT, "compute capability, such as 9.0", absent=NO_GPU),
+        "driver_version": _fact(TEXT, "version of the driver", absent=NO_GPU),
+        "gpu_power_limit_w": _fact(NUMBER, "power limit", unit="W", null="where it cannot be read", absent=NO_GPU),
+        "gpu_not_available": _fact(TEXT, "figures that NVML never gave, and why", null="where it gave all"),
+        "sm_activity_not_available": _fact(TEXT, "why there is no SM activity", null="where there is"),
+        "pid": _fact(WHOLE, "process that was watched", absent=WATCHED),
+        "world_size": _fact(WHOLE, "ranks of a distributed job", absent=WATCHED),
+        "watched": _fact(LOADER, "the train loader", absent=WATCHED),
+    },
+    open=True,
+)
+
+TRANSFORM = Shape(
+    "transform",
+    "Times of a transform",
+    "One transform of torchvision's Compose, over the train loader's batches after the warm-up.",
+    {
+        "s_per_sample": field(NUMBER, "mean time for each sample", unit="s a sample"),
+        "calls": field(WHOLE, "calls that it rests on"),
+    },
+)
+BLOCK = Shape(
+    "block",
+    "Blocks of steps with kept batches",
+    "Sums over a block of steps, for the headroom of somebody's own script.",
+    {
+        "steps": field(WHOLE, "steps that count"),
+        "step_s": field(NUMBER, "time of these steps", unit="s"),
+        "compute_s": field(NUMBER, "of it compute", unit="s"),
+        "data_wait_s": field(NUMBER, "of it data wait", unit="s"),
+    },
+)
+_SUMMED = {c.name: c.doc for c in columns(RunSummary)}
+
+
+def _summed(name: str, *, null: str = UNKNOWN, absent: str = NOT_SAID) -> Field:
+    """Returns a fact in the words of the figure that is made of it."""
+    return field(NUMBER, _SUMMED[name], unit=named(name), null=null, absent=absent)
+
+
+FACTS = Shape(
+    "facts",
+    "Facts of a run",
+    "What was measured once in a run. Which facts there are depends on device, loader and what the run reached.",
+    {
+        **{name: _summed(name) for name in ("storage_bytes", "storage_prepare_s", "stage_s", "stage_bytes")},
+        "page_cached_frac": _summed("page_cached_frac", null="where the system does not tell"),
+        "cache_hit_frac": _summed("cache_hit_frac", null="without a cache"),
+        "n_unreadable": _summed("n_unreadable"),
+        "n_train": _fact(WHOLE, "samples of the training set"),
+        "n_beside": _fact(WHOLE, "jobs that ran beside it", absent="where there was none"),
+        "cpu_s": _fact(NUMBER, "CPU time of job and workers over the steady part", unit="s"),
+        "cpu_samples": _fact(WHOLE, "samples that were made in it"),
+        "test_loss": _summed("test_loss"),
+        "test_accuracy": _summed("test_accuracy"),
+        "gpu_mem_reserved_peak_bytes": _summed("gpu_mem_reserved_peak_bytes", absent=NO_GPU),
+        "gpu_mem_allocated_peak_bytes": _summed("gpu_mem_allocated_peak_bytes", absent=NO_GPU),
+        "transforms": _fact(by_name(TRANSFORM), "each transform by its name, in their order", absent=WATCHED),
+        "replay": _fact(
+            by_name(BLOCK), "by number of the block, odd with kept batches", absent="without `watch --headroom`"
+        ),
+        "replay_refused": _fact(
+            TEXT, "why no batches were kept", null="where they were", absent="without `watch --headroom`"
+        ),
+        "imported": _fact(ANYTHING, "host and run_id where the run was made", absent="in a run of this store's own"),
+    },
+    open=True,
+)
