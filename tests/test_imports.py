@@ -35,9 +35,10 @@ MAY_IMPORT = {
     "export": f"{BASE} telemetry config analysis store charts jobs",
     "ui": f"{BASE} telemetry config analysis store charts jobs experiments export",
     "cli": f"{BASE} telemetry config analysis store charts jobs experiments export",
+    "notebook": f"{BASE} telemetry config analysis store charts jobs experiments export",
     "app": "errors config store ui",
     "__main__": "program cli",
-    "__init__": "watch",
+    "__init__": "watch notebook",
 }
 """What each folder, or file at the top, may import besides itself. Each line names only what stands above it."""
 

@@ -1,6 +1,7 @@
 """vitprof: is my GPU starved by data loading, by which part, and what would a fix gain?
 
-In a training script of your own: `for batch in vitprof.watch(loader)`. See docs/watching.md.
+In a training script of your own: `for batch in vitprof.watch(loader)`. See docs/watching.md. Runs that are recorded:
+`vitprof.runs()`, `vitprof.run(1)`. See docs/python.md.
 """
 
 __version__ = "0.1.0"
@@ -8,12 +9,16 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 """Type checkers take it for true. `typing` is not imported for it: importing vitprof brings nothing along."""
 if TYPE_CHECKING:
+    from vitprof.notebook.listing import run as run
+    from vitprof.notebook.listing import runs as runs
     from vitprof.watch.lightning_callback import LightningCallback as LightningCallback
     from vitprof.watch.step import step as step
     from vitprof.watch.trainer_callback import TrainerCallback as TrainerCallback
     from vitprof.watch.watched import watch as watch
 
 _MODULES = {
+    "run": "vitprof.notebook.listing",
+    "runs": "vitprof.notebook.listing",
     "step": "vitprof.watch.step",
     "LightningCallback": "vitprof.watch.lightning_callback",
     "TrainerCallback": "vitprof.watch.trainer_callback",

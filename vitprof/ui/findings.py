@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import streamlit as st
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.timing.gaps import CAUSE_COLUMN, Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import Loading, loading_time
+from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.loading import Loading
+from vitprof.analysis.timing.loading import loading_of as loading_from
+from vitprof.analysis.timing.one_step import after_largest_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
@@ -53,21 +54,13 @@ def idle_of(run_id: int) -> Idle | None:
     gaps = find_gaps(steps, phases, keep=steady_state(steps))
     if not gaps.span_ns:
         return None
-    idle_ns = gaps.end_ns - gaps.start_ns - gaps.prepare_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
-    worst = int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
-    return Idle(gaps, idle_interval(gaps), worst)
+    return Idle(gaps, idle_interval(gaps), after_largest_gap(steps, gaps))
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def loading_of(run_id: int) -> Loading:
     """Returns where the time of loading a batch went, over the steady state."""
-    steps, config = all_columns(run_id), store().run(run_id).config
-    return loading_time(
-        steps,
-        keep=steady_state(steps),
-        makers=max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1,
-        shared=config.loader == "threads",
-    )
+    return loading_from(all_columns(run_id), store().run(run_id).config)
 
 
 def headroom_of(run: StoredRun) -> Headroom | None:

@@ -12,6 +12,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, known, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import RunConfig
 from vitprof.records import TIMED_STAGES
 
 STAGE_WORDS: dict[str, str] = {
@@ -97,6 +99,16 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
         queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
         largest=max(told, key=lambda s: s.frac).words if told else "",
+    )
+
+
+def loading_of(steps: Series, config: RunConfig) -> Loading:
+    """Returns the loading times of a run over its steady state. `config` is resolved."""
+    return loading_time(
+        steps,
+        keep=steady_state(steps),
+        makers=max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1,
+        shared=config.loader == "threads",
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
+from vitprof.analysis.timing.gaps import CAUSE_COLUMN, Gaps
 from vitprof.analysis.timing.moments import end_s, got_s
 from vitprof.records import TIMED_STAGES
 
@@ -87,6 +88,12 @@ def typical_step(steps: Series, keep: Mask) -> int | None:
     made = steps["made_end_s"] - steps["made_start_s"]
     at = np.flatnonzero(keep & np.isfinite(made))
     return int(at[np.argsort(made[at], kind="stable")[(len(at) - 1) // 2]]) if len(at) else None
+
+
+def after_largest_gap(steps: Series, gaps: Gaps) -> int:
+    """Returns the position in `steps` of the one behind the largest of `gaps`, without evaluation. Needs a gap."""
+    idle_ns = gaps.end_ns - gaps.start_ns - gaps.prepare_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
+    return int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
 
 
 def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:

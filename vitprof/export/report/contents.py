@@ -16,7 +16,7 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_time
+from vitprof.analysis.timing.loading import loading_of
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.transforms import transform_times
 from vitprof.analysis.timing.utilisation import idle_bins
@@ -174,9 +174,7 @@ def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
 
 def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
     """Returns the parts of loading a batch."""
-    config = run.config
-    makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
-    found = loading_time(steps, keep=steady_state(steps), makers=makers, shared=config.loader == "threads")
+    found = loading_of(steps, run.config)
     if not found.n or not found.largest:
         return []
     rows = []

@@ -1,0 +1,172 @@
+"""The charts of a run by name, drawn as the Profile page draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from vitprof import charts
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.downsample import group_size
+from vitprof.analysis.timing.gaps import find_gaps, idle_interval
+from vitprof.analysis.timing.loading import loading_of
+from vitprof.analysis.timing.one_step import after_largest_gap, one_step, typical_step
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.timeline import timeline
+from vitprof.analysis.timing.transforms import transform_times
+from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.config.accelerators import is_simulated
+from vitprof.errors import VitprofError
+from vitprof.program import program
+from vitprof.store import StoredRun
+
+WINDOW, BEFORE = 30, 3
+"""Steps in the time line, as on the Profile page, and of these in front of the one that was asked for."""
+TITLE_PX = 32
+"""Room for the title, above the margin that a chart of the pages has."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a chart is drawn from."""
+
+    run: StoredRun
+    steps: Series
+    telemetry: Series
+    headroom: Callable[[], Headroom | None]
+    """Reads what was measured of it so far."""
+    step: int | None
+    """Number of the step to look at; None for the one that the page begins with."""
+
+    def refuse(self, why: str) -> VitprofError:
+        """Returns the error that says why there is no such chart of this run."""
+        return VitprofError(f"there is no such chart of run {self.run.id}: {why}")
+
+    def at(self, usual: int) -> int:
+        """Returns the position of the step to look at; `usual` if none was asked for. Raises `VitprofError`."""
+        if self.step is None:
+            return usual
+        found = np.flatnonzero(self.steps["step"] == self.step)
+        if not len(found):
+            first, last = (int(self.steps["step"][i]) for i in (0, -1))
+            raise self.refuse(f"it has no step {self.step}; its steps are {first} to {last}")
+        return int(found[0])
+
+
+@dataclass(frozen=True)
+class Named:
+    """A chart that has a name."""
+
+    title: str
+    height: int
+    """Pixels."""
+    draw: Callable[[Material], go.Figure | dict[str, Any]]
+    of_device: bool = False
+    """Whether it shows what the device did, so that a run without training has none."""
+    takes_step: bool = False
+
+
+def draw(name: str, material: Material) -> go.Figure:
+    """Returns the chart of that name. Raises `ValueError` for no name of `FIGURES`, `VitprofError` where this run lacks
+    what it shows.
+    """
+    if name not in FIGURES:
+        raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
+    found, run = FIGURES[name], material.run
+    if material.step is not None and not found.takes_step:
+        takes = ", ".join(one for one, named in FIGURES.items() if named.takes_step)
+        raise ValueError(f"figure {name!r} is of the whole run; a step can be given with {takes}")
+    if not len(material.steps["step"]):
+        raise material.refuse("it has no steps")
+    if found.of_device and run.config.loader_only:
+        raise material.refuse("it trained nothing, so no device could wait")
+    figure = go.Figure(found.draw(material))
+    simulated = " (simulated)" if is_simulated(str(run.environment.get("device") or run.config.device)) else ""
+    title = f"{found.title}{simulated}<br><sup>{charts.plain(f'run {run.id}: {run.name}')}</sup>"
+    return figure.update_layout(
+        title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 10}},
+        margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
+        height=(figure.layout.height or found.height) + TITLE_PX,
+    )
+
+
+def _live(chart: charts.LiveChart) -> Named:
+    """Returns a chart that grows on the page while a run goes on, of the whole run."""
+
+    def build(m: Material) -> dict[str, Any]:
+        series: Series = m.steps if chart.source == "steps" else m.telemetry
+        n = len(next(iter(series.values())))
+        if not n:
+            raise m.refuse("it has no telemetry")
+        k = group_size(n, chart.overview_groups)
+        return charts.live_figure(chart, chart.build(series, m.run.t_origin_s or 0.0, 0, n, k))
+
+    return Named(chart.title, 300, build, of_device=chart is charts.GAPS)
+
+
+def _device_time(m: Material) -> go.Figure:
+    gaps = find_gaps(m.steps, m.run.phases, keep=steady_state(m.steps))
+    if not gaps.span_ns:
+        raise m.refuse("no steady step has the device's times")
+    return charts.device_time(gaps, idle_interval(gaps))
+
+
+def _idle(m: Material) -> go.Figure:
+    edges, share = idle_bins(m.steps, m.run.phases)
+    return charts.idle_heat(edges, share, origin_s=m.run.t_origin_s or 0.0)
+
+
+def _timeline(m: Material) -> go.Figure:
+    gaps = find_gaps(m.steps, m.run.phases, keep=steady_state(m.steps))
+    if not gaps.span_ns:
+        raise m.refuse("no steady step has the device's times")
+    at = m.at(after_largest_gap(m.steps, gaps))
+    first = min(max(at - BEFORE, 0), max(len(m.steps["step"]) - WINDOW, 0))
+    line = timeline(m.steps, m.run.phases, first, first + WINDOW)
+    return charts.timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))
+
+
+def _batch(m: Material) -> go.Figure:
+    usual = typical_step(m.steps, steady_state(m.steps))
+    at = m.at(len(m.steps["step"]) - 1 if usual is None else usual)
+    line = timeline(m.steps, m.run.phases, at, at + 1)
+    return charts.batch_chain(one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line)
+
+
+def _loading(m: Material) -> go.Figure:
+    found = loading_of(m.steps, m.run.config)
+    if not found.n or not found.largest:
+        raise m.refuse("how its loader makes batches is not known")
+    return charts.loading_bar(found)
+
+
+def _transforms(m: Material) -> go.Figure:
+    found = transform_times(m.run.facts)
+    if not found:
+        raise m.refuse("it has no times of transforms; they are measured in scripts with a torchvision Compose")
+    return charts.transform_bars(found)
+
+
+def _headroom(m: Material) -> go.Figure:
+    found = m.headroom()
+    if found is None:
+        raise m.refuse(f"its headroom is not measured; run: {program()} headroom {m.run.id}")
+    return charts.waterfall(found, m.run.config.batch_size)
+
+
+FIGURES: Mapping[str, Named] = {
+    **{chart.key: _live(chart) for chart in (charts.GAPS, charts.BATCHES, charts.LOSSES, charts.GPU, charts.CPU)},
+    "device-time": Named("Where the device's time went", 200, _device_time, of_device=True),
+    "idle": Named("Idle share over the run", 150, _idle, of_device=True),
+    "timeline": Named("Step by step", 260, _timeline, of_device=True, takes_step=True),
+    "batch": Named("How a batch was made", 250, _batch, takes_step=True),
+    "loading": Named("Where a batch's loading time goes", 270, _loading),
+    "transforms": Named("Transforms", 200, _transforms),
+    "headroom": Named("Headroom", 330, _headroom),
+}
+"""Name -> chart, in the order in which they are told."""
