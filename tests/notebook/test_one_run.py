@@ -84,6 +84,7 @@ def test_charts_by_name(stored: RunStore) -> None:
     for role in "ABC":
         anchor = add_run(stored, wait_s=0.001 * "ABC".index(role), group_key="headroom:1", role=role)
         assert stored.run(anchor).role == role
+    stored.append_telemetry(1, 1, [[50.0 if name == "gpu_util_pct" else 101.0 for name in TELEMETRY_COLUMNS]])
     run = vitprof.run(1)
     for name in FIGURES:
         figure = run.figure(name)
@@ -118,6 +119,7 @@ def test_what_a_run_lacks_is_said(stored: RunStore) -> None:
     for name, why in (
         ("gaps", "it trained nothing, so no device could wait"),
         ("transforms", "it has no times of transforms"),
+        ("gpu", "none of its figures is known"),
         ("headroom", f"its headroom is not measured; run: python -m vitprof headroom {run.id}"),
     ):
         with pytest.raises(VitprofError, match=why):

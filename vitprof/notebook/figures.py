@@ -27,7 +27,7 @@ from vitprof.store import StoredRun
 
 WINDOW, BEFORE = 30, 3
 """Steps in the time line, as on the Profile page, and of these in front of the one that was asked for."""
-TITLE_PX = 32
+TITLE_PX = 40
 """Room for the title, above the margin that a chart of the pages has."""
 
 
@@ -89,7 +89,7 @@ def draw(name: str, material: Material) -> go.Figure:
     simulated = " (simulated)" if is_simulated(str(run.environment.get("device") or run.config.device)) else ""
     title = f"{found.title}{simulated}<br><sup>{charts.plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
-        title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 10}},
+        title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
         margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
         height=(figure.layout.height or found.height) + TITLE_PX,
     )
@@ -101,10 +101,11 @@ def _live(chart: charts.LiveChart) -> Named:
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
-        if not n:
-            raise m.refuse("it has no telemetry")
         k = group_size(n, chart.overview_groups)
-        return charts.live_figure(chart, chart.build(series, m.run.t_origin_s or 0.0, 0, n, k))
+        points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, k)
+        if not any(np.isfinite(p.y).any() for p in points):
+            raise m.refuse("none of its figures is known")
+        return charts.live_figure(chart, points)
 
     return Named(chart.title, 300, build, of_device=chart is charts.GAPS)
 
