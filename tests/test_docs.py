@@ -58,6 +58,7 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
     "vitprof code --strategy workers --dataset photos --output train.py": [],
     "vitprof run --help": [],
+    "vitprof runs": [],
     "vitprof runs --json": [],
     "vitprof runs --tag kept --json": [],
     "vitprof strategies --json": [],

@@ -23,3 +23,9 @@ def told(name: str, text: str) -> Any:
     wrong = [f"{error.json_path}: {error.message}" for error in validator(name).iter_errors(value)]
     assert not wrong, wrong
     return value
+
+
+def not_described(name: str, run: Any) -> set[str]:
+    """Returns facts of a run, and of its machine, that its schema allows without describing them."""
+    known = schema(name)["$defs"]
+    return {fact for part in ("environment", "facts") for fact in run[part].keys() - known[part]["properties"].keys()}

@@ -20,6 +20,7 @@ import pytest
 from rich.console import Console
 
 from tests import ROOT
+from tests.cli.json_objects import not_described
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.csv_cells import read_csv_text
@@ -68,6 +69,7 @@ class TestRun:
         assert (run["config"]["strategy"], run["config"]["batch_size"]) == ("memory", 50)
         assert run["config"]["lr"] == catalog.MODELS["tiny"].lr  # what was used, not only what was asked for
         assert {"torch", "device_name", "platform"} <= run["environment"].keys()
+        assert not not_described("run", run)
         assert set(DEMANDED) <= run["summary"].keys() == set(SUMMARY_COLUMNS)
         known = {k for k, v in run["summary"].items() if v is not None}
         assert known >= set(DEMANDED) - {

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.cli.json_objects import not_described
 from tests.cli.json_objects import told as read_json
 from tests.cli.telling import STEPS
 from tests.command_line import Call
@@ -46,6 +47,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert "nput-bound: training on the CPU is stalled" in err
     told = read_json("watch", report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS
+    assert not not_described("watch", told)
     store = RunStore()
     (run,) = store.runs()
     store.close()

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.makers import by_worker
-from vitprof.analysis.timing.one_step import one_step, step_at, typical_step
+from vitprof.analysis.timing.one_step import after_largest_gap, one_step, step_at, typical_step
 
 
 @pytest.fixture
@@ -55,6 +56,13 @@ def test_the_typical_batch_is_the_median_one(steps: Any) -> None:
     steps["made_end_s"][6] = np.nan
     assert typical_step(steps, keep) == 5
     assert typical_step(steps, np.zeros(10, dtype=bool)) is None
+
+
+def test_the_largest_gap_is_looked_for_among_those_that_count(make_steps: Any) -> None:
+    waits = np.array([0.5, 0.01, 0.01, 0.2, 0.01, 0.03])
+    steps = make_steps(waits, np.full(6, 0.01), warmup=1)
+    assert after_largest_gap(steps, find_gaps(steps, ())) == 3, "nothing is known before the first step"
+    assert after_largest_gap(steps, find_gaps(steps, (), keep=np.arange(6) >= 4)) == 5
 
 
 def test_each_worker_has_its_batches(steps: Any) -> None:
