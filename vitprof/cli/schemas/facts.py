@@ -16,7 +16,7 @@ from vitprof.cli.schemas.fields import (
     field,
     named,
 )
-from vitprof.records import RunSummary, columns
+from vitprof.records import STARTED_BY, RunSummary, columns
 
 OWN, WATCHED = "in a run of somebody's own script", "in a job of vitprof's own"
 NO_GPU, NOT_SIMULATED = "without a GPU", "on a real device"
@@ -138,6 +138,7 @@ FACTS = Shape(
         "replay_refused": _fact(
             TEXT, "why no batches were kept", null="where they were", absent="without `watch --headroom`"
         ),
+        STARTED_BY: _fact(TEXT, "who started it, of those who log in to the dashboard", absent="where nobody logs in"),
         "imported": _fact(ANYTHING, "host and run_id where the run was made", absent="in a run of this store's own"),
     },
     open=True,
