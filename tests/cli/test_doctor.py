@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.cli.json_objects import told
 from tests.command_line import Call
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import Check
+from vitprof.records import SCHEMA_VERSION
 
 
 def test_each_thing_has_a_verdict(call: Call) -> None:
@@ -23,3 +27,18 @@ def test_bad_news_is_exit_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) 
     status, out, err = call("doctor")
     assert (status, err) == (1, "")
     assert all(text in out for text in ("/a/[b]/c", "cannot be [/used]", "bad: move it away"))
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("note", 0), ("bad", 1)])
+def test_as_json_it_says_the_same(call: Call, monkeypatch: pytest.MonkeyPatch, verdict: Any, status: int) -> None:
+    checks = [Check("disk", "9 GiB free in /a/[b]", "ok", ""), Check("NVML", "no driver", verdict, "install one")]
+    monkeypatch.setattr(preflight, "examine", lambda: iter(checks))
+    ended, out, err = call("doctor", "--json")
+    assert (ended, err) == (status, "")
+    assert told("doctor", out) == {
+        "schema_version": SCHEMA_VERSION,
+        "checks": [
+            {"name": "disk", "found": "9 GiB free in /a/[b]", "verdict": "ok", "meaning": ""},
+            {"name": "NVML", "found": "no driver", "verdict": verdict, "meaning": "install one"},
+        ],
+    }

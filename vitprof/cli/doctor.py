@@ -6,20 +6,33 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vitprof.cli.common.terminal import EXIT_FAILED, VERDICT_COLOURS, out
+from vitprof.cli.common.terminal import EXIT_FAILED, VERDICT_COLOURS, AsJson, out, print_json
 
 
-def doctor() -> None:
-    """Check versions, GPU, NVML, shared memory, disk and database, with a verdict for each."""
+def doctor(as_json: AsJson = False) -> None:
+    """Check versions, GPU, NVML, shared memory, disk and database, with a verdict for each.
+
+    The exit status is 1 where something is bad. `schema doctor` describes the object of --json.
+    """
     from vitprof.jobs.preflight import examine
 
-    table = Table("what", "found", "verdict")
     checks = list(examine())
-    for check in checks:
-        verdict = Text.assemble(
-            (check.verdict, VERDICT_COLOURS[check.verdict]), f": {check.meaning}" if check.meaning else ""
+    if as_json:
+        print_json(
+            {
+                "checks": [
+                    {"name": check.what, "found": check.found, "verdict": check.verdict, "meaning": check.meaning}
+                    for check in checks
+                ]
+            }
         )
-        table.add_row(check.what, check.found, verdict)
-    out.print(table)
+    else:
+        table = Table("what", "found", "verdict")
+        for check in checks:
+            verdict = Text.assemble(
+                (check.verdict, VERDICT_COLOURS[check.verdict]), f": {check.meaning}" if check.meaning else ""
+            )
+            table.add_row(check.what, check.found, verdict)
+        out.print(table)
     if any(check.verdict == "bad" for check in checks):
         raise typer.Exit(EXIT_FAILED)

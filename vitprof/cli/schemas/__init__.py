@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitprof.cli.schemas import measurements, runs, selftests, tournaments
+from vitprof.cli.schemas import measurements, preflight, runs, selftests, tournaments
 from vitprof.cli.schemas.fields import Shape
 from vitprof.cli.schemas.json_schema import document
 
@@ -25,6 +25,7 @@ PRINTED: dict[str, tuple[Shape, str]] = {
     "tournament-list": (tournaments.TOURNAMENTS, "tournament --list --json"),
     "tournament-auto": (tournaments.TUNING, "tournament --auto ... --json"),
     "check": (measurements.CHECK, "check RUNS ... --json"),
+    "doctor": (preflight.DOCTOR, "doctor --json"),
     "selftest": (selftests.SELFTEST, "selftest --json"),
     "selftest-gpu": (selftests.GPU_SELFTEST, "selftest --gpu --json"),
     "import": (measurements.IMPORT, "import FILE --json"),
