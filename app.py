@@ -11,7 +11,7 @@ import streamlit as st
 def main() -> None:
     """Page set-up and navigation."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import looks, navigation, notifications, resources
+    from vitprof.ui import demonstration, looks, navigation, notifications, resources
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.gate import login
     from vitprof.ui.texts import escaped
@@ -38,6 +38,7 @@ def main() -> None:
         st.error(escaped(str(error)))
         st.stop()
     navigation.enter()
+    demonstration.draw_note()
     page.run()
     notifications.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
     if page.url_path:  # Profile, which has none, draws itself again when a run ends

@@ -13,6 +13,9 @@ import platformdirs
 
 from vitprof.errors import VitprofError
 
+STORE_FILE = "runs.sqlite"
+"""Name of the run store in it, unless `VITPROF_DB` names another database."""
+
 
 def home() -> Path:
     """Returns the directory for everything vitprof writes. Not created here."""

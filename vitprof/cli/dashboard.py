@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -26,35 +27,51 @@ START = (
 )
 """What the server's process runs: this package, and no module that the current directory has under the same name."""
 
+PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
+NO_BROWSER_HELP = "only say the dashboard's address"
+ALSO_OF = {"port": ("demo", "open"), "no-browser": ("demo",)}
+"""Commands that have these options too."""
+
 
 def dashboard(
     context: typer.Context,
-    port: Annotated[int | None, port_option("port of the dashboard; the first free one from 8501 if not given")] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="only say the dashboard's address")] = False,
+    port: Annotated[int | None, port_option(PORT_HELP)] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
     version: Annotated[bool, typer.Option("--version", help="say which version this is, and no more")] = False,
 ) -> None:
     """Open the dashboard. With a command: do that instead; each has its own --help."""
     if context.invoked_subcommand is not None:
         for name, given in (("port", port is not None), ("no-browser", no_browser), ("version", version)):
             if given:
-                allowed = f"it is no option of {context.invoked_subcommand}; leave it out"
+                command = context.invoked_subcommand
+                own = command in ALSO_OF.get(name, ())
+                allowed = f"give it after {command}" if own else f"it is no option of {command}; leave it out"
                 raise ConfigError(name, port if name == "port" else True, allowed)
         return
     if version:
         print_text(f"vitprof {vitprof.__version__}\n")
         return
+    need_streamlit()
+    serve(main_script(), port, no_browser=no_browser)
+
+
+def need_streamlit() -> None:
+    """Ends the program with what to install where the dashboard cannot run."""
     if find_spec("streamlit") is None:
         complain(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}", EXIT_FAILED)
-    script = main_script()
+
+
+def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:
+    """Becomes the dashboard's server, which says `lines` below its address. Raises `ConfigError`, `VitprofError`."""
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
     chosen = free_port(address, port)
     tunnel = ssh_tunnel(chosen)
     opens = not no_browser and (not tunnel or "BROWSER" in os.environ) and not why_no_browser()
     asked = {"script": str(script), "address": address, "port": chosen, "open": url_of(chosen) if opens else ""}
-    lines = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *tunnel]
+    said = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *lines, *tunnel]
     sys.stderr.flush()
     # In place of this process: one to signal and to wait for, and none that lives on when this one is killed.
-    arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": lines})]
+    arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": said})]
     os.execv(sys.executable, arguments)
 
 

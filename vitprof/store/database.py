@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.errors import StoreError
-from vitprof.home import ensure_dir, home
+from vitprof.home import STORE_FILE, ensure_dir, home
 from vitprof.store.schema import STORE_VERSION, bring_up_to_date, metadata, versions
 
 WAL_ATTEMPTS = 10
@@ -24,7 +24,7 @@ def database_url() -> str | sa.URL:
     """`VITPROF_DB`, or SQLite under `VITPROF_HOME` (which is made if need be)."""
     named = os.environ.get("VITPROF_DB")
     # No text for the path: a "?" in it would begin the query of an URL.
-    return named or sa.URL.create("sqlite", database=str(ensure_dir(home()) / "runs.sqlite"))
+    return named or sa.URL.create("sqlite", database=str(ensure_dir(home()) / STORE_FILE))
 
 
 def _parse(url: str | sa.URL) -> sa.URL:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 import streamlit as st
+import typer
 
-from tests.ui.dashboard import app, said
+from tests import ROOT
+from tests.ui.dashboard import app, read, said
+from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
+from vitprof.config.own_script import own_config
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError
-from vitprof.store import RunStore
+from vitprof.program import CALLED_AS
+from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
+from vitprof.ui.profile import welcome
+from vitprof.ui.profile.runs import running_run
 from vitprof.ui.profile.welcome import STARVED
 
 
@@ -54,6 +62,33 @@ def test_the_page_offers_run_with_the_settings_of_the_sidebar(submitted: list[Ru
     at.button(key="page-run-button").click().run()
     assert [(c.strategy, c.batch_size, c.seconds) for c in submitted] == [("memory", 96, 20)]
     assert app(batch_size="70000").button(key="page-run-button").disabled
+
+
+def test_its_doors_have_lines_to_type_that_the_command_line_takes(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(CALLED_AS, "uvx vitprof")
+    at = app()
+    assert [h.value for h in at.header] == ["Demonstration", "My script", "My data", "This machine now"]
+    lines = [code.value for code in at.code]
+    assert lines[:2] == ["uvx vitprof demo", "uvx vitprof watch -- python train.py"]
+    documented = (ROOT / "docs" / "own-data.md").read_text().splitlines()
+    assert lines[2:] == [f"uvx {line.strip()}" for line in documented if "train.py" in line][:2]
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        word, *arguments = line.split()[2:]
+        typer.main.get_command(cli.app).commands[word].make_context(word, arguments)  # type: ignore[attr-defined]
+
+
+def test_a_run_that_begins_in_a_console_is_shown(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = store.create_run(own_config("python train.py"))
+
+    def look() -> StoredRun | None:
+        store.update_run(run_id, status="running", stage="training")  # after the page was drawn
+        return running_run()
+
+    monkeypatch.setattr(welcome, "running_run", look)
+    assert read(app().title[0].value) == "python train.py"
 
 
 def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from vitprof.jobs.turns import ahead_of
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.ui import resources
 from vitprof.ui.address import RUN, show_run
+from vitprof.ui.demonstration import first_shown
 from vitprof.ui.gate import login
 from vitprof.ui.group import STOP_HELP
 from vitprof.ui.profile.live import is_simulated_run
@@ -28,7 +29,8 @@ FOLLOWED = "run that was shown because it was running"
 
 
 def chosen_run() -> StoredRun | None:
-    """Returns the run that the URL names, else the one that is running, or was when this session last looked.
+    """Returns the run that the URL names, else the one that is running, or was when this session last looked; in a
+    demonstration else the run that it begins with.
 
     In the URL, so that a reload or a link shows the same run.
     """
@@ -41,14 +43,19 @@ def chosen_run() -> StoredRun | None:
         except (ValueError, StoreError):
             st.warning(f"There is no run {escaped(named)}. It may have been deleted.")
             del st.query_params[RUN]
-    for running in resources.store().runs(["running"]):
-        if parent := behind(running):
-            st.session_state[FOLLOWED] = parent.id
-            return parent
+    if running := running_run():
+        st.session_state[FOLLOWED] = running.id
+        return running
     with contextlib.suppress(StoreError):  # deleted meanwhile
         if followed := st.session_state.get(FOLLOWED):
             return resources.store().run(followed)
-    return None
+    return first_shown()
+
+
+def running_run() -> StoredRun | None:
+    """Returns the run that a person asked for and that is running, in whichever program; None without one."""
+    found = (behind(running) for running in resources.store().runs(["running"]))
+    return next((run for run in found if run is not None), None)
 
 
 def behind(run: StoredRun) -> StoredRun | None:

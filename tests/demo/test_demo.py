@@ -1,0 +1,91 @@
+"""The demonstration's home: what is put there, when, and that nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from benchmarks.demonstration import HOST
+from vitprof import demo
+from vitprof.errors import VitprofError
+from vitprof.records import LIVE_STATUSES
+from vitprof.store import STORE_VERSION, RunQuery, RunStore
+from vitprof.store.predictions import list_predictions
+from vitprof.store.tournaments import list_tournaments
+
+RECORD_AGAIN = "record it again: python -m benchmarks.demonstration"
+MOST_BYTES = 500_000
+
+
+@pytest.fixture
+def place(vitprof_home: Path) -> Path:
+    """The home of a demonstration that has just been made."""
+    made, replaced = demo.make_home()
+    assert (made, replaced) == (vitprof_home / "demo", False)
+    return made
+
+
+def test_the_recording_is_of_this_store_and_small(place: Path) -> None:
+    with contextlib.closing(sqlite3.connect(place / "runs.sqlite")) as db:
+        (found,) = db.execute("SELECT version FROM vitprof_store").fetchone()
+        text = "\n".join(db.iterdump())
+    assert found == STORE_VERSION, RECORD_AGAIN
+    assert demo.RECORDED.stat().st_size <= MOST_BYTES
+    assert not re.findall(r"/tmp/\S+|/home/(?!me\b)\w+", text), "folders of the machine that recorded it"
+
+
+def test_it_has_what_every_page_is_to_show(place: Path) -> None:
+    with contextlib.closing(RunStore(f"sqlite:///{place / 'runs.sqlite'}")) as store:
+        runs = store.runs()
+        (tournament,) = list_tournaments(store)
+        assert len(runs) == store.count_runs(RunQuery(helpers=True)), RECORD_AGAIN  # each can be read
+        assert len(store.steps(demo.FIRST_SHOWN)["step"]) > 100
+        assert list_predictions(store, demo.FIRST_SHOWN)
+    assert (tournament.id, tournament.status) == (demo.TOURNAMENT, "done")
+    assert not [run.id for run in runs if run.status in LIVE_STATUSES]
+    assert {run.owner_host for run in runs} == {run.environment["hostname"] for run in runs} == {HOST}
+    own = {run.name: (run.verdict or {}).get("kind") for run in runs if not run.group_key and run.status == "done"}
+    assert set(own.values()) == {"input-bound", "not input-bound", "launch-bound"}
+    assert {run.group.kind for run in runs if run.group} == {"headroom", "prediction", "tournament"}
+    (watched,) = [run for run in runs if run.config.strategy == "own-script"]
+    assert {"RandomResizedCrop", "ToTensor"} <= set(watched.facts["transforms"])
+    (failed,) = [run for run in runs if run.status == "failed"]
+    assert "worker" in failed.error
+
+
+def test_what_was_run_in_it_stays_until_the_recording_changes(place: Path, vitprof_home: Path) -> None:
+    (place / "mine").touch()
+    assert demo.make_home() == (place, False)
+    assert (place / "mine").exists()
+    (place / demo.MARK).write_text("of another version")
+    assert demo.make_home() == (place, True)
+    assert sorted(path.name for path in place.iterdir()) == [demo.MARK, "runs.sqlite"]
+    assert [path.name for path in vitprof_home.iterdir()] == ["demo"], "nothing else is left in the user's home"
+
+
+def test_a_home_is_a_demonstrations_where_it_was_made_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not demo.is_demonstration()
+    monkeypatch.setenv("VITPROF_HOME", str(place))
+    assert demo.is_demonstration()
+
+
+def test_a_folder_of_something_else_is_left_alone(vitprof_home: Path) -> None:
+    mine = vitprof_home / "demo" / "mine"
+    mine.mkdir(parents=True)
+    with pytest.raises(VitprofError, match=r"demo is not a demonstration of vitprof's; move it away$"):
+        demo.make_home()
+    assert mine.is_dir()
+
+
+def test_a_disk_that_cannot_take_it(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)  # the last file of it
+    with pytest.raises(VitprofError, match="No space left on device"):
+        demo.make_home()
+    assert not list(vitprof_home.iterdir()), "no half of a store"

@@ -1,0 +1,28 @@
+"""`demo`: the dashboard on recorded runs, in a home of their own."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from vitprof.cli.common.ports import port_option
+from vitprof.cli.dashboard import NO_BROWSER_HELP, PORT_HELP, main_script, need_streamlit, serve
+from vitprof.demo import make_home
+
+
+def demo(
+    port: Annotated[int | None, port_option(PORT_HELP)] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
+) -> None:
+    """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
+    need_streamlit()
+    script = main_script()  # in the user's own home: the files that browsers load are the same
+    place, replaced = make_home()
+    os.environ["VITPROF_HOME"] = str(place)
+    os.environ.pop("VITPROF_DB", None)
+    lines = [f"This is the demonstration; what you run in it stays in {place}."]
+    if replaced:
+        lines.append("That of another version of vitprof was replaced, with what was run in it.")
+    serve(script, port, no_browser=no_browser, lines=lines)

@@ -1,0 +1,34 @@
+"""What tells the demonstration from a person's own runs: a line on every page, and a run to begin with."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from vitprof import demo
+from vitprof.errors import StoreError
+from vitprof.store import StoredRun
+from vitprof.ui import resources
+
+
+def draw_note() -> None:
+    """Draws the line; nothing where the store is the user's own."""
+    if not demo.is_demonstration():
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
+        st.caption(
+            ":material/science: **Demonstration**: runs that were recorded on another machine. What you run here stays "
+            "here. For your own runs, start vitprof without *demo*.",
+            width="content",
+        )
+        query = {"tournament": str(demo.TOURNAMENT)}
+        st.page_link("pages/tournament.py", label="Its tournament", icon=":material/emoji_events:", query_params=query)
+
+
+def first_shown() -> StoredRun | None:
+    """Returns the recorded run that Profile shows as long as none was chosen; None where it is not a demonstration."""
+    if not demo.is_demonstration():
+        return None
+    try:
+        return resources.store().run(demo.FIRST_SHOWN)
+    except StoreError:  # deleted
+        return None
