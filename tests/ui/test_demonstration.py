@@ -12,7 +12,7 @@ from vitprof import demo
 from vitprof.store import RunStore
 from vitprof.ui import resources
 
-NOTE = "runs that were recorded on another machine"
+NOTE = "Demonstration**: recorded runs."
 
 
 @pytest.fixture

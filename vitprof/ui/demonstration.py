@@ -16,12 +16,16 @@ def draw_note() -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
         st.caption(
-            ":material/science: **Demonstration**: runs that were recorded on another machine. What you run here stays "
-            "here. For your own runs, start vitprof without *demo*.",
+            ":material/science: **Demonstration**: recorded runs. What you run here stays here; start vitprof without "
+            "*demo* for your own.",
             width="content",
         )
-        query = {"tournament": str(demo.TOURNAMENT)}
-        st.page_link("pages/tournament.py", label="Its tournament", icon=":material/emoji_events:", query_params=query)
+        st.page_link(
+            "pages/tournament.py",
+            label="Look at a tournament",
+            icon=":material/emoji_events:",
+            query_params={"tournament": str(demo.TOURNAMENT)},
+        )
 
 
 def first_shown() -> StoredRun | None:
