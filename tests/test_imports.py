@@ -16,10 +16,11 @@ PACKAGE = ROOT / "vitprof"
 PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "errors formats home program records"
+BASE = "errors formats home names program records"
 MAY_IMPORT = {
     "errors": "",
     "formats": "",
+    "names": "",
     "records": "",
     "home": "errors",
     "program": "",

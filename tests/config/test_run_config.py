@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import ConfigError
+from vitprof.names import tamed_name
 
 NAN, INF = math.nan, math.inf
 
@@ -49,6 +50,7 @@ NAN, INF = math.nan, math.inf
         *((f, 1, "true or false") for f in ("compile", "persistent_workers")),
         ("name", "\udcff", "UTF-8"),  # how Python passes on an argument that is not UTF-8
         ("name", None, "text"),
+        *(("name", v, "one line, without control characters") for v in ("a\nb", "\x1b[2J", "a \u202eb", "a\tb")),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_its_field_and_what_is_allowed(
@@ -76,7 +78,7 @@ def test_the_message_about_a_long_name_is_not_long_itself() -> None:
         {"seed": 2**32 - 1, "telemetry_hz": 50, "seconds": 1, "lr": 1},
         {"device": "cuda:0"},
         {"device": "cuda:15", "seconds": 0.001},
-        {"name": 'Größe 🚀, "quoted"\n=1+1'},
+        {"name": 'Größe 🚀, "quoted" =1+1'},
     ],
 )
 def test_values_at_the_edge_of_what_is_allowed_are_taken_as_they_are(values: dict[str, Any]) -> None:
@@ -107,7 +109,7 @@ def numbers(field: str) -> st.SearchStrategy[Any]:
 
 configs = st.builds(
     RunConfig,
-    name=st.text(max_size=30),
+    name=st.text(max_size=30).map(tamed_name),
     strategy=st.sampled_from(["per-sample", "workers"]),
     pin_memory=st.none() | st.booleans(),
     loader_only=st.booleans(),
@@ -119,6 +121,10 @@ configs = st.builds(
 @given(configs)
 def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
+
+
+def test_a_config_that_an_older_version_stored_is_read_with_a_name_that_can_be_shown() -> None:
+    assert RunConfig.from_dict({"name": "two\nlines \x1b[2J"}).name == "two lines \ufffd[2J"
 
 
 def test_a_setting_that_does_not_exist_is_refused_by_name() -> None:

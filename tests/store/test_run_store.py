@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from tests import ROOT
 from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
-from vitprof.config.bounds import MAX_NAME
 from vitprof.errors import StoreError
+from vitprof.names import MAX_NAME
 from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.schema import runs as runs_table
@@ -59,7 +59,7 @@ def telemetry_row(t_s: float) -> list[float]:
 
 
 def test_a_run_goes_from_queued_to_done_and_keeps_everything_it_was_told(store: RunStore) -> None:
-    config = RunConfig(name='"Größe", 🚀\n=1', strategy="workers", workers=2, seconds=1.5, pin_memory=False)
+    config = RunConfig(name='"Größe", 🚀 =1', strategy="workers", workers=2, seconds=1.5, pin_memory=False)
     run_id = store.create_run(config)
     run = store.run(run_id)
     assert (run.id, run.status, run.live, run.name, run.config) == (run_id, "queued", True, config.name, config)

@@ -25,6 +25,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import texts
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, AsJson, check_output, complain, print_json, remark
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.bounds import LEAST_PER_S
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.export import write_text
 from vitprof.export.junit import Case, junit_xml
@@ -127,8 +128,10 @@ def _limit(kind: Kind, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(kind, text, "give a number of samples a second above 0, such as 900")
+    if not LEAST_PER_S.least <= value <= LEAST_PER_S.most:  # NaN too
+        raise ConfigError(
+            kind, text, f"give a number of samples a second above 0, such as 900, up to {LEAST_PER_S.most:g}"
+        )
     return value
 
 
@@ -176,7 +179,7 @@ def _bundled(path: Path) -> Iterator[CheckedRun]:
     from vitprof.export.bundle import read_bundle
     from vitprof.records import summary_from_dict
 
-    for about, _, steps, telemetry in read_bundle(path, "read"):
+    for about, _, _, steps, telemetry in read_bundle(path, "read"):
         if about.parent:
             continue
         summary = summary_from_dict(about.summary) if about.summary else None

@@ -13,7 +13,7 @@ from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroo
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, reader, run_id
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
@@ -27,12 +27,11 @@ def headroom(
         typer.Option(
             help="how often each anchor is run; 0 shows what was measured before",
             metavar="INTEGER",
-            parser=reader("repeats", int, ANCHOR_REPEATS.allowed),
+            parser=within("repeats", ANCHOR_REPEATS),
         ),
     ] = 2,
 ) -> None:
     """Measure what a run's job would gain if its data were free: four anchors, in turns. Exit status 1 if unknown."""
-    ANCHOR_REPEATS.check("repeats", repeats)
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
     found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json)

@@ -14,7 +14,7 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import strategies_that_run, texts
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import sigterm_interrupts
-from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, reader, run_id
+from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
@@ -35,7 +35,7 @@ def predict(
         typer.Option(
             help="seconds of loading for each strategy",
             metavar="NUMBER",
-            parser=reader("seconds", float, LOADING_S.allowed),
+            parser=within("seconds", LOADING_S),
         ),
     ] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
@@ -47,7 +47,6 @@ def predict(
     from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
-    LOADING_S.check("seconds", seconds)
     with contextlib.closing(RunStore()) as store:
         profiled = jobs.profile_of(store, run)
         chosen = _chosen(strategies, profiled) if strategies else usual_strategies(profiled)

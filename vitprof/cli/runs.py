@@ -10,7 +10,8 @@ from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli.common.run_summary import show_run
-from vitprof.cli.common.terminal import AsJson, out, print_json, reader, run_id
+from vitprof.cli.common.terminal import AsJson, out, print_json, run_id, within
+from vitprof.config.bounds import LIST_PAGE
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
 from vitprof.program import program
@@ -46,7 +47,7 @@ def runs(
             help=f"how many at most; {DEFAULT_LIMIT} as a table and all with --json if not given",
             metavar="INTEGER",
             show_default=False,
-            parser=reader("limit", int, "give a whole number of at least 1"),
+            parser=within("limit", LIST_PAGE),
         ),
     ] = None,
     page: Annotated[
@@ -54,7 +55,7 @@ def runs(
         typer.Option(
             help="which page of --limit runs",
             metavar="INTEGER",
-            parser=reader("page", int, "give a whole number of at least 1"),
+            parser=within("page", LIST_PAGE),
         ),
     ] = 1,
     as_json: AsJson = False,
@@ -62,9 +63,6 @@ def runs(
     """List the runs in the store, newest first; or show one of them."""
     from vitprof.jobs.settling import settle_interrupted
 
-    for name, given in (("limit", limit), ("page", page)):
-        if given is not None and not 1 <= given < 2**31:
-            raise ConfigError(name, given, "give a whole number of at least 1")
     if sort not in SORTS:
         raise ConfigError("sort", sort, f"choose one of {', '.join(SORTS)}")
     for one in status or ():

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from vitprof.cli.common.terminal import VERDICT_COLOURS, AsJson, out, print_json, reader
+from vitprof.cli.common.terminal import VERDICT_COLOURS, AsJson, out, print_json, within
 from vitprof.config import RunConfig
 from vitprof.config.availability import Availability, Machine, availability, look_around
 from vitprof.config.bounds import RUN_BOUNDS
@@ -28,14 +28,12 @@ def strategies(
             "--n-images",
             help="its training images, where it can have any number (photos)",
             metavar="INTEGER",
-            parser=reader("n_images", int, RUN_BOUNDS["n_images"].allowed),
+            parser=within("n_images", RUN_BOUNDS["n_images"]),
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the loading strategies, and whether each can run here."""
-    if n_images is not None:
-        RUN_BOUNDS["n_images"].check("n_images", n_images)
     info, machine = dataset_info(dataset, n_images), look_around()
     if as_json:
         listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]

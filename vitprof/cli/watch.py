@@ -17,8 +17,9 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.run_summary import show_watched
 from vitprof.cli.common.status_line import Show, status_line
 from vitprof.cli.common.stopping import signals_heard
-from vitprof.cli.common.terminal import check_output, complain, json_text
+from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, within
 from vitprof.cli.common.watched_so_far import WatchedSoFar
+from vitprof.config.bounds import WATCHED_STEPS
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.export import run_object, write_text
@@ -40,9 +41,21 @@ def watch(
         ),
     ],
     name: Annotated[str, typer.Option(help="what to call the run; the command if not given")] = "",
-    steps: Annotated[int | None, typer.Option(min=1, help="end the script after this many training steps")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="end the script after this many training steps",
+            metavar="INTEGER",
+            parser=within("steps", WATCHED_STEPS),
+        ),
+    ] = None,
     detach_after: Annotated[
-        int | None, typer.Option(min=1, help="let the script go on unobserved after this many training steps")
+        int | None,
+        typer.Option(
+            help="let the script go on unobserved after this many training steps",
+            metavar="INTEGER",
+            parser=within("detach_after", WATCHED_STEPS),
+        ),
     ] = None,
     headroom: Annotated[
         bool,
@@ -56,6 +69,7 @@ def watch(
     quiet: Annotated[bool, typer.Option("--quiet", help="say only what goes wrong: no line, no summary")] = False,
 ) -> None:
     """Watch your own training script: nothing in it changes, its output and its exit status stay its own."""
+    name = name_to_keep(name)
     check_output(json_file, "json")
     try:
         store = RunStore()

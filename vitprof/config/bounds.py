@@ -84,13 +84,14 @@ TUNING_S = RUN_BOUNDS["seconds"]
 """Time for a tuning."""
 LOADING_S = Bounds(0.1, 600, whole=False)
 """Time for the loader-only run of a prediction."""
+WATCHED_STEPS = RUN_BOUNDS["steps"]
+"""Training steps after which a watched script is ended, or goes on unobserved."""
+LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)
+"""Samples a second that a check may demand."""
 
-MAX_NAME = 200
-"""Characters of the name of a run or a tournament."""
-NAME_CUT = f"cut to the first {MAX_NAME} characters: names are no longer than that"
-"""What is said of a longer one that a person gave, with `cut_name` of it."""
-
-
-def cut_name(name: str) -> str:
-    """Returns a name that a person gave, without white space around it, as long as one may be."""
-    return name.strip()[:MAX_NAME].rstrip()
+LIST_PAGE = Bounds(1, 2**31 - 1)
+"""Runs on a page of a list, and the number of that page."""
+MAX_SEARCH = 200
+"""Characters of a search in a list of runs. Each word is looked for in every text of every run."""
+MOST_FILTERED = 100
+"""Values of one filter of such a list."""

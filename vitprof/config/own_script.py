@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from vitprof.config.bounds import cut_name
 from vitprof.config.run_config import CHOICES, RunConfig
 from vitprof.errors import ConfigError
+from vitprof.names import tamed_name
 
 OWN_SCRIPT = "own-script"
 """Stands for the strategy and the model of such a run, neither of which vitprof chose."""
@@ -31,7 +31,7 @@ def is_own_script(config: RunConfig) -> bool:
 def own_config(name: str, **more: Any) -> RunConfig:
     """Returns the config of a script of which nothing is known yet but its name, with `more` of its fields."""
     return RunConfig(
-        name=cut_name(name),
+        name=tamed_name(name),
         strategy=OWN_SCRIPT,
         model=OWN_SCRIPT,
         dataset=UNKNOWN_DATA,

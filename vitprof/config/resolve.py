@@ -12,6 +12,7 @@ from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_n
 from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
+from vitprof.names import tamed_name
 from vitprof.records import Stage
 
 
@@ -124,7 +125,7 @@ def run_name(config: RunConfig) -> str:
     """Returns the name that `config` gives, or one made from what tells runs apart."""
     if config.name:
         throttled = config.slow_drive and "throttled" not in config.name
-        return f"{config.name} (throttled)" if throttled else config.name
+        return tamed_name(f"{config.name} (throttled)") if throttled else config.name
     info, plan = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
@@ -151,7 +152,7 @@ def run_name(config: RunConfig) -> str:
         f"{config.inject} ms injected" if config.inject else "",
         f"on {as_asked(config.device)}" if is_simulated(config.device) else "",
     ]
-    return ", ".join(filter(None, said))
+    return tamed_name(", ".join(filter(None, said)))
 
 
 def _throttled(config: RunConfig) -> str:

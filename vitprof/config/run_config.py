@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, MAX_NAME, RUN_BOUNDS
+from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
 from vitprof.config.cards import CARDS, Precision
 from vitprof.errors import ConfigError
+from vitprof.names import MAX_NAME, tamed_name, why_no_name
 from vitprof.records import DELAYED_STAGES
 
 Isolation = Literal["process", "thread"]
@@ -168,10 +169,13 @@ class RunConfig:
         self._check_device()
         if self.inject is not None:
             injection(self.inject)
-        if len(self.name) > MAX_NAME:
-            raise ConfigError("name", self.name[:20] + "...", f"give at most {MAX_NAME} characters")
-        if any("\ud800" <= c <= "\udfff" for c in self.name):  # an argument in another encoding; cannot be stored
-            raise ConfigError("name", self.name, "give text in UTF-8")
+        self._check_name()
+
+    def _check_name(self) -> None:
+        object.__setattr__(self, "name", self.name.strip())
+        if why := why_no_name(self.name):
+            told = self.name if len(self.name) <= MAX_NAME else self.name[:20] + "..."
+            raise ConfigError("name", told, why)
 
     def _check_device(self) -> None:
         if is_simulated(self.device):
@@ -209,11 +213,17 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Returns the inverse of `to_dict`. Raises `ConfigError` on a name that is no field."""
+        """Returns the inverse of `to_dict`. Raises `ConfigError` on a setting that does not exist.
+
+        What cannot be shown of the run's name is replaced: whoever reads a config did not type it.
+        """
         known = {f.name for f in dataclasses.fields(cls)}
         for name in values:
             if name not in known:
                 raise ConfigError(name, values[name], "there is no such setting")
+        given = values.get("name")
+        if isinstance(given, str) and len(given) <= MAX_NAME:
+            values = {**values, "name": tamed_name(given)}
         return cls(**values)
 
 

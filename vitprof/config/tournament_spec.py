@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS, cut_name
+from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.own_script_trials import OwnScript
 from vitprof.config.run_config import CHOICES, PARTS, RunConfig
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
+from vitprof.names import tamed_name
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class TournamentSpec:
     def title(self) -> str:
         """Returns what tells tournaments apart, in a line."""
         if self.script is not None:
-            return cut_name(f"{' x '.join(name for name, _ in self.script.vary)} of {shlex.join(self.script.command)}")
+            varied = " x ".join(name for name, _ in self.script.vary)
+            return tamed_name(f"{varied} of {shlex.join(self.script.command)}")
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

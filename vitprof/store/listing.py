@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
+from vitprof.errors import ConfigError
+from vitprof.names import UNNAMED, tamed_name
 from vitprof.records import LIVE_STATUSES
 from vitprof.store.database import Database
 from vitprof.store.schema import run_tags, runs
@@ -116,6 +119,26 @@ class RunQuery:
     sort: str = "id"
     descending: bool = True
 
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` for what a database would look for without end, or refuse."""
+        if len(self.text) > MAX_SEARCH:
+            raise ConfigError("text", self.text[:20] + "...", f"give at most {MAX_SEARCH} characters")
+        for name, values in self.filters.items():
+            if len(values) > MOST_FILTERED:
+                raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {MOST_FILTERED}")
+
+    @property
+    def filters(self) -> dict[str, tuple[str, ...]]:
+        """Returns the values to choose from, by what each is called in a row of the list."""
+        return {
+            "status": self.statuses,
+            "strategy": self.strategies,
+            "dataset": self.datasets,
+            "device": self.devices,
+            "verdict": self.verdicts,
+            "tag": self.tags,
+        }
+
 
 class Listing(Database):
     """Lists of runs. Raises `StoreError`."""
@@ -146,7 +169,7 @@ class Listing(Database):
         columns = (runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine")
         query = sa.select(*columns, shares).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
         with self.transaction() as db:
-            return [LiveRun(**row._mapping) for row in db.execute(query)]
+            return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
 
     def choices(self, column: str) -> list[str]:
         """Returns the values that runs have in one of `CHOICES`, sorted, but for the empty one."""
@@ -159,16 +182,11 @@ class Listing(Database):
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
     found: list[sa.ColumnElement[bool]] = []
-    allowed: dict[str, Sequence[str]] = {
-        "status": query.statuses,
-        "strategy": query.strategies,
-        "dataset": query.datasets,
-        "device": query.devices,
-        "verdict_kind": query.verdicts,
-    }
-    found += [runs.c[name].in_(list(values)) for name, values in allowed.items() if values]
-    if query.tags:
-        found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(list(query.tags)))))
+    for name, values in query.filters.items():
+        if values and name == "tag":
+            found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))))
+        elif values:
+            found.append(runs.c["verdict_kind" if name == "verdict" else name].in_(values))
     if query.group_key is not None:
         found.append(runs.c.group_key == query.group_key)
     elif not query.helpers:
@@ -186,6 +204,11 @@ def _has_word(word: str) -> sa.ColumnElement[bool]:
     return sa.or_(*found)
 
 
+def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns a row's values with its name as it is shown: an older vitprof may have stored any."""
+    return {**values, "name": tamed_name(values["name"]) or UNNAMED}
+
+
 def _run_row(row: sa.Row[Any], tags: list[str]) -> RunRow:
-    values = dict(row._mapping)
+    values = _named(row._mapping)
     return RunRow(**(values | {"spark": tuple(values["spark"] or ()), "tags": tuple(tags)}))

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
+from vitprof.names import UNNAMED, tamed_name
 from vitprof.records import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, Status, summary_from_dict
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
@@ -86,6 +87,7 @@ def stored_run(row: sa.Row[Any]) -> StoredRun:
             **(
                 values
                 | {
+                    "name": tamed_name(values["name"]) or UNNAMED,
                     "config": RunConfig.from_dict(values["config"]),
                     "phases": tuple(Phase(*p) for p in values["phases"]),
                     "notices": tuple(values["notices"]),

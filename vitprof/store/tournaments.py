@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from vitprof.config.bounds import MAX_NAME, TOURNAMENT_BOUNDS
+from vitprof.config.bounds import TOURNAMENT_BOUNDS
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
+from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.records import LIVE_STATUSES
 from vitprof.store import MAX_ID, RunStore
@@ -81,8 +82,8 @@ class TrialRun:
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
     """Keeps a tournament with status "queued"; its id. Raises `ConfigError` for a name that cannot be shown."""
     name = name.strip() or spec.title
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise ConfigError("name", name[:20] + "...", f"give at most {MAX_NAME} characters that can be shown")
+    if why := why_no_name(name):
+        raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", why)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     with store.transaction() as db:
         inserted = db.execute(
@@ -256,7 +257,7 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
         status, note = "paused", note or "the program that ran it ended"
     return StoredTournament(
         id=values["id"],
-        name=values["name"],
+        name=tamed_name(values["name"]) or UNNAMED,
         created_utc=values["created_utc"],
         spec=spec,
         status=status,

@@ -11,6 +11,7 @@ from typing import ParamSpec
 import streamlit as st
 
 from vitprof.errors import VitprofError
+from vitprof.names import harmless
 
 P = ParamSpec("P")
 
@@ -28,9 +29,9 @@ def escaped(text: str) -> str:
     """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon, emoji or arrow.
 
     What Streamlit would still read is parted by an element of its own: a colour that names none. Copied, the text is
-    what was given, with nothing invisible in it.
+    what was given, with nothing invisible in it; what cannot be shown, or would turn what stands after it, is marked.
     """
-    parted, at = [], 0
+    text, parted, at = harmless(text), [], 0
     for found in READ_LATER.finditer(text):
         parted += [_escaped(text[at : found.start()]), f":color[{_escaped(found[0])}]"]
         at = found.end()

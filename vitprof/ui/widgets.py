@@ -13,7 +13,8 @@ from typing import Any
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
-from vitprof.config.bounds import MAX_NAME, NAME_CUT, RUN_BOUNDS, cut_name
+from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
 
 FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}

@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from vitprof.names import tamed_name
 from vitprof.watch.loop import the_loop
 from vitprof.watch.on_import import SOCKET, STEPS, is_watched_rank
 from vitprof.watch.session import Wanted, generic_facts, how_it_ended
@@ -64,7 +65,7 @@ class Runs:
 
     def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
         """Returns the run that looping over `watched` will be, which stands for `loader` or is it."""
-        current = self._current
+        current, name = self._current, tamed_name(str(name))
         wanted = Wanted(name, quiet)
         replaces = current is not None and current.wanted.name == name and current.owner() is not None
         arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))

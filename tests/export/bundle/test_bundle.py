@@ -27,6 +27,7 @@ from vitprof.errors import StoreError, VitprofError
 from vitprof.experiments.prediction import CHECK
 from vitprof.export import bundle
 from vitprof.export.bundle import BundleError, archive, bundle_bytes, import_bundle, write_bundle
+from vitprof.names import MAX_NAME
 from vitprof.records import STEP_COLUMNS, Phase
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.groups import RunGroup
@@ -196,11 +197,12 @@ def test_the_same_runs_give_the_same_bytes(other: RunStore) -> None:
 
 
 def test_what_cannot_be_shown_is_made_harmless_on_the_way_out(store: RunStore, other: RunStore) -> None:
-    run_id = add_run(other, n=3, name="bell\a\ttab\r\nand \u202eturned")
-    other.update_run(run_id, error="\0" + "x" * 20_000, facts={"made_s": math.inf})
+    run_id = add_run(other, n=3)
+    odd = "bell\a\ttab\r\nand \u202eturned"  # an older version took it
+    other.update_run(run_id, name=odd, error="\0" + "x" * 20_000, facts={"made_s": math.inf})
     import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
     run = store.run(1)
-    assert run.name == "bell\ufffd\ufffdtab\ufffd\nand \ufffdturned"
+    assert run.name == "bell\ufffd tab and \ufffdturned"
     assert len(run.error) == 10_000
     assert run.facts["made_s"] is None
 
@@ -494,7 +496,7 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
             ("origin", v)
             for v in ({"host": 5, "run_id": 1}, {"host": "x", "run_id": True}, {"host": "x", "run_id": 1, "more": 1})
         ],
-        *[("name", v) for v in (None, "", " ", 3, "x" * 201, ["a"])],
+        *[("name", v) for v in (None, "", 3, "x" * 201, ["a"])],
         *[("status", v) for v in (None, "running", "queued", "", "dead", ["done"])],
         *[("created_utc", v) for v in (None, "", "yesterday", "2026-13-01T00:00:00Z", "2026-01-01T00:00:00", 5)],
         *[("t_origin_s", v) for v in ("1", True, 1e10, [])],
@@ -688,3 +690,33 @@ def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pyte
     assert not [line for line in lines if "\n" in line]
     source.close()
     target.close()
+
+
+# names
+
+
+ODD = st.text(st.characters(codec="utf-8"), max_size=MAX_NAME) | st.text("\t\n\r\x1b\u2028\u202e\ufeff a,", max_size=9)
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(typed=ODD, stored=ODD, tag=ODD)
+def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunStore, **given: str) -> None:
+    """Whatever a person was allowed to call a run, and whatever an older store has."""
+    ids = [add_run(other, n=1), add_run(other, n=1)]
+    with contextlib.suppress(StoreError):
+        other.rename(ids[0], given["typed"])
+        other.tag(ids[0], [given["tag"]])
+    with other.transaction() as db:
+        db.execute(sa.update(runs).where(runs.c.id == ids[1]).values(name=given["stored"]))
+        db.execute(sa.insert(run_tags).values(run_id=ids[1], tag=given["tag"].replace(",", "")[:40] or "x"))
+    came = import_bundle(store, io.BytesIO(bundle_bytes(other, ids)))
+    assert [store.run(new.id).name for new in came.runs] == [other.run(run_id).name for run_id in ids]
+    assert not came.renamed
+    other.delete_many(ids)
+
+
+@pytest.mark.parametrize(("sends", "here"), [("\n\n", "unnamed"), (" ", "unnamed"), ("two\nlines", "two lines")])
+def test_a_name_of_an_older_version_is_another_one_here(store: RunStore, sent: bytes, sends: str, here: str) -> None:
+    came = import_bundle(store, io.BytesIO(changed(sent, lambda v: v.update(name=sends))))
+    assert came.sentence == "1 run imported as run 1; 1 got another name: what it had cannot be shown"
+    assert store.run(1).name == here

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitprof import formats
 from vitprof.cli.common import terminal
+from vitprof.names import harmless
 from vitprof.store import StoredRun
 
 POLL_S = 0.1
@@ -55,7 +56,7 @@ def progress() -> Iterator[Show]:
                 bar.reset(task)
             bar.update(
                 task,
-                description=of_many + (run.message or run.stage or run.status),
+                description=harmless(of_many + (run.message or run.stage or run.status)),
                 total=None if run.progress is None else 1.0,
                 completed=run.progress or 0.0,
             )

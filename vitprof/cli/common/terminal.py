@@ -11,9 +11,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from vitprof.config.bounds import MAX_NAME, NAME_CUT, cut_name
+from vitprof.config.bounds import Bounds
 from vitprof.errors import ConfigError
+from vitprof.names import MAX_NAME, NAME_CUT, cut_name, harmless, why_no_name
 from vitprof.records import SCHEMA_VERSION
 
 RUN = "RUN"
@@ -23,9 +25,24 @@ VERDICT_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 PIPE_WIDTH = 400
 """Columns of a table that goes to a file or another program: one line for each run, whatever its name."""
 
-# Names of runs and paths are text, whatever brackets and colons they hold.
-out = Console(markup=False, emoji=False, highlight=False)
-err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+MOST_SAID = 1000
+"""Characters of a message: one that repeats a longer value leaves out its middle."""
+SAID_OF_THE_END = 300
+"""Characters at the end of such a message: there it says what to do."""
+
+
+class HarmlessConsole(Console):
+    """Prints texts as they are, whatever brackets and colons they hold, but nothing that a terminal would obey."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **more)
+
+    def render_str(self, text: str, **more: Any) -> Text:
+        return super().render_str(harmless(text), **more)
+
+
+out = HarmlessConsole()
+err = HarmlessConsole(stderr=True)
 
 JSON_HELP = "print one JSON object and nothing else"
 AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
@@ -41,6 +58,18 @@ def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str
             raise ConfigError(name, text, allowed) from None
 
     return read
+
+
+def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
+    """Returns a parser of numbers that raises `ConfigError` for one that is not within `bounds`."""
+    read = reader(name, int if bounds.whole else float, bounds.allowed)
+
+    def checked(text: str) -> Any:
+        value = read(text)
+        bounds.check(name, value)
+        return value
+
+    return checked
 
 
 def run_id(help_text: str) -> Any:
@@ -81,15 +110,24 @@ def print_text(text: str) -> None:
 
 
 def name_to_keep(name: str) -> str:
-    """Returns a name from the command line as it is kept, and says so where that is shorter."""
+    """Returns a name from the command line as it is kept, and says so where that is shorter.
+
+    Raises `ConfigError` for one that cannot be shown.
+    """
+    kept = cut_name(name)
+    if why := why_no_name(kept):
+        raise ConfigError("name", kept, why)
     if len(name.strip()) > MAX_NAME:
         remark(f"--name {NAME_CUT}")
-    return cut_name(name)
+    return kept
 
 
 def remark(message: str) -> None:
     """Prints one line on standard error."""
-    print("vitprof:", *message.split(), file=sys.stderr)  # noqa: T201
+    line = harmless(" ".join(message.split()))
+    if len(line) > MOST_SAID:
+        line = f"{line[: MOST_SAID - SAID_OF_THE_END]} ... {line[-SAID_OF_THE_END:]}"
+    print("vitprof:", line, file=sys.stderr)  # noqa: T201
 
 
 def complain(message: str, status: int) -> NoReturn:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vitprof.analysis.tournament import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.availability import Machine, availability
-from vitprof.config.bounds import MORE_ROUNDS, cut_name
+from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.own_script import with_loader
 from vitprof.config.own_script_trials import KEPT_IN_RAM, NEED_WORKERS, OwnScript, OwnSetting, settings_of
@@ -22,6 +22,7 @@ from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.headroom import why_no_cold
+from vitprof.names import tamed_name
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament
 
@@ -118,7 +119,7 @@ def _of_own_script(base: RunConfig, script: OwnScript, setting: OwnSetting) -> P
     if known["num_workers"] == 0:
         known |= dict.fromkeys(NEED_WORKERS)
     config = with_loader(base, {"watched": known})
-    name = cut_name(f"{own_key_in_words(setting.key)}: {shlex.join(script.command)}")
+    name = tamed_name(f"{own_key_in_words(setting.key)}: {shlex.join(script.command)}")
     config = dataclasses.replace(config, name=name, storage=KEPT_IN_RAM if setting.keeps_samples else None)
     return PlannedTrial(setting.key, config, config.workers, setting.refused, setting)
 

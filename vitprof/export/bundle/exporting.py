@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitprof.export import write_bytes
-from vitprof.export.bundle.archive import MAX_JSON_BYTES, MAX_UNPACKED_BYTES, member_names, pack
+from vitprof.export.bundle.archive import EXPORT_FEWER, MAX_JSON_BYTES, MAX_RUNS, MAX_UNPACKED_BYTES, member_names, pack
 from vitprof.export.bundle.run_values import to_values
 from vitprof.export.bundle.series import to_bytes
-from vitprof.export.bundle.values import BundleError, to_json
+from vitprof.export.bundle.values import BundleError, need, to_json
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.groups import RunGroup
@@ -22,7 +22,9 @@ def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
     does not exist.
     """
     found: dict[int, StoredRun] = {}
-    for run_id in run_ids:
+    wanted = dict.fromkeys(run_ids)
+    need(len(wanted) <= MAX_RUNS, f"{len(wanted):,} runs are too many; a file may hold {MAX_RUNS:,}; {EXPORT_FEWER}")
+    for run_id in wanted:
         found[run_id] = store.run(run_id)
         if found[run_id].live:
             raise BundleError(f"run {run_id} is still going on; wait for its end, or stop it, and export it then")

@@ -46,6 +46,8 @@ class Imported:
     runs: tuple[ImportedRun, ...]
     left_out: int = 0
     """Runs that were made for one that is here already: they would change what is told of it."""
+    renamed: int = 0
+    """New runs whose name had ends of lines or what cannot be shown: it is another one here."""
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
@@ -63,6 +65,7 @@ class Imported:
             n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
             already and f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}",
             self.left_out and f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out",
+            self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
         )
         return "; ".join(str(part) for part in said if part) or "everything in the file was here already"
 
@@ -86,6 +89,8 @@ class RunInFile(NamedTuple):
     about: BundledRun
     values: dict[str, Any]
     """Columns of the store's `runs`."""
+    renamed: bool
+    """Whether its name is another one in the file."""
     steps: Series
     telemetry: Series
 
@@ -139,7 +144,8 @@ def _read(members: dict[str, bytes]) -> Iterator[RunInFile]:
     for number in range(1, len(members) // len(member_names(0)) + 1):
         names = member_names(number)
         described, step_bytes, telemetry_bytes = map(members.pop, names)
-        about = from_values(from_json(described, names[0]), names[0])
+        told = from_json(described, names[0])
+        about = from_values(told, names[0])
         # As it will be here, with the columns that the file does not have: each row is stored in full.
         n_bytes += 8 * (about.n_steps * len(STEP_COLUMNS) + about.n_telemetry * len(TELEMETRY_COLUMNS))
         allowed = size(MAX_UNPACKED_BYTES)
@@ -147,7 +153,7 @@ def _read(members: dict[str, bytes]) -> Iterator[RunInFile]:
         steps = steps_of(about, step_bytes, names[1])
         telemetry = telemetry_of(about, telemetry_bytes, names[2])
         values = about.columns | _findings(about, steps, telemetry, names[0])
-        yield RunInFile(about, values, steps, telemetry)
+        yield RunInFile(about, values, about.name != told["name"], steps, telemetry)
 
 
 def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> dict[str, Any]:
@@ -180,7 +186,7 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()
     results = list[ImportedRun]()
-    left_out = 0
+    left_out = renamed = 0
     for run in found:
         about, known, parent = run.about, here.get(run.about.identity), new_ids.get(run.about.parent)
         if known is None and about.parent in as_it_was:  # nothing in a file changes a run that is here
@@ -192,9 +198,10 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
         group, series = RunGroup.parse(about.group_key), {"steps": run.steps, "telemetry": run.telemetry}
         moved = {"group_key": RunGroup(group.kind, parent).key, "role": about.role} if group and parent else {}
         run_id = known or into.insert(run.values | moved, **series, tags=about.tags)
+        renamed += run.renamed and known is None
         new_ids[about.run_id] = run_id
         results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
-    return Imported(tuple(results), left_out)
+    return Imported(tuple(results), left_out, renamed)
 
 
 def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:

@@ -11,13 +11,13 @@ from typing import Any, get_type_hints
 from vitprof.analysis.timing.transforms import TRANSFORMS
 from vitprof.analysis.verdict.own_headroom import REPLAY
 from vitprof.config import PARTS, RunConfig
-from vitprof.config.bounds import MAX_NAME
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.own_script_trials import KEPT_IN_RAM
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
+from vitprof.names import MAX_NAME, UNNAMED, tamed_name
 from vitprof.records import ENDED_STATUSES, STARTED_BY, Phase, RunSummary, summary_from_dict, summary_to_dict
 from vitprof.store import MAX_ID, MAX_NOTE, StoredRun
 from vitprof.store.groups import RunGroup
@@ -85,7 +85,7 @@ class BundledRun:
         _check("origin", set(self.origin) == {"host", "run_id"} and fits(self.origin["host"], str))
         _check("origin", 0 < len(self.origin["host"]) <= MAX_HOST and fits(self.origin["run_id"], int))
         _check("origin", 0 < self.origin["run_id"] <= MAX_ID)
-        _check("name", self.name.strip())
+        _check("name", self.name)
         _check("status", self.status in ENDED_STATUSES)
         _check("created_utc", _is_moment(self.created_utc))
         for name in ("t_origin_s", "training_since_s"):
@@ -148,14 +148,13 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
     values = vars(run) | {
         "run_id": run.id,
         "origin": origin(run),
-        "name": run.name[:MAX_NAME],
         "config": run.config.to_dict(),
         "facts": {name: value for name, value in run.facts.items() if name not in OF_ONE_STORE},
         "phases": [dataclasses.astuple(phase) for phase in run.phases],
         "notices": run.notices[:MAX_NOTICES],
         "summary": summary_to_dict(run.summary) if run.summary else None,
         "note": run.note[:MAX_NOTE],
-        "tags": tags[:MAX_TAGS],
+        "tags": sorted(set(map(tamed_name, tags)))[:MAX_TAGS],
         **series,
     }
     plain: dict[str, Any] = sendable({name: values[name] for name in KINDS})
@@ -166,7 +165,7 @@ def from_values(values: dict[str, Any], what: str) -> BundledRun:
     """Returns the run of `to_values`. Raises `BundleError`, `what` naming the file that `values` are from."""
     try:
         _check("the list of its fields", set(values) == set(KINDS))
-        return BundledRun(**(values | {"config": _config(values["config"])}))
+        return BundledRun(**(values | {"name": _name(values["name"]), "config": _config(values["config"])}))
     except ConfigError as error:
         raise BundleError(f"{what}: this vitprof cannot use its config ({error})") from error
     except (BundleError, StoreError) as error:
@@ -175,6 +174,12 @@ def from_values(values: dict[str, Any], what: str) -> BundledRun:
 
 def _check(field: str, holds: object) -> None:
     need(holds, f"{field} is not as vitprof writes it")
+
+
+def _name(given: Any) -> Any:
+    """Returns a run's name as it is kept here: an older vitprof wrote names of several lines."""
+    fine = isinstance(given, str) and 0 < len(given) <= MAX_NAME
+    return (tamed_name(given) or UNNAMED) if fine else given
 
 
 def _config(values: Any) -> RunConfig:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import types
 from typing import Any, get_args, get_origin
 
 from vitprof.errors import VitprofError
+from vitprof.names import MARK, NOT_SHOWN
 from vitprof.records import json_number
 
 MAX_TEXT, MAX_KEY = 10_000, 100
@@ -16,13 +16,6 @@ MAX_DEPTH = 12
 """A verdict has its deepest values at depth 5."""
 MAX_EXACT = 2**53
 """Whole numbers up to here are exact as float64, and every database holds them."""
-UNSHOWN = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-"""Control characters, those that turn the direction of writing, and halves of characters. Line feeds are fine.
-
-Not `str.isprintable`: a newer Python knows characters that an older one calls unprintable.
-"""
 
 
 class BundleError(VitprofError):
@@ -38,7 +31,7 @@ def need(holds: object, otherwise: str) -> None:
 def sendable(value: Any, depth: int = 0) -> Any:
     """Returns `value` as a bundle carries it: texts cut and without what cannot be shown, None for NaN and the like."""
     if isinstance(value, str):
-        return UNSHOWN.sub("\ufffd", value[:MAX_TEXT])
+        return NOT_SHOWN.sub(MARK, value[:MAX_TEXT])
     if isinstance(value, dict) and depth <= MAX_DEPTH:
         return {sendable(str(key))[:MAX_KEY]: sendable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)) and depth <= MAX_DEPTH:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import streamlit as st
 
 from vitprof.analysis.compare.comparison import slowest
+from vitprof.config.bounds import MAX_SEARCH
 from vitprof.errors import StoreError
 from vitprof.records import ENDED_STATUSES
 from vitprof.store import RunQuery, RunRow, StoredRun
@@ -48,6 +49,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         placeholder="memory photos, #12, …",
         help="Narrows the list above: words of the name, note, strategy, data set, device or a tag, or a number. "
         "Runs that are chosen already stay.",
+        max_chars=MAX_SEARCH,
     )
     helpers = st.checkbox(
         "Also runs made for headroom, predictions and tournaments",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof.config.bounds import MAX_NAME
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
+from vitprof.names import MAX_NAME
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
 from vitprof.ui.notifications import DIALOG_OPEN

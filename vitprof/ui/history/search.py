@@ -11,6 +11,7 @@ from typing import Any
 
 import streamlit as st
 
+from vitprof.config.bounds import MAX_SEARCH
 from vitprof.store import RunQuery
 from vitprof.ui.address import IN_URL
 from vitprof.ui.resources import store
@@ -37,7 +38,6 @@ FILTERS: dict[str, tuple[str, str, str]] = {
 }
 """Field of `RunQuery` -> label, what `RunStore.choices` calls it, help."""
 SEARCH, PAGE = "q", "page"
-MAX_SEARCH = 200
 
 
 def draw_search() -> RunQuery:
@@ -86,7 +86,7 @@ def draw_search() -> RunQuery:
         )
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
-    return RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
+    return RunQuery(text=text[:MAX_SEARCH], **chosen, helpers=helpers, sort=by, descending=descending)
 
 
 def _draw_filter(name: str) -> tuple[str, ...]:

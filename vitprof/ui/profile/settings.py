@@ -11,12 +11,13 @@ import streamlit as st
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
 from vitprof.config.accelerators import as_asked
 from vitprof.config.availability import availability
-from vitprof.config.bounds import MAX_NAME, NAME_CUT, RUN_BOUNDS, cut_name
+from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
+from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.records import DELAYED_STAGES
 from vitprof.ui.address import say_settings
 from vitprof.ui.device_field import draw_device

@@ -9,13 +9,14 @@ import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config.availability import why_unavailable
-from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds, cut_name
+from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.formats import size
+from vitprof.names import cut_name
 from vitprof.ui import resources
 from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
