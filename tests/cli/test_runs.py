@@ -70,10 +70,13 @@ def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunSt
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["runs", "--limit", "0"], "--limit 0: give a whole number of at least 1"),
-        (["runs", "--limit", "many"], "--limit many: give a whole number of at least 1"),
-        (["runs", "--page", "-1"], "--page -1: give a whole number of at least 1"),
-        (["runs", "--page", "99999999999999999999"], "--page 99999999999999999999: give a whole number of at least 1"),
+        (["runs", "--limit", "0"], "--limit 0: give a whole number from 1 to 2,147,483,647"),
+        (["runs", "--limit", "many"], "--limit many: give a whole number from 1 to 2,147,483,647"),
+        (["runs", "--page", "-1"], "--page -1: give a whole number from 1 to 2,147,483,647"),
+        (
+            ["runs", "--page", "99999999999999999999"],
+            "--page 99999999999999999999: give a whole number from 1 to 2,147,483,647",
+        ),
         (["runs", "--sort", "size"], "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
         (
             ["runs", "--status", "nope"],

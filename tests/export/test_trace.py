@@ -172,13 +172,13 @@ def test_counters_leave_out_what_is_not_available(store: RunStore) -> None:
 
 
 def test_several_runs_are_processes_beside_each_other_and_say_what_is_simulated(store: RunStore) -> None:
-    ids = [overlapping(store), add_run(store, name='"<b>\n'), add_run(store, n=0, status="failed")]
+    ids = [overlapping(store), add_run(store, name='"<b>'), add_run(store, n=0, status="failed")]
     text = trace_json(store, [store.run(i) for i in ids])
     events = checked(text)
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert list(processes) == ids
     assert processes[ids[0]].endswith("(simulated device)")
-    assert processes[ids[1]] == f'run {ids[1]}: "<b>\n'
+    assert processes[ids[1]] == f'run {ids[1]}: "<b>'
     assert json.loads(text)["otherData"]["simulated"] == str(ids[0])
     assert gzip.decompress(trace_gz(store, [store.run(i) for i in ids])).decode() == text
 

@@ -14,6 +14,7 @@ import typer
 from vitprof.cli.common.terminal import check_output, run_id
 from vitprof.errors import ConfigError
 from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet, write_bytes
+from vitprof.names import harmless
 from vitprof.store import RunStore, StoredRun
 
 
@@ -78,7 +79,7 @@ def export(
             return
         data = FORMATS[kind](store, found)
     if output is None:
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.write(harmless(data.decode()).encode() if sys.stdout.isatty() else data)
         sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
     else:
         write_bytes(output, gzip.compress(data, mtime=0) if kind == "trace" and output.suffix == ".gz" else data)

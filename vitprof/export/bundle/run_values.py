@@ -154,7 +154,7 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
         "notices": run.notices[:MAX_NOTICES],
         "summary": summary_to_dict(run.summary) if run.summary else None,
         "note": run.note[:MAX_NOTE],
-        "tags": sorted(set(map(tamed_name, tags)))[:MAX_TAGS],
+        "tags": sorted({kept for tag in tags if (kept := tamed_name(tag))})[:MAX_TAGS],
         **series,
     }
     plain: dict[str, Any] = sendable({name: values[name] for name in KINDS})
