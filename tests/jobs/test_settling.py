@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.availability import can_run
-from vitprof.jobs.settling import settle, settle_interrupted, spark
+from vitprof.jobs import settling
+from vitprof.jobs.settling import OPEN_S, settle, settle_interrupted, spark
 from vitprof.records import summary_to_dict
 from vitprof.store import RunQuery, RunStore
 
@@ -53,3 +55,55 @@ def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store
     settle_interrupted(store)
     assert {r.id: r.status for r in store.list_runs(RunQuery(), limit=5)} == dict.fromkeys((bad, good), "interrupted")
     assert store.run(good).verdict is not None
+
+
+def never_ends(*_: Any, **__: Any) -> Any:
+    for _ in itertools.count():
+        pass
+
+
+def breaks(*_: Any, **__: Any) -> Any:
+    raise ValueError("a defect\nof ours")
+
+
+@pytest.mark.parametrize(
+    ("defect", "why"),
+    [(never_ends, "it took longer than 22.0 ms and was given up"), (breaks, "ValueError: a defect")],
+)
+def test_a_run_that_cannot_be_judged_says_so_and_keeps_no_other_from_it(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], defect: Any, why: str
+) -> None:
+    bad, good = (add_run(store, status="running", name=name) for name in ("bad", "good"))
+    for run_id in (bad, good):
+        store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, summary=None, notices=["told before"])
+    judges = {"bad": defect, "good": judge}
+    limits = [60.0, 60.0 if defect is breaks else 0.022]  # newest first: the good one has all the time it wants
+    monkeypatch.setattr(settling, "judge", lambda config, *args, **more: judges[config.name](config, *args, **more))
+    monkeypatch.setattr(settling, "judge_limit_s", lambda steps: limits.pop(0))
+    settle_interrupted(store)
+    run = store.run(bad)
+    assert (run.status, run.summary, run.verdict) == ("interrupted", None, None)
+    said = f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
+    assert run.notices == ("told before", said)
+    assert ("Traceback" in capsys.readouterr().err) == (defect is breaks)
+    other = store.run(good)
+    assert other.summary is not None
+    assert other.verdict is not None
+    assert other.notices == ("told before",)
+
+
+def test_many_runs_that_cannot_be_judged_take_no_longer_than_a_minute(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        store.update_run(add_run(store, n=2, status="running"), owner_started=1.0, summary=None)
+    clock = itertools.count(0.0, OPEN_S / 2 - 1)
+    monkeypatch.setattr(settling, "settle", lambda *_: {"verdict": {"kind": "inconclusive"}})
+    settle_interrupted(store, clock.__next__)
+    assert [run.verdict is not None for run in store.runs()] == [True, True, False, False, False]
+    assert {run.notices for run in store.runs(limit=5)} >= {
+        (
+            "this run could not be judged: other runs took the time for it; its steps and telemetry are kept and can be "
+            "exported",
+        )
+    }

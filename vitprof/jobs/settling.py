@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,44 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
+from vitprof.errors import one_line
+from vitprof.jobs.in_time import TookTooLong, in_time
 from vitprof.records import Phase
-from vitprof.store import SPARK_BINS, RunStore, UnreadableRun
+from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
+
+JUDGE_S, JUDGE_STEP_S = 10.0, 50e-6
+"""What judging a run may take, and each of its steps on top: some ten times of what it takes on a busy machine."""
+OPEN_S = 60.0
+"""Time for a program that opens a store to judge what others left there; what is not begun by then stays unjudged."""
 
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it."""
+    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
+
+    Only "notices", with the reason, for one that cannot be judged: whatever it has in it, the next run gets its turn.
+    """
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    try:
+        return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
+    except TookTooLong as error:
+        why = one_line(error)
+    except Exception as error:  # a defect: shown where the program's own messages go, and in the run
+        traceback.print_exc()
+        why = one_line(error)
+    return {"notices": [*run.notices, unjudged(why)]}
+
+
+def judge_limit_s(steps: Series) -> float:
+    """Returns how long judging a run of these steps may take."""
+    return JUDGE_S + JUDGE_STEP_S * len(steps["step"])
+
+
+def unjudged(why: str) -> str:
+    """Returns what is said of a run without summary and verdict."""
+    return f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
+
+
+def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     facts = run.environment | run.facts
     gaps = every_gap(steps, run.phases)
     summary = summarise(
@@ -39,8 +72,9 @@ def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> l
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
-def settle_interrupted(store: RunStore) -> None:
-    """Marks runs whose program is gone, and sums up what they had stored until then."""
+def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
+    """Marks runs whose program is gone, and sums up what they had stored until then, as far as `OPEN_S` goes."""
+    until = clock() + OPEN_S
     for run_id in store.mark_interrupted():
         try:
             run, steps = store.run(run_id), store.steps(run_id)
@@ -48,5 +82,8 @@ def settle_interrupted(store: RunStore) -> None:
             continue
         if run.t_origin_s is None or not len(steps["step"]):
             continue
-        last_s = float(end_s(steps)[-1])
-        store.update_run(run_id, **settle(store, run_id, run.t_origin_s, last_s))
+        if clock() < until:
+            found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]))
+        else:
+            found = {"notices": [*run.notices, unjudged("other runs took the time for it")]}
+        store.update_run(run_id, **found)

@@ -18,7 +18,10 @@ from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.config.availability import can_run
+from vitprof.errors import JobError, one_line
 from vitprof.experiments import headroom as headroom_jobs
+from vitprof.jobs.in_time import TookTooLong, in_time
+from vitprof.jobs.settling import judge_limit_s, unjudged
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine
@@ -78,12 +81,18 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Hea
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """Returns the verdict stored with a run, or one that takes in what was measured and predicted for it since."""
+    """Returns the verdict stored with a run, or one that takes in what was measured and predicted for it since.
+
+    Raises `JobError` for a run that cannot be judged in time.
+    """
     found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
     if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
         return stored
     key = (found, tuple((p.id, p.measured_per_s) for p in others))
-    return _judge(run.id, hash(key), found, others)
+    judged = _judge(run.id, hash(key), found, others)
+    if isinstance(judged, str):
+        raise JobError(judged)
+    return judged
 
 
 def _read(values: dict[str, Any]) -> Verdict | None:
@@ -95,18 +104,26 @@ def _read(values: dict[str, Any]) -> Verdict | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
-    run = store().run(run_id)
-    return judge(
-        run.config,
-        all_columns(run_id),
-        run.phases,
-        store().telemetry(run_id),
-        run.environment | run.facts,
-        headroom=_found,
-        alternatives=[_alternative(run, p) for p in _others],
-        possible=lambda config: can_run(config, machine=machine()),
-    )
+def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict | str:
+    """Returns why there is none where it takes too long: that is kept too, so that a page waits for it once."""
+    run, steps, telemetry, here = store().run(run_id), all_columns(run_id), store().telemetry(run_id), machine()
+    alternatives = [_alternative(run, p) for p in _others]
+    try:
+        return in_time(
+            judge_limit_s(steps),
+            lambda: judge(
+                run.config,
+                steps,
+                run.phases,
+                telemetry,
+                run.environment | run.facts,
+                headroom=_found,
+                alternatives=alternatives,
+                possible=lambda config: can_run(config, machine=here),
+            ),
+        )
+    except TookTooLong as error:
+        return unjudged(one_line(error))
 
 
 def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:

@@ -26,6 +26,8 @@ from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
+from vitprof.jobs.in_time import TookTooLong, in_time
+from vitprof.jobs.settling import judge_limit_s
 from vitprof.store import StoredRun
 
 GROUPS = 325
@@ -60,7 +62,7 @@ class Contents:
     run: StoredRun
     simulated: bool
     verdict: Verdict | None
-    """None for a run without any step, or a verdict of another version."""
+    """None for a run without any step, for one that cannot be judged in time, or a verdict of another version."""
     parts: list[Chart | Table] = field(default_factory=list)
     """In the order of reading."""
 
@@ -98,7 +100,13 @@ def _verdict(run: StoredRun, steps: Series, telemetry: Series, headroom: Headroo
             return Verdict.from_dict(run.verdict)
         except (TypeError, KeyError, ValueError):  # of another version of vitprof
             pass
-    return judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom)
+    facts = run.environment | run.facts
+    try:
+        return in_time(
+            judge_limit_s(steps), lambda: judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
+        )
+    except TookTooLong:  # the run's notices say so
+        return None
 
 
 def _chart(title: str, says: str, height: int, figure: go.Figure | dict[str, Any]) -> Chart:
