@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.config.configs import FIELDS, configs
 from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import ConfigError
-from vitprof.names import tamed_name
 
 NAN, INF = math.nan, math.inf
 
@@ -99,22 +98,8 @@ def test_two_budgets_are_refused(first: str, second: str) -> None:
     assert caught.value.field == second
 
 
-def numbers(field: str) -> st.SearchStrategy[Any]:
-    """Returns every value that a number of `RunConfig` may have, None where it can be left out."""
-    bounds = RUN_BOUNDS[field]
-    whole = st.integers(int(bounds.least), int(bounds.most))
-    within = whole if bounds.whole else st.floats(bounds.least, bounds.most)
-    return within if getattr(RunConfig, field) is not None else st.none() | within
-
-
-configs = st.builds(
-    RunConfig,
-    name=st.text(max_size=30).map(tamed_name),
-    strategy=st.sampled_from(["per-sample", "workers"]),
-    pin_memory=st.none() | st.booleans(),
-    loader_only=st.booleans(),
-    **{name: numbers(name) for name in RUN_BOUNDS if name not in ("epochs", "steps")},  # one budget only
-)
+def test_the_strategy_of_all_configs_leaves_no_field_out() -> None:
+    assert {f.name for f in dataclasses.fields(RunConfig)} == {*FIELDS, *BUDGETS}
 
 
 @settings(max_examples=50)

@@ -101,9 +101,4 @@ def test_many_runs_that_cannot_be_judged_take_no_longer_than_a_minute(
     monkeypatch.setattr(settling, "settle", lambda *_: {"verdict": {"kind": "inconclusive"}})
     settle_interrupted(store, clock.__next__)
     assert [run.verdict is not None for run in store.runs()] == [True, True, False, False, False]
-    assert {run.notices for run in store.runs(limit=5)} >= {
-        (
-            "this run could not be judged: other runs took the time for it; its steps and telemetry are kept and can be "
-            "exported",
-        )
-    }
+    assert "could not be judged: other runs took the time for it" in store.run(1).notices[-1]

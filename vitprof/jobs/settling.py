@@ -16,8 +16,8 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.errors import one_line
-from vitprof.jobs.in_time import TookTooLong, in_time
+from vitprof.errors import VitprofError, one_line
+from vitprof.jobs.in_time import in_time
 from vitprof.records import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
 
@@ -35,12 +35,10 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     try:
         return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
-    except TookTooLong as error:
-        why = one_line(error)
-    except Exception as error:  # a defect: shown where the program's own messages go, and in the run
-        traceback.print_exc()
-        why = one_line(error)
-    return {"notices": [*run.notices, unjudged(why)]}
+    except Exception as error:
+        if not isinstance(error, VitprofError):  # a defect: shown where the program's own messages go, too
+            traceback.print_exc()
+        return {"notices": [*run.notices, unjudged(one_line(error))]}
 
 
 def judge_limit_s(steps: Series) -> float:

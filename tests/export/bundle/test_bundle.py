@@ -20,13 +20,16 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.alarm import cpu_alarm
+from tests.config.configs import configs
 from tests.ui.dashboard import add_run
+from vitprof.config import RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.errors import StoreError, VitprofError
 from vitprof.experiments.prediction import CHECK
 from vitprof.export import bundle
-from vitprof.export.bundle import BundleError, archive, bundle_bytes, import_bundle, write_bundle
+from vitprof.export.bundle import BundleError, ImportedRun, archive, bundle_bytes, import_bundle, write_bundle
 from vitprof.names import MAX_NAME
 from vitprof.records import STEP_COLUMNS, Phase
 from vitprof.store import RunQuery, RunStore
@@ -36,6 +39,8 @@ from vitprof.store.schema import run_tags, runs, steps, telemetry
 
 Change = Callable[[dict[str, Any]], object]
 TELLTALE = "was not imported: "
+REFUSED_S = 5.0
+"""CPU time in which any file is taken in or refused here; the largest have 200,000 steps."""
 
 
 @pytest.fixture
@@ -53,6 +58,17 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A bundle of one run of 12 steps."""
     opened = RunStore(f"sqlite:///{tmp_path_factory.mktemp('sender') / 'runs.sqlite'}")
     data = bundle_bytes(opened, [add_run(opened, n=12)])
+    opened.close()
+    return data
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A bundle of one run of 40 steps that has a verdict: it is found anew where it is taken in."""
+    opened = RunStore(f"sqlite:///{tmp_path_factory.mktemp('judged') / 'runs.sqlite'}")
+    run_id = add_run(opened, n=40)
+    opened.update_run(run_id, verdict={})
+    data = bundle_bytes(opened, [run_id])
     opened.close()
     return data
 
@@ -116,7 +132,7 @@ def with_columns(data: bytes, change: Callable[[dict[str, np.ndarray]], object],
 def refused(store: RunStore, data: bytes, telling: str = "") -> str:
     """That `data` is refused in one line, with nothing stored; the line."""
     before = counts(store)
-    with pytest.raises(BundleError) as caught:
+    with cpu_alarm(REFUSED_S), pytest.raises(BundleError) as caught:
         import_bundle(store, io.BytesIO(data))
     line = str(caught.value)
     assert TELLTALE in line
@@ -639,9 +655,33 @@ def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(store: RunStore,
     for number, (scale, name) in enumerate(itertools.product((0.0, -1.0, 1e-9, 1e8), names)):
         data = with_columns(sent, lambda s, n=name, k=scale: s.update({n: s[n] * k + rng.normal(0, 1e-3, 40)}))
         data = changed(data, lambda v, t=number: v.update(t_origin_s=t))
-        with contextlib.suppress(BundleError):
+        with cpu_alarm(1.0), contextlib.suppress(BundleError):
             stored += len(import_bundle(store, io.BytesIO(data)).new)
     assert stored == counts(store)[0] > 0
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(config=configs)
+def test_whatever_the_config_is_there_is_a_verdict_or_a_refusal_within_a_second(
+    store: RunStore, judged: bytes, config: RunConfig
+) -> None:
+    data = changed(judged, lambda v: v.update(config=config.to_dict()))
+    came: tuple[ImportedRun, ...] = ()
+    with cpu_alarm(1.0), contextlib.suppress(BundleError):
+        came = import_bundle(store, io.BytesIO(data)).runs
+    assert all(store.run(run.id).verdict is not None for run in came)
+
+
+def test_a_run_that_cannot_be_judged_in_time_is_not_imported(
+    store: RunStore, judged: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_ends(*_: Any, **__: Any) -> Any:
+        for _ in itertools.count():
+            pass
+
+    monkeypatch.setattr(bundle.importing, "judge", never_ends)
+    monkeypatch.setattr(bundle.importing, "judge_limit_s", lambda steps: 0.02)
+    refused(store, judged, "it took longer than 20.0 ms and was given up")
 
 
 def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
@@ -674,7 +714,8 @@ def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pyte
         for at, by in changes:
             data[at] ^= by
         try:
-            (came,) = import_bundle(target, io.BytesIO(bytes(data))).runs
+            with cpu_alarm(1.0):
+                (came,) = import_bundle(target, io.BytesIO(bytes(data))).runs
         except VitprofError as error:
             lines.add(str(error))
             return
