@@ -67,8 +67,10 @@ class MemmapStorage:
                 images = np.load(self._path, mmap_mode="c", allow_pickle=False)
             except FileNotFoundError:
                 raise self._unusable("cannot be read (it is missing)") from None
-            except (OSError, ValueError, EOFError, OverflowError) as error:
-                raise self._unusable(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+            except OSError as error:
+                raise self._unusable(f"cannot be read ({error.strerror or error})") from error
+            except (ValueError, EOFError, OverflowError) as error:  # NumPy's message advises to trust the file
+                raise self._unusable("cannot be read (it is no array of numbers, or it is damaged)") from error
             if not isinstance(images, np.memmap):
                 raise self._unusable("is not a .npy file")
             if images.dtype != np.uint8 or images.shape != (len(self), *self.shape):
