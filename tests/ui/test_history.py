@@ -236,6 +236,9 @@ def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
     assert not at.exception
     assert "No run matches" in said(at)
     assert at.multiselect(key="statuses").value == ["<script>"]
+    at = app("history", tags=[f"t{n}" for n in range(500)])
+    assert not listed(at)
+    assert "500 are too many; give at most 100" in said(at)
 
 
 def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick) -> None:

@@ -36,6 +36,10 @@ def test_nothing_is_left_to_be_read_and_nothing_invisible_is_added(typed: str) -
     assert not [c for c in marked if unicodedata.category(c) == "Cf"]
 
 
+def test_what_would_turn_the_rest_of_the_page_is_marked() -> None:
+    assert read(escaped("a\u202eb \x1b[1m\u2066")) == "a\ufffdb \ufffd[1m\ufffd"
+
+
 @given(st.text(alphabet=":smile/+-10@w.ht p<>~=_*", max_size=30))
 def test_it_reads_as_it_was_given(typed: str) -> None:
     assert read(escaped(typed)) == typed

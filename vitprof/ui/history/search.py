@@ -86,7 +86,7 @@ def draw_search() -> RunQuery:
         )
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
-    return RunQuery(text=text[:MAX_SEARCH], **chosen, helpers=helpers, sort=by, descending=descending)
+    return RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
 
 
 def _draw_filter(name: str) -> tuple[str, ...]:
