@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests import ROOT
+from tests.alarm import cpu_alarm
 from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.engine.data import MANIFEST, photos, prepare, scenes
@@ -291,6 +292,11 @@ def test_disk_full(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 5, 5))  # type: ignore[attr-defined]
     assert one_line(DataError).startswith(f"disk full: {vitprof_home / 'data'} needs 14.9 MB")
     assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N_PHOTOS}.lock"]
+
+
+def test_more_than_the_disk_holds_is_refused_before_anything_is_listed(tmp_path: Path) -> None:
+    with cpu_alarm(2.0), pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"):
+        photos.make(tmp_path, n_train=10**9, n_test=0)
 
 
 @pytest.mark.slow

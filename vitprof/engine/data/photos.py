@@ -82,9 +82,11 @@ def make(
     Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if the disk is full or
     the files cannot be written. What was made until then stays, and the next call goes on from there.
     """
+    n = n_train + n_test
+    # first: the list of what is to be made takes minutes, and 2 GB, where millions are asked for
+    idx.ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
-    n, done = n_train + n_test, n_train + n_test - len(todo)
-    idx.ensure_space(directory, len(todo) * BYTES_AN_IMAGE + 1_000_000)
+    done = n - len(todo)
     with idx.writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
@@ -124,6 +126,11 @@ def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tup
         labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
         for i, label in enumerate(labels):
             yield directory / split / class_name(label) / f"{split}-{i:06d}.jpg", label, (seed, stream, 1 + i)
+
+
+def _n_files(directory: Path) -> int:
+    """Returns how many files an earlier try has left."""
+    return sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
 
 
 def _complete(path: Path) -> bool:
