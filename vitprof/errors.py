@@ -30,6 +30,16 @@ class StoreError(VitprofError):
     """The run store cannot be opened, read or written, or holds no such run."""
 
 
+class StoreAwayError(StoreError):
+    """The run store cannot be reached just now: locked, full, read-only, restarted. Later it may be; `why` says what
+    is wrong in a few words.
+    """
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 class JobError(VitprofError):
     """A job that could not be started or ended in a way that its own exception does not explain."""
 

@@ -32,7 +32,7 @@ from tests.engine_fixtures import (  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
-from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreError
+from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreAwayError
 from vitprof.home import home
 from vitprof.jobs import asking, settling
 from vitprof.jobs import manager as manager_module
@@ -307,89 +307,73 @@ class TestTrouble:
         assert run.status == "done"
         assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
 
-    def test_telemetry_waits_for_a_store_that_fails_once(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    def test_a_store_that_cannot_sum_up_a_run_fails_it(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """It is stored with the steps, in the order in which it was taken, and none of it twice."""
-        append, failed = RunStore.append_telemetry, threading.Event()
-
-        def train_and_tell(config: RunConfig, events: Any, stop: Any) -> bool:
-            events.environment({})
-            return gate(config, events, stop)
-
-        def fails_once(self: RunStore, run_id: int, first_seq: int, rows: Any) -> None:
-            if not failed.is_set():
-                failed.set()
-                raise StoreError("the run store failed: locked")
-            append(self, run_id, first_seq, rows)
-
-        monkeypatch.setattr(train, "train", train_and_tell)
-        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.05)
-        monkeypatch.setattr(RunStore, "append_telemetry", fails_once)
-        (run_id,) = queued(jobs, "a")
-        wait_until(failed.is_set, "telemetry to be stored")
-        gate.open.set()
-        run = finished(jobs, run_id)
-        assert (run.status, run.notices) == ("done", ())
-        telemetry = jobs.store.telemetry(run_id)
-        assert telemetry["seq"].tolist() == list(range(len(telemetry["seq"])))
-        assert (np.diff(telemetry["t_s"]) > 0).all()
-        assert len(telemetry["seq"]) > 0
-
-    def test_a_store_that_fails_in_between(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-        update = RunStore.update_run
-
-        def broken(self: RunStore, run_id: int, **values: Any) -> None:
-            if "summary" in values:
-                raise StoreError("the run store failed: disk full")
-            update(self, run_id, **values)
+        def settle(*args: Any) -> Any:
+            raise RuntimeError("a defect")
 
         first, second = queued(jobs, "a", "b")
         wait_until(lambda: gate.begun, "the first job")
         with monkeypatch.context() as patch:
-            patch.setattr(RunStore, "update_run", broken)
+            patch.setattr("vitprof.jobs.supervisor.settle", settle)
             gate.open.set()
-            assert finished(jobs, first).error == "the run store failed: disk full"
+            assert finished(jobs, first).error == "RuntimeError: a defect"
         assert jobs.store.run(first).status == "failed"
         assert jobs.wait(second, 60)
+        assert "Traceback" in capsys.readouterr().err
 
-    def test_a_store_that_fails_with_the_job_does_not_hide_why(
-        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    def test_a_full_disk_that_fails_job_and_store_is_told_in_the_words_of_the_job(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """A full disk ends both: what the job said of it is told wherever there is still somebody to tell."""
+        """In the middle of a preparation: the next job runs, and the run gets its end when there is room again."""
+        update, full = RunStore.update_run, threading.Event()
 
-        def full(config: RunConfig, events: Any, stop: Any) -> bool:
-            events.stage("preparing", 0.5)
-            patch.setattr(RunStore, "update_run", broken)
-            raise DataError("disk full while preparing /home/memmap")
+        def prepare(config: RunConfig, events: Any, stop: Any) -> bool:
+            if config.name == "a":
+                events.stage("preparing", 0.5)
+                full.set()
+                raise DataError("disk full while preparing /home/memmap")
+            return gate(config, events, stop)
 
         def broken(self: RunStore, run_id: int, **values: Any) -> None:
-            raise StoreError("the run store failed: disk full")
+            if full.is_set():
+                raise StoreAwayError("the run store failed: database or disk is full", "database or disk is full")
+            update(self, run_id, **values)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(train, "train", full)
-            (run_id,) = queued(jobs, "a")
-            assert jobs.wait(run_id, 60)
-        assert jobs.unrecorded[run_id].startswith(
-            "disk full while preparing /home/memmap (and it could not be recorded"
-        )
-        assert "disk full while preparing /home/memmap" in capsys.readouterr().err
+        monkeypatch.setattr(train, "train", prepare)
+        monkeypatch.setattr("vitprof.jobs.outbox.RETRY_S", 0.01)
+        monkeypatch.setattr(RunStore, "update_run", broken)
+        first, second = queued(jobs, "a", "b")
+        wait_until(lambda: gate.begun, "the next job")
+        assert not jobs.owns(first)
+        assert not jobs.wait(first, 0.05), "the store does not have its end"
+        assert jobs.why_away(first) == "database or disk is full"
+        full.clear()
+        run = finished(jobs, first)
+        assert (run.status, run.error) == ("failed", "disk full while preparing /home/memmap")
+        gate.open.set()
+        assert finished(jobs, second).status == "done"
+        assert f"run {first} has ended; the run store is away (database or disk is full)" in capsys.readouterr().err
 
-    def test_an_end_that_could_not_be_recorded_is_recorded_later(
-        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
+    def test_stopped_before_it_began_while_the_store_is_away(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def locked(self: RunStore, run_id: int, **values: Any) -> None:
-            raise StoreError("the run store failed: locked")
+            raise StoreAwayError("the run store failed: locked", "locked")
 
         monkeypatch.setattr("vitprof.jobs.manager.RETRY_S", 0.01)
+        first, second = queued(jobs, "a", "b")
+        wait_until(lambda: gate.begun, "the first job")
         with monkeypatch.context() as patch:
             patch.setattr(RunStore, "update_run", locked)
-            (run_id,) = queued(jobs, "a")
-            assert jobs.wait(run_id, 60)
-            assert jobs.store.run(run_id).live
-        wait_until(lambda: not jobs.unrecorded, "the store to take it")
-        run = jobs.store.run(run_id)
-        assert (run.status, run.error) == ("failed", "the run store failed: locked")
+            jobs.stop(second)
+            assert jobs.wait(second, 0)
+            assert jobs.store.run(second).status == "queued"
+        gate.open.set()
+        assert finished(jobs, first).status == "done"
+        wait_until(lambda: not jobs.store.run(second).live, "the store to take it")
+        assert jobs.store.run(second).error == "stopped before it began"
 
     @pytest.mark.slow
     def test_a_job_that_does_not_end_after_its_last_message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -24,7 +25,7 @@ from vitprof.cli.common.terminal import (
 from vitprof.cli.headroom import measure_and_tell
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.errors import JobError
+from vitprof.errors import JobError, StoreAwayError
 from vitprof.export import run_object, summary_csv, write_text
 from vitprof.store import RunStore, StoredRun
 
@@ -103,12 +104,15 @@ def _run_job(config: RunConfig) -> StoredRun:
         try:
             with progress() as show:
                 while not manager.wait(run_id, POLL_S):
-                    show(store.run(run_id))
+                    with contextlib.suppress(StoreAwayError):  # the job goes on meanwhile
+                        show(store.run(run_id))
         except KeyboardInterrupt:
             manager.stop(run_id)
             manager.wait(run_id)
-        if why := manager.unrecorded.get(run_id):
-            raise JobError(f"run {run_id} failed: {why}")
+        if manager.why_away(run_id):
+            manager.shutdown()
+            if why := manager.left.get(run_id):
+                raise JobError(f"run {run_id} has ended, but {why}")
         return store.run(run_id)
     finally:
         manager.shutdown()

@@ -108,7 +108,7 @@ def _watched(
     `options` are those of `CommandRunner`.
     """
     from vitprof.jobs.command import CommandRunner
-    from vitprof.jobs.supervisor import JobRecorder
+    from vitprof.jobs.supervisor import JobRecorder, create_run
 
     so_far = WatchedSoFar()
     stop = threading.Event()
@@ -118,22 +118,27 @@ def _watched(
         except JobError as error:
             complain(one_line(error), EXIT_NOT_FOUND)
         signals.tell(runner.signalled)
-        failed: list[VitprofError] = []
-        run_id = 0
+        failed: list[str] = []
+        config, run_id = own_config(name), 0
+        with suppress(StoreError):  # tried again meanwhile
+            run_id = store.create_run(config)
 
         def record() -> None:
+            nonlocal run_id
             try:
-                JobRecorder(store, run_id, stop, start=lambda: runner).run()
-            except VitprofError as error:  # the script goes on without us
-                failed.append(error)
+                run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
+                recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
+            except StoreError as error:  # the script goes on without us
+                failed.append(f"watching failed: {one_line(error)}")
+                runner.finish()
+                return
+            recorder.run()
+            if left := recorder.leave():
+                failed.append(f"run {run_id} has ended, but {left}")
 
-        try:
-            run_id = store.create_run(own_config(name))
-        except StoreError as error:
-            failed.append(error)
-        recording = threading.Thread(target=runner.finish if failed else record, name="vitprof-recorder")
+        recording = threading.Thread(target=record, name="vitprof-recorder")
         recording.start()
-        with _nothing() if quiet or failed else status_line() as show:
+        with _nothing() if quiet else status_line() as show:
             while recording.is_alive():
                 if runner.stopping:
                     stop.set()
@@ -142,9 +147,7 @@ def _watched(
     code = runner.returncode or 0
     if failed:
         with suppress(OSError):
-            terminal.err.print(f"vitprof: watching failed: {one_line(failed[0])}", soft_wrap=True)
-        with suppress(StoreError):
-            store.update_run(run_id, status="failed", stage="", error=one_line(failed[0]))
+            terminal.err.print(f"vitprof: {failed[0]}", soft_wrap=True)
         return code, None
     return code, store.run(run_id)
 

@@ -23,7 +23,7 @@ from vitprof.config.own_script import own_config
 from vitprof.engine.protocol import SEND_EVERY_S, Message, Note
 from vitprof.errors import VitprofError, one_line
 from vitprof.jobs.listener import Listener
-from vitprof.jobs.supervisor import JobRecorder
+from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.store import RunStore
 
 LOOK_EVERY_S = 1.0
@@ -86,9 +86,14 @@ class ScriptRunner:
         except queue.Empty:
             return None
 
+    @property
+    def over(self) -> bool:
+        """Returns whether the script is gone; what it said last may still wait."""
+        return self._gone() or not self._listener.listens
+
     def _is_over(self) -> bool:
         """Returns whether nothing more can come."""
-        return (self._gone() or not self._listener.listens) and self._listener.inbox.empty()
+        return self.over and self._listener.inbox.empty()
 
     def _gone(self) -> bool:
         now = time.monotonic()
@@ -109,16 +114,16 @@ def record(runner: ScriptRunner) -> None:
     described = runner.begins()
     if described is None:
         return
-    store = RunStore()
-    try:
-        run_id = store.create_run(own_config(described["watched"]["name"]))
+    with contextlib.closing(RunStore()) as store:
+        run_id = create_run(store, own_config(described["watched"]["name"]), lambda: runner.over)
         runner.tell(run=run_id)
         recorder = JobRecorder(store, run_id, threading.Event(), start=lambda: runner)
-        while described is not None:
-            recorder.run()
-            described = runner.begins()
-    finally:
-        store.close()
+        try:
+            while described is not None:
+                recorder.run()
+                described = runner.begins()
+        finally:
+            recorder.leave()
 
 
 def main() -> None:

@@ -6,9 +6,11 @@ about a run it writes to the store, so that readers need only the store.
 
 from __future__ import annotations
 
+import math
 import queue
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,20 +18,25 @@ from pathlib import Path
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.resolve import resolve
-from vitprof.errors import JobError, StoreError, VitprofError, one_line
+from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.asking import check_may_stop, may_stop, who
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
-from vitprof.jobs.supervisor import NOT_BEGUN, JobRecorder, log_file
+from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
 from vitprof.jobs.turns import ahead_of, queue_of, why_waiting
 from vitprof.program import install_command
+from vitprof.records import Status
 from vitprof.store import RunStore
 
 STOP = None
 """What ends a worker thread's queue."""
 RETRY_S = 5.0
-"""Time between two tries to write down the end of a run that the store could not take."""
+"""Time between two tries to write down that a run was stopped before it began, where the store could not take it."""
+WAIT_FOR_STORE_S = 180.0
+"""How long a run that has ended is waited for while the store is away: as long as a backup takes, or a database server
+that is restarted."""
 LOOK_EVERY_S = 0.5
 """How often a run that waits looks whether another program's run has ended; the end of one of this program wakes it."""
 
@@ -54,8 +61,14 @@ class JobManager:
         self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
         self._starts: dict[int, Callable[[Path], Runner]] = {}
-        self.unrecorded: dict[int, str] = {}
-        """What ended a run that the store could not take; until it can."""
+        self._unsaid: dict[int, tuple[Status, str]] = {}
+        """Status and error of runs that never began, which the store could not take; until it can."""
+        self._outboxes: dict[int, Outbox] = {}
+        """Of runs that go on, and of those that have ended, but the store may not have all of."""
+        self._over_s: dict[int, float] = {}
+        """When such a run ended."""
+        self.left: dict[int, str] = {}
+        """What became of what the store could not take until the end of the program, in a line for each run."""
         self._ended: dict[int, threading.Event] = {}
         self._started_by: dict[int, str] = {}
         self._closed = False
@@ -75,7 +88,7 @@ class JobManager:
             if not installed("torch"):
                 todo = install_command("dashboard")
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
-        self._record_the_unrecorded()
+        self._say_the_unsaid()
         device, started_by = queue_of(config.device), who()
         with self._lock:
             if self._closed:
@@ -117,10 +130,12 @@ class JobManager:
         check_may_stop(f"run {run_id}", self._started_by[run_id])
         self._stops[run_id].set()
         if self._claim(run_id):
-            try:
-                self.store.update_run(run_id, status="stopped", stage="", message="", error=NOT_BEGUN)
-            finally:
-                self._has_ended(run_id)
+            self._end_unbegun(run_id, "stopped", NOT_BEGUN)
+
+    def _end_unbegun(self, run_id: int, status: Status, error: str) -> None:
+        self._unsaid[run_id] = status, error
+        self._has_ended(run_id)
+        self._say_the_unsaid()
 
     def _claim(self, run_id: int) -> bool:
         """Takes a run out of the queue, to run it or to end it; False if somebody else has."""
@@ -135,8 +150,31 @@ class JobManager:
             self._turn.notify_all()
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
-        """Waits until the run has ended; whether it has."""
-        return self._ended[run_id].wait(timeout)
+        """Waits until the run has ended and the store has it; whether it has. Where the store stays away it counts as
+        ended after `WAIT_FOR_STORE_S`, see `why_away`.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        if not self._ended[run_id].wait(timeout):
+            return False
+        while (outbox := self._outboxes.get(run_id)) is not None and not outbox.wait(0):
+            now = time.monotonic()
+            patience_s = LEAVE_AFTER_S if self._stops[run_id].is_set() else WAIT_FOR_STORE_S
+            give_up = self._over_s[run_id] + patience_s
+            if now >= give_up:
+                return True
+            if now >= until:
+                return False
+            outbox.wait(min(until, give_up, now + LOOK_EVERY_S) - now)
+        return True
+
+    def why_away(self, run_id: int) -> str:
+        """Returns why the store cannot be written just now with what a run of this manager reports; "" where it can,
+        and where it has all of it.
+        """
+        if run_id in self._unsaid:
+            return "it could not be written when the run ended"
+        outbox = self._outboxes.get(run_id)
+        return "" if outbox is None else outbox.why_away
 
     def shutdown(self) -> None:
         """Stops every job, keeps what was measured, ends every thread. Safe to call twice."""
@@ -150,7 +188,12 @@ class JobManager:
         for thread in self._threads:
             thread.join()
         self.launcher.close()
-        self._record_the_unrecorded()
+        self._say_the_unsaid()
+        until = time.monotonic() + LEAVE_AFTER_S
+        while self._outboxes:
+            run_id, outbox = self._outboxes.popitem()
+            if not outbox.wait(max(until - time.monotonic(), 0.0)):
+                self.left[run_id] = outbox.leave()
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
         while (run_id := self._next(jobs)) is not STOP:
@@ -162,7 +205,8 @@ class JobManager:
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()
-                self._give_up(run_id, error)
+                self._unsaid[run_id] = "failed", one_line(error)
+                self._say_the_unsaid()
             finally:
                 self._has_ended(run_id)
 
@@ -190,30 +234,44 @@ class JobManager:
     def _record(self, run_id: int) -> None:
         stop, own = self._stops[run_id], self._starts.pop(run_id, None)
         start = None if own is None else lambda: own(log_file(run_id, self._logs))
-        JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start).run()
+        recorder = self._recorder(run_id, stop, start)
+        self._outboxes[run_id] = outbox = recorder.outbox
+        try:
+            recorder.run()
+        except Exception as error:
+            if not isinstance(error, VitprofError):
+                traceback.print_exc()
+            recorder.fail(one_line(error))
+        self._over_s[run_id] = time.monotonic()
+        if outbox.wait(0):
+            del self._outboxes[run_id]
+        else:
+            away = f"the run store is away ({outbox.why_away}); what was measured waits for it"
+            print(f"vitprof: run {run_id} has ended; {away}", file=sys.stderr)  # noqa: T201
+
+    def _recorder(self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None) -> JobRecorder:
+        """Returns what records a run; where the store is away, when it is back. Raises `StoreError`."""
+        while True:
+            try:
+                return JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start)
+            except StoreAwayError:
+                if stop.wait(LOOK_EVERY_S):
+                    raise
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
         """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""
-        while self.unrecorded:
+        while self._unsaid:
             try:
                 return jobs.get(timeout=RETRY_S)
             except queue.Empty:
-                self._record_the_unrecorded()
+                self._say_the_unsaid()
         return jobs.get()
 
-    def _record_the_unrecorded(self) -> None:
-        """Writes down the ends of runs that the store could not take, or they would say "running" for good."""
-        for run_id, why in list(self.unrecorded.items()):
+    def _say_the_unsaid(self) -> None:
+        """Writes down the ends of runs that never began, or they would be queued for good."""
+        for run_id, (status, error) in list(self._unsaid.items()):
             try:
-                self.store.update_run(run_id, status="failed", stage="", error=why)
+                self.store.update_run(run_id, status=status, stage="", message="", error=error)
             except StoreError:
                 return
-            self.unrecorded.pop(run_id, None)
-
-    def _give_up(self, run_id: int, error: Exception) -> None:
-        """The last try to leave a word: the store itself may be what failed."""
-        try:
-            self.store.update_run(run_id, status="failed", stage="", error=one_line(error))
-        except StoreError as second:
-            self.unrecorded[run_id] = one_line(error)
-            print(f"vitprof: run {run_id}: {one_line(error)}; {one_line(second)}", file=sys.stderr)  # noqa: T201
+            self._unsaid.pop(run_id, None)

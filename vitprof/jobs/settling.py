@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,9 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.errors import VitprofError, one_line
+from vitprof.errors import StoreAwayError, VitprofError, one_line
 from vitprof.jobs.in_time import in_time
+from vitprof.jobs.leftovers import take_in
 from vitprof.records import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
 
@@ -71,17 +75,31 @@ def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> l
 
 
 def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
-    """Marks runs whose program is gone, and sums up what they had stored until then, as far as `OPEN_S` goes."""
+    """Takes in what was left of runs while the store was away, marks runs whose program is gone, and sums up what they
+    had stored until then, as far as `OPEN_S` goes. A store that cannot be written now gets it at the next start.
+    """
+    if store.read_only:
+        return
     until = clock() + OPEN_S
-    for run_id in store.mark_interrupted():
-        try:
-            run, steps = store.run(run_id), store.steps(run_id)
-        except UnreadableRun:  # what another version began, that version can sum up
-            continue
-        if run.t_origin_s is None or not len(steps["step"]):
-            continue
-        if clock() < until:
-            found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]))
-        else:
-            found = {"notices": [*run.notices, unjudged("other runs took the time for it")]}
-        store.update_run(run_id, **found)
+    sum_up = partial(_settle, store, lambda: clock() < until)
+    with suppress(StoreAwayError):
+        taken = take_in(store, sum_up)
+        for line in taken.lines:
+            print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
+        for run_id in store.mark_interrupted(spare=taken.waiting):
+            sum_up(run_id, None)
+
+
+def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
+    """Sums up a run that ended then; where that is not known, with its last step."""
+    try:
+        run, steps = store.run(run_id), store.steps(run_id)
+    except UnreadableRun:  # what another version began, that version can sum up
+        return
+    if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
+        return
+    if time_left():
+        found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
+    else:
+        found = {"notices": [*run.notices, unjudged("other runs took the time for it")]}
+    store.update_run(run_id, **found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -11,31 +12,52 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
 from vitprof.engine.protocol import Message, Note
-from vitprof.errors import StoreError, one_line
+from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.settling import settle
 from vitprof.jobs.turns import device_of, running_beside
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import RunStore
+from vitprof.store import LiveRun, RunStore
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
 STOP_GRACE_S = 1.2
 """How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
 ending a process takes a moment too."""
-STORE_GRACE_S = 5.0
-"""How long the store may fail before a job is given up."""
+WRITE_WITHIN_S = 30.0
+"""How long the end of a run may take to be written to a store that is there; it is summed up on the way."""
+CREATE_WITHIN_S, LEAVE_AFTER_S = 180.0, 5.0
+"""How long the store may be away when a script begins, which is watched from the start all the same; and when it has
+ended, and nobody should have to wait for us."""
 NOT_BEGUN = "stopped before it began"
 
 
 def log_file(run_id: int, logs: Path | None = None) -> Path:
     """Returns the file for what a run's processes print, in `logs` (`home.log_dir()` if not given), which is made."""
     return ensure_dir(logs or log_dir()) / f"run-{run_id}.log"
+
+
+def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> int:
+    """Adds a run for a script that is under way; its id. Where the store is away it is waited for: `CREATE_WITHIN_S` at
+    most, and not for long where the script is `over`. Raises `StoreError`.
+    """
+    until = time.monotonic() + CREATE_WITHIN_S
+    while True:
+        try:
+            return store.create_run(config)
+        except StoreAwayError:
+            if time.monotonic() >= until:
+                raise
+            if over():
+                until = min(until, time.monotonic() + LEAVE_AFTER_S)
+        time.sleep(RETRY_S)
 
 
 class JobRecorder:
@@ -57,6 +79,7 @@ class JobRecorder:
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
         self._config = run.config
+        self._outbox = Outbox(store, run, look=self._look_beside, clock=clock)
         self._start = start or self._start_job
         self._facts: dict[str, Any] = dict(run.facts)
         self._environment: dict[str, Any] = {}
@@ -65,29 +88,28 @@ class JobRecorder:
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
         self._beside: set[int] = set()
+        self._met: deque[LiveRun] = deque()
+        """Runs that were seen beside this one; the thread that writes appends."""
         self._sampled: deque[tuple[float, ...]] = deque()
-        """Telemetry that is not stored yet; its thread appends."""
-        self._samples = 0
-        """Telemetry that is stored."""
+        """Telemetry that is not handed on yet; its thread appends."""
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
         self._origin: float | None = None  # when it was started first
-        self._failing_since: float | None = None  # the store, that is
 
     def run(self) -> None:
         """The whole life of the job. Raises `VitprofError` if it could not even be started.
 
-        May be called again where a job goes on after its end: it is recorded into the same run.
+        When it returns the store may not have all of it, see `recorded`. May be called again where a job goes on after
+        its end: it is recorded into the same run.
         """
         if self._stop.is_set():
-            self._store.update_run(self._run_id, status="stopped", stage="", error=NOT_BEGUN)
+            self._outbox.add(status="stopped", stage="", error=NOT_BEGUN)
+            self._outbox.wait(WRITE_WITHIN_S, also_away=True)
             return
         if self._origin is None:
             self._origin = self._clock()
         self._end = None
-        self._store.update_run(
-            self._run_id, status="running", stage="starting", message="", error="", t_origin_s=self._origin
-        )
+        self._outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
         runner = self._start()
         try:
             self._follow(runner)
@@ -97,13 +119,23 @@ class JobRecorder:
             remove_copies()  # of a job that had no time to do so itself
             if self._telemetry is not None:
                 self._telemetry.stop()
-        try:
-            self._flush()
-            self._finish(self._origin, why)
-        except StoreError as error:
-            if self._end is not None and self._end[1]:  # what ended the job matters more: a full disk fails both
-                raise StoreError(f"{self._end[1]} (and it could not be recorded: {one_line(error)})") from error
-            raise
+        self._flush()
+        self._finish(self._origin, why)
+        self._outbox.wait(WRITE_WITHIN_S, also_away=True)
+
+    def fail(self, why: str) -> None:
+        """Records that the run failed, where `run` raised."""
+        self._outbox.add(status="failed", stage="", error=why)
+        self._outbox.wait(WRITE_WITHIN_S, also_away=True)
+
+    def leave(self) -> str:
+        """Ends the recording: returns what became of what the store does not have, in a line; "" where it has all."""
+        return "" if self._outbox.wait(LEAVE_AFTER_S) else self._outbox.leave()
+
+    @property
+    def outbox(self) -> Outbox:
+        """Returns what the store may not have yet, after `run`. Whoever calls `run` has to `leave` in the end."""
+        return self._outbox
 
     def _start_job(self) -> Runner:
         return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
@@ -117,7 +149,7 @@ class JobRecorder:
                 self._take(message, runner)
             now = self._clock()
             if now - flushed >= FLUSH_EVERY_S:
-                self._try_to_flush(now)
+                self._flush()
                 flushed = now
             if kill_at is None and (self._end is not None or self._stop.is_set()):
                 if self._end is None:
@@ -175,27 +207,11 @@ class JobRecorder:
         )
         self._telemetry.start()
 
-    def _try_to_flush(self, now: float) -> None:
-        """Flushes; a store that fails is tried again for a while: the job may be about to say why."""
-        try:
-            self._flush()
-            self._failing_since = None
-        except StoreError:
-            self._failing_since = now if self._failing_since is None else self._failing_since
-            if now - self._failing_since > STORE_GRACE_S:
-                raise
-
     def _flush(self) -> None:
-        """Writes what has come in since the last time: at least twice a second, so that a kill loses little."""
-        self._look_beside()
-        if self._rows:
-            self._store.append_steps(self._run_id, np.concatenate(self._rows).tolist())
-            self._rows.clear()
-        if sampled := list(self._sampled):
-            self._store.append_telemetry(self._run_id, self._samples, sampled)
-            self._samples += len(sampled)
-            for _ in sampled:
-                self._sampled.popleft()
+        """Hands on what has come in since the last time: at least twice a second, so that a kill loses little."""
+        self._take_note_of_others()
+        rows, self._rows = self._rows, []
+        sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
         notices = list(self._notices)
         if self._telemetry is not None:
             notices += self._telemetry.notices
@@ -206,13 +222,17 @@ class JobRecorder:
                 notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
         if notices:
             self._changes["notices"] = notices
-        if self._changes:
-            self._store.update_run(self._run_id, **self._changes)
-            self._changes.clear()
+        changes = {name: copy.copy(value) for name, value in self._changes.items()}  # another thread reads them
+        self._changes.clear()
+        self._outbox.add(rows, sampled, **changes)
 
     def _look_beside(self) -> None:
-        """Takes note of other runs on this machine that are running now."""
-        for other in running_beside(self._store, self._run_id):
+        """Looks for other runs on this machine that are running now; in the thread that writes."""
+        self._met.extend(running_beside(self._store, self._run_id))
+
+    def _take_note_of_others(self) -> None:
+        """Takes note of runs that were seen beside this one."""
+        for other in [self._met.popleft() for _ in range(len(self._met))]:
             if other.id in self._beside:
                 continue
             self._beside.add(other.id)
@@ -227,5 +247,13 @@ class JobRecorder:
         """Settles status and summary."""
         without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
         status, error = self._end or without_a_word
-        settled = settle(self._store, self._run_id, origin, self._clock())
-        self._store.update_run(self._run_id, status=status, stage="", progress=None, message="", error=error, **settled)
+        ended = self._clock()
+        self._outbox.finish(
+            lambda: settle(self._store, self._run_id, origin, ended),
+            t_end_s=ended,
+            status=status,
+            stage="",
+            progress=None,
+            message="",
+            error=error,
+        )

@@ -13,8 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from vitprof.errors import StoreError
+from vitprof.errors import StoreAwayError, StoreError
 from vitprof.home import STORE_FILE, ensure_dir, home
+from vitprof.store.reading import cannot_be_written, reading_url, sqlite_file
 from vitprof.store.schema import STORE_VERSION, bring_up_to_date, metadata, versions
 
 WAL_ATTEMPTS = 10
@@ -22,9 +23,13 @@ WAL_ATTEMPTS = 10
 
 def database_url() -> str | sa.URL:
     """`VITPROF_DB`, or SQLite under `VITPROF_HOME` (which is made if need be)."""
-    named = os.environ.get("VITPROF_DB")
+    if named := os.environ.get("VITPROF_DB"):
+        return named
+    path = home() / STORE_FILE
+    if not path.is_file():  # one that is there can be read, whatever may be written beside it
+        ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
-    return named or sa.URL.create("sqlite", database=str(ensure_dir(home()) / STORE_FILE))
+    return sa.URL.create("sqlite", database=str(path))
 
 
 def _parse(url: str | sa.URL) -> sa.URL:
@@ -53,29 +58,55 @@ def _on_connect(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
+def _version(db: sa.Connection) -> int | None:
+    """Returns the version of the store that a database holds; None where it holds none."""
+    if not sa.inspect(db).has_table(versions.name):
+        return None
+    return db.execute(sa.select(versions.c.version)).scalar()
+
+
 class Database:
-    """An open database with the store's tables. Raises `StoreError`."""
+    """An open database with the store's tables. Raises `StoreError`.
+
+    One that can only be read here is read; so is one that somebody else keeps locked, as far as its kind of database
+    allows.
+    """
 
     def __init__(self, url: str | None = None) -> None:
         parsed = _parse(url or database_url())
         self.url = parsed.render_as_string(hide_password=True)
+        self.file = sqlite_file(parsed)
+        """The file of an SQLite database; None for every other one."""
+        where = parsed.set(drivername=parsed.get_backend_name(), username=None, password=None, query={})
+        self.identity = f"sqlite:{self.file.resolve()}" if self.file else where.render_as_string()
+        """What tells this database from others, on this machine."""
+        self.read_only = self.file is not None and cannot_be_written(self.file)
+        """Whether this program may only read the file or its directory."""
+        if self.read_only and self.file is not None:
+            parsed = reading_url(parsed, self.file)
         try:
-            self._engine = sa.create_engine(parsed)
+            # A server may have been restarted since a connection was used last: asked before each use.
+            self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
             raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {error}") from error
-        if self._engine.dialect.name == "sqlite":
+        if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         try:
-            self._create_tables()
+            self._open_tables()
         except StoreError:
             self.close()
             raise
 
-    def _create_tables(self) -> None:
+    def _open_tables(self) -> None:
+        """Makes the tables, or brings them up to date; a store that is so already is not written to."""
+        with self.transaction() as db:
+            found = _version(db)
+        if found == STORE_VERSION:
+            return
+        if self.read_only:
+            raise StoreError(self._why_not_here(found))
         with self.writing() as db:  # two programs may open a new store at the same moment
-            found = None
-            if sa.inspect(db).has_table(versions.name):
-                found = db.execute(sa.select(versions.c.version)).scalar()
+            found = _version(db)
             if found is None:
                 metadata.create_all(db)
                 db.execute(sa.insert(versions).values(version=STORE_VERSION))
@@ -83,17 +114,41 @@ class Database:
                 bring_up_to_date(db)
                 db.execute(sa.update(versions).values(version=STORE_VERSION))
             elif found != STORE_VERSION:
-                raise StoreError(
-                    f"{self.url} was written by another vitprof (store version {found}, not {STORE_VERSION}); "
-                    "move it away, or set VITPROF_DB to another database"
-                )
+                raise StoreError(self._of_another_version(found))
+
+    def _of_another_version(self, found: int) -> str:
+        return (
+            f"{self.url} was written by another vitprof (store version {found}, not {STORE_VERSION}); "
+            "move it away, or set VITPROF_DB to another database"
+        )
+
+    def _why_not_here(self, found: int | None) -> str:
+        if found is None or not 1 <= found < STORE_VERSION:
+            return (
+                f"{self.url} can only be read here, and is no run store"
+                if not found
+                else self._of_another_version(found)
+            )
+        return (
+            f"{self.url} can only be read here, and has to be brought up to date first (store version {found}, not "
+            f"{STORE_VERSION}): set VITPROF_DB to a copy of it that can be written"
+        )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A connection whose work is kept at the end of the block, all or none. Raises `StoreError`."""
+        """A connection whose work is kept at the end of the block, all or none. Raises `StoreError`: `StoreAwayError`
+        where the same may work later.
+        """
         try:
             with self._engine.begin() as connection:
                 yield connection
+        except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+            why = str(error.orig).strip().partition("\n")[0]
+            raise StoreAwayError(f"the run store {self.url} failed: {error.orig}", why) from error
+        except sa.exc.TimeoutError as error:  # all connections wait
+            raise StoreAwayError(
+                f"the run store {self.url} failed: it does not answer", "it does not answer"
+            ) from error
         except sa.exc.DBAPIError as error:
             raise StoreError(f"the run store {self.url} failed: {error.orig}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -69,6 +69,12 @@ class RunStore(Listing, SeriesStore):
         if row is None:
             raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
         return stored_run(row)
+
+    def has_run(self, wanted: Mapping[str, Any]) -> bool:
+        """Returns whether there is a run with these columns."""
+        found = sa.select(runs.c.id).where(*(runs.c[name] == value for name, value in wanted.items()))
+        with self.transaction() as db:
+            return db.execute(found).first() is not None
 
     def runs(
         self,
@@ -165,8 +171,9 @@ class RunStore(Listing, SeriesStore):
                     db.execute(sa.delete(runs).where(runs.c.id == each))
                 db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
 
-    def mark_interrupted(self, given_up: Collection[int] = ()) -> list[int]:
-        """Marks live runs of this machine whose owner process is gone as "interrupted"; their ids.
+    def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
+        """Marks live runs of this machine whose owner process is gone as "interrupted", but for those to `spare`; their
+        ids.
 
         Of another machine's runs that cannot be told: of these only `given_up`, of which a person says so.
         """
@@ -174,7 +181,7 @@ class RunStore(Listing, SeriesStore):
         # not the whole run: one that this version cannot read would live for ever, and could not be deleted
         query = sa.select(runs.c.id, *owner).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id.desc())
         with self.transaction() as db:
-            live = db.execute(query).fetchall()
+            live = [run for run in db.execute(query) if run.id not in spare]
         here = this_program()[0]
         told = {run.id for run in live if run.id in given_up and run.owner_host != here}
         gone = [r for r in live if r.id in told or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]

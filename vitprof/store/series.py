@@ -18,18 +18,36 @@ from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
 class SeriesStore(Database):
     """What is measured for each step and several times a second. Raises `StoreError`."""
 
-    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]]) -> None:
-        """Adds steps; each row in the order of `STEP_COLUMNS`."""
-        self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows])
+    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]], *, again: bool = False) -> None:
+        """Adds steps; each row in the order of `STEP_COLUMNS`. `again`: those that are there already are left out."""
+        self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows], again=again)
 
-    def append_telemetry(self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]]) -> None:
-        """Adds telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`."""
+    def append_telemetry(
+        self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]], *, again: bool = False
+    ) -> None:
+        """Adds telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`. `again`:
+        those that are there already are left out.
+        """
         numbered = [(run_id, seq, *row) for seq, row in enumerate(rows, first_seq)]
-        self._append(telemetry, ("run_id", "seq", *TELEMETRY_FIELDS), numbered)
+        self._append(telemetry, ("run_id", "seq", *TELEMETRY_FIELDS), numbered, again=again)
 
-    def _append(self, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
-        if rows:
-            with self.transaction() as db:
+    def _append(self, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float]], *, again: bool) -> None:
+        if not rows:
+            return
+        with self.transaction() as db:
+            if again:
+                key = [column.name for column in table.primary_key.columns][1:]  # the run comes first
+                key_of = itemgetter(*(names.index(name) for name in key))
+                number = names.index(key[0])
+                first, last = (most(row[number] for row in rows) for most in (min, max))
+                there = db.execute(
+                    sa.select(*(table.c[name] for name in key)).where(
+                        table.c.run_id == rows[0][0], table.c[key[0]].between(first, last)
+                    )
+                )
+                known = {tuple(row) if len(key) > 1 else row[0] for row in there}
+                rows = [row for row in rows if key_of(row) not in known]
+            if rows:
                 insert_rows(db, table, names, rows)
 
     def n_steps(self, run_id: int) -> int:

@@ -44,7 +44,8 @@ class WatchedSoFar:
             self._running.add({name: taken[:, i] for i, name in enumerate(STEP_COLUMNS)})
 
     def words(self, run_id: int, state: str = "") -> str:
-        """Returns a line about the run: its steps and, of its steady state, what the dashboard says too.
+        """Returns a line about the run: its steps and, of its steady state, what the dashboard says too. `run_id`: 0
+        where the store has none yet.
 
         `state`: what else is to be said of it, such as that it is being stopped.
         """
@@ -59,4 +60,4 @@ class WatchedSoFar:
                 said.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
             else:
                 said.append("warming up")
-        return f"vitprof run {run_id}{', ' + state if state else ''}: {', '.join(said)}"
+        return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(said)}"

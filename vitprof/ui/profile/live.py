@@ -111,9 +111,11 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
 
 def draw_state(run: StoredRun, now: float) -> None:
     """While it runs a bar with the time left; then how it ended, where it is not simply done. And notices."""
-    if why := resources.manager().unrecorded.get(run.id):
-        st.error(f"Failed: {escaped(why)}")
-        return
+    if why := resources.manager().why_away(run.id):
+        st.warning(
+            f"The run store cannot be written ({escaped(why)}). Nothing is lost: what the run measures is kept, and "
+            "written when the store is back. Until then this page shows what was written before."
+        )
     if run.status == "queued":
         draw_queued(run)
     elif run.status == "running":

@@ -1,0 +1,61 @@
+"""A job that only reports: steps one after another, on a clock of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from vitprof.engine.protocol import Message, Note
+from vitprof.records import STEP_COLUMNS
+
+STEP_S = 0.1
+DONE = Note("end", {"status": "done", "error": ""})
+
+
+def steps(first: int, n: int) -> np.ndarray:
+    """Rows of n steps of 0.1 s, half of it a data wait."""
+    number = np.arange(first, first + n, dtype=float)
+    started, half = number * STEP_S, np.full(n, STEP_S / 2)
+    known = {"step": number, "epoch": number * 0, "t_start_s": started, "data_wait_s": half, "step_s": half * 2}
+    known |= {"compute_start_s": started + half, "compute_s": half, "gap_s": half, "exposed_wait_s": half}
+    known |= {"h2d_s": number * 0, "samples": number * 0 + 4, "warmup": number * 0, "rank": number * 0}
+    return np.column_stack([known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS])
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ReportingJob:
+    """A runner whose clock moves half a second for each message of five steps; `at` is called with each time."""
+
+    pid = os.getpid()
+
+    def __init__(self, clock: Clock, seconds: float, at: Callable[[float], None], end: Note = DONE) -> None:
+        self._clock, self._seconds, self._at, self._end = clock, seconds, at, end
+
+    @property
+    def n_steps(self) -> int:
+        return int(self._seconds / STEP_S)
+
+    def messages(self) -> Iterator[Message | None]:
+        for first in range(0, self.n_steps, 5):
+            self._clock.now += 5 * STEP_S
+            self._at(self._clock.now)
+            yield steps(first, 5)
+        yield self._end
+
+    def ask_stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> str:
+        return ""

@@ -1,0 +1,258 @@
+"""A store that is away while a job reports: nothing is lost, nobody waits, and the run says what happened."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.engine_fixtures import wait_until
+from tests.jobs.reported import Clock, ReportingJob, steps
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.engine.protocol import Note
+from vitprof.jobs import outbox as outbox_module
+from vitprof.jobs import spool as spool_module
+from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.spool import PREFIX
+from vitprof.jobs.supervisor import JobRecorder
+from vitprof.store import RunStore, StoredRun
+
+LIMIT_S = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+    """A store that does not wait for locks; what cannot be beside it goes into a directory of the test's."""
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.005)
+    with closing(RunStore(f"sqlite:///{tmp_path}/beside/runs.sqlite?timeout=0.01")) as opened:
+        yield opened
+
+
+class Lock:
+    """Another program that keeps the store to itself."""
+
+    def __init__(self, store: RunStore) -> None:
+        assert store.file is not None
+        self._db = sqlite3.connect(store.file, isolation_level=None, check_same_thread=False)
+
+    def take(self) -> None:
+        self._db.execute("PRAGMA busy_timeout = 10000")
+        self._db.execute("BEGIN EXCLUSIVE")
+
+    def let_go(self) -> None:
+        self._db.execute("ROLLBACK")
+
+
+@pytest.fixture
+def lock(store: RunStore) -> Iterator[Lock]:
+    made = Lock(store)
+    yield made
+    made._db.close()
+
+
+class Recording:
+    """A recorder and its job, whose `at` runs as the job goes on."""
+
+    def __init__(self, store: RunStore, seconds: float, at: Callable[[float], None], **job: Any) -> None:
+        self.store, self.id, clock = store, store.create_run(resolve(RunConfig())), Clock()
+        self.job = ReportingJob(clock, seconds, at, **job)
+        self.recorder = JobRecorder(store, self.id, threading.Event(), clock, start=lambda: self.job)
+
+    @property
+    def outbox(self) -> outbox_module.Outbox:
+        return self.recorder.outbox
+
+    def is_away(self) -> None:
+        wait_until(lambda: self.outbox.why_away, "the store to be seen to be away")
+
+    def whole(self) -> StoredRun:
+        """The run, when the store has it; every step of it is there."""
+        assert self.outbox.wait(LIMIT_S)
+        run = self.store.run(self.id)
+        assert self.store.steps(self.id)["step"].tolist() == list(range(self.job.n_steps))
+        assert run.summary is not None
+        assert run.summary.n_steps == self.job.n_steps
+        return run
+
+
+def spools(store: RunStore) -> list[Path]:
+    assert store.file is not None
+    top = store.file.parent.parent
+    return sorted(path for path in top.rglob("*") if path.name.startswith("vitprof-"))
+
+
+@pytest.mark.parametrize("seconds", [4.0, 30.0, 120.0])
+def test_a_lock_costs_nothing(store: RunStore, lock: Lock, seconds: float) -> None:
+    begins, seen = 2.0, []
+
+    def at(now: float) -> None:
+        if now == begins:
+            assert recording.outbox.wait(LIMIT_S)
+            lock.take()
+        if now == begins + 1.0:
+            recording.is_away()
+        if now == begins + seconds:
+            seen.extend(spools(store))
+            lock.let_go()
+
+    recording = Recording(store, seconds + 4.0, at)
+    recording.recorder.run()
+    run = recording.whole()
+    assert (run.status, run.error) == ("done", "")
+    (notice,) = run.notices
+    assert notice.startswith("the run store could not be written for ")
+    assert notice.endswith("(database is locked); what was measured meanwhile waited and is complete")
+    (spool,) = seen
+    assert spool.parent == store.file.parent
+    assert spool.stat().st_mode & 0o777 == 0o600 if spool.exists() else not spools(store)
+
+
+def test_a_lock_until_after_the_end(store: RunStore, lock: Lock) -> None:
+    def at(now: float) -> None:
+        if now == 2.0:
+            assert recording.outbox.wait(LIMIT_S)
+            lock.take()
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    assert recording.outbox.why_away == "database is locked"
+    assert store.run(recording.id).status == "running"
+    lock.let_go()
+    assert recording.whole().status == "done"
+    assert not spools(store)
+
+
+class Full:
+    """A disk without room: SQLite's own error for the database, the system's for a file beside it."""
+
+    def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch, *, everywhere: bool = False) -> None:
+        self.now, self._everywhere = False, everywhere
+        self._beside = str(store.file.parent) if store.file else ""
+        write = os.pwrite
+
+        def pwrite(descriptor: int, *args: Any) -> int:
+            place = os.readlink(f"/proc/self/fd/{descriptor}")
+            if self.now and (self._everywhere or place.startswith(self._beside)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(descriptor, *args)
+
+        monkeypatch.setattr(spool_module.os, "pwrite", pwrite)
+        sa.event.listen(store._engine, "checkout", self._on_use)
+
+    def _on_use(self, connection: Any, *_: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {1 if self.now else 1 << 30}")  # 1: as many as there are
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux what a descriptor is")
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_disk_that_is_full_and_freed(store: RunStore, monkeypatch: pytest.MonkeyPatch, everywhere: bool) -> None:
+    """What the disk cannot take waits in the temporary directory; where that is full too, in memory."""
+    full, seen = Full(store, monkeypatch, everywhere=everywhere), []
+
+    def at(now: float) -> None:
+        if now == 2.0:
+            assert recording.outbox.wait(LIMIT_S)
+            full.now = True
+        if now == 120.0:  # so much that no page of the database has room for it
+            recording.is_away()
+        if now == 200.0:
+            seen.extend(spools(store))
+            full.now = False
+
+    recording = Recording(store, 210.0, at)
+    recording.recorder.run()
+    run = recording.whole()
+    assert (run.status, run.error) == ("done", "")
+    assert "(database or disk is full); what was measured meanwhile waited and is complete" in run.notices[0]
+    assert {path.parent.name for path in seen} == (set() if everywhere else {"temporary"})
+    assert not spools(store)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux what a descriptor is")
+def test_a_disk_that_is_full_in_the_middle_of_a_preparation(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job fails for it, in its own words, and the run says so when there is room again."""
+    full = Full(store, monkeypatch)
+    why = "disk full while preparing /home/memmap; free some space"
+    recording = Recording(store, 0.0, lambda now: None, end=Note("end", {"status": "failed", "error": why}))
+    full.now = True
+    recording.outbox.add(note="x" * 100_000)  # what the page in hand has no room for
+    recording.recorder.run()
+    assert recording.outbox.why_away == "database or disk is full"
+    full.now = False
+    assert recording.outbox.wait(LIMIT_S)
+    run = store.run(recording.id)
+    assert (run.status, run.error, run.stage, run.message) == ("failed", why, "", "")
+    assert store.n_steps(recording.id) == 0
+
+
+def test_what_nothing_has_room_for_is_counted_and_told(
+    store: RunStore, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "MEMORY_BYTES", 20 * steps(0, 1).nbytes)
+    monkeypatch.setattr(outbox_module, "places", lambda store: [])
+
+    def at(now: float) -> None:
+        if now == 2.0:
+            assert recording.outbox.wait(LIMIT_S)
+            lock.take()
+        if now == 3.0:
+            recording.is_away()
+        if now == 20.0:
+            lock.let_go()
+            assert recording.outbox.wait(LIMIT_S)
+
+    recording = Recording(store, 22.0, at)
+    recording.recorder.run()
+    assert recording.outbox.wait(LIMIT_S)
+    run = store.run(recording.id)
+    n = store.n_steps(recording.id)
+    assert run.status == "done"
+    (notice,) = run.notices
+    assert notice.endswith(f"{220 - n} steps of that time are lost: no file could take what waits (no place is left)")
+    assert 40 < n < 220
+
+
+def test_a_program_that_ends_first_leaves_it_to_the_next_one(
+    store: RunStore, lock: Lock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)
+
+    def at(now: float) -> None:
+        if now == 2.0:
+            assert recording.outbox.wait(LIMIT_S)
+            lock.take()
+
+    recording = Recording(store, 6.0, at)
+    recording.recorder.run()
+    (path,) = spools(store)
+    assert recording.recorder.leave() == (
+        f"the run store is away (database is locked): what it could not take is in {path} until vitprof starts again"
+    )
+    settle_interrupted(store)  # still away: it waits for the next time
+    assert spools(store) == [path]
+    assert capsys.readouterr().err == ""
+    lock.let_go()
+    settle_interrupted(store)
+    assert capsys.readouterr().err.startswith(f"vitprof: run {recording.id}: ")
+    run = recording.store.run(recording.id)
+    assert (run.status, run.error) == ("done", "")
+    assert run.summary is not None
+    assert run.summary.n_steps == store.n_steps(recording.id) == 60
+    assert run.summary.wall_s == pytest.approx(6.0)
+    assert "was taken in later" in run.notices[0]
+    assert not spools(store)
+    settle_interrupted(store)
+    assert (capsys.readouterr().err, store.run(recording.id)) == ("", run)
+    assert PREFIX in path.name
