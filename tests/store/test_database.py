@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import STORE_VERSION, RunQuery, RunStore
+from vitprof.store.migrations import bring_up_to_date
 
 
 def refusal(**kwargs: Any) -> str:
@@ -96,6 +98,87 @@ def test_an_older_store_gets_the_columns_of_steps_that_it_lacks(
     assert tuple(series) == STEP_COLUMNS
     for name in late:
         assert series[name].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
+
+
+def schema_of(db: sa.Connection) -> dict[str, Any]:
+    """Columns, keys and indexes of every table of the store."""
+    found: dict[str, Any] = {}
+    inspector = sa.inspect(db)
+    for table in set(inspector.get_table_names()) - {"alembic_version", "vitprof_store"}:
+        columns = {c["name"]: (str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)}
+        indexes = {(i["name"], *i["column_names"]) for i in inspector.get_indexes(table)}
+        found[table] = columns, inspector.get_pk_constraint(table)["constrained_columns"], indexes
+    return found
+
+
+def sqlite_schema(path: Path) -> dict[str, Any]:
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.connect() as db:
+        found = schema_of(db)
+    engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_migrations_lead_to_the_tables_of_today(version: int, tmp_path: Path) -> None:
+    """From nothing, and from each store that was left: a column without a migration shows here."""
+    RunStore(f"sqlite:///{tmp_path}/new.sqlite").close()
+    if version:
+        RunStore(left_by(version, tmp_path)).close()
+    else:
+        engine = sa.create_engine(f"sqlite:///{tmp_path}/old.sqlite")
+        with engine.begin() as db:
+            bring_up_to_date(db, 0)
+        engine.dispose()
+    assert sqlite_schema(tmp_path / "old.sqlite") == sqlite_schema(tmp_path / "new.sqlite")
+    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as db:
+        assert db.execute("select version_num from alembic_version").fetchall() == [(str(STORE_VERSION),)]
+
+
+def test_the_old_store_is_kept_beside_it(tmp_path: Path) -> None:
+    url = left_by(1, tmp_path)
+    (tmp_path / "old.sqlite.version-1").write_text("of another time")
+    with closing(RunStore(url)) as store:
+        kept = tmp_path / "old.sqlite.version-1-2"
+        assert store.migrated.endswith(f"(store version 1 to {STORE_VERSION}); the old one is kept as {kept}")
+    with closing(RunStore(url)) as again:
+        assert again.migrated == ""
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.rename(tmp_path / "old.sqlite")  # back to it
+    with closing(RunStore(url)) as back:
+        assert back.migrated
+        assert back.n_steps(1) == 3
+
+
+def test_without_room_for_the_copy_the_old_store_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = left_by(1, tmp_path)
+    before = (tmp_path / "old.sqlite").read_bytes()
+    write = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert "a copy of it is kept beside it first (0.0 MB), which failed" in refusal(url=url)
+    monkeypatch.setattr(Path, "replace", write)
+    assert sorted(path.name for path in tmp_path.iterdir() if "sqlite-" not in path.name) == ["old.sqlite"]
+    assert len((tmp_path / "old.sqlite").read_bytes()) == len(before)
+    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as db:
+        assert db.execute("select version from vitprof_store").fetchone() == (1,)
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(db: sa.Connection, found: int) -> None:
+        bring_up_to_date(db, found)
+        raise sa.exc.ProgrammingError("create", {}, Exception("a defect"))
+
+    url = left_by(1, tmp_path)
+    before = sqlite_schema(tmp_path / "old.sqlite")
+    monkeypatch.setattr("vitprof.store.database.bring_up_to_date", fail)
+    assert refusal(url=url).endswith("failed: a defect")
+    assert sqlite_schema(tmp_path / "old.sqlite") == before
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.schema import runs as runs_table
+from vitprof.ui import resources
 from vitprof.ui.history import page as history
 from vitprof.ui.history import table as history_table
 from vitprof.ui.profile.verdict import LOOKS
@@ -391,3 +393,18 @@ def test_a_run_of_another_version_is_listed_and_named(store: RunStore, tick: Tic
     assert listed(at) == [run_id]
     at.button(key="history-run-again").click().run()
     assert "was written by another version of vitprof" in said(at)
+
+
+def test_a_store_that_can_only_be_read_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
+    with closing(RunStore()) as store:
+        run_id = add_run(store, name="kept")
+    monkeypatch.setattr("vitprof.store.database.cannot_be_written", lambda path: True)
+    st.cache_resource.clear()
+    try:
+        assert listed(app("history")) == [run_id]
+        assert not app(run=str(run_id)).error
+    finally:
+        resources.manager().shutdown()
+        resources.store().close()
+        st.cache_resource.clear()

@@ -84,7 +84,7 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
     sum_up = partial(_settle, store, lambda: clock() < until)
     with suppress(StoreAwayError):
         taken = take_in(store, sum_up)
-        for line in taken.lines:
+        for line in (*([store.migrated] if store.migrated else []), *taken.lines):
             print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
         for run_id in store.mark_interrupted(spare=taken.waiting):
             sum_up(run_id, None)

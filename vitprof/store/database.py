@@ -15,8 +15,9 @@ import sqlalchemy as sa
 
 from vitprof.errors import StoreAwayError, StoreError
 from vitprof.home import STORE_FILE, ensure_dir, home
+from vitprof.store.migrations import bring_up_to_date, keep_copy
 from vitprof.store.reading import cannot_be_written, reading_url, sqlite_file
-from vitprof.store.schema import STORE_VERSION, bring_up_to_date, metadata, versions
+from vitprof.store.schema import STORE_VERSION, metadata, versions
 
 WAL_ATTEMPTS = 10
 
@@ -82,6 +83,8 @@ class Database:
         """What tells this database from others, on this machine."""
         self.read_only = self.file is not None and cannot_be_written(self.file)
         """Whether this program may only read the file or its directory."""
+        self.migrated = ""
+        """What was done to bring it up to date, in a line; "" where that was not needed."""
         if self.read_only and self.file is not None:
             parsed = reading_url(parsed, self.file)
         try:
@@ -111,7 +114,9 @@ class Database:
                 metadata.create_all(db)
                 db.execute(sa.insert(versions).values(version=STORE_VERSION))
             elif 1 <= found < STORE_VERSION:
-                bring_up_to_date(db)
+                kept = "" if self.file is None else f"; the old one is kept as {keep_copy(self.file, found)}"
+                bring_up_to_date(db, found)
+                self.migrated = f"{self.url} was brought up to date (store version {found} to {STORE_VERSION}){kept}"
                 db.execute(sa.update(versions).values(version=STORE_VERSION))
             elif found != STORE_VERSION:
                 raise StoreError(self._of_another_version(found))

@@ -1,4 +1,4 @@
-"""The tables of the run store, and how an older store gets them."""
+"""The tables of the run store. How an older store gets them: `migrations`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vitprof.records import Column, StepRecord, TelemetrySample, columns
 STORE_VERSION = 6
 """2: more columns of steps, groups of runs, verdicts and predictions. 3: columns of their own for what lists show and
 search, tags, notes, tournaments. 4: kernel times of steps, SM activity and occupancy of telemetry. 5: what the
-device does for a batch before its step. 6: what a script does outside its steps. An older store gets them when it is
-opened."""
+device does for a batch before its step. 6: what a script does outside its steps. A change here needs a new version, and
+a file in `migrations/versions` with its number: an older store gets it when it is opened."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 
@@ -130,22 +130,3 @@ def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
         "samples_per_s": (summary or {}).get("samples_per_s"),
         "idle_frac": (summary or {}).get("device_idle_frac"),
     }
-
-
-def bring_up_to_date(db: sa.Connection) -> None:
-    """New columns and tables. What was not measured then is null, which is read as "not available"."""
-    inspector = sa.inspect(db)
-    preparer = db.dialect.identifier_preparer
-    for table in (runs, steps, telemetry):
-        known = {column["name"] for column in inspector.get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in known:
-                definition = sa.schema.CreateColumn(column).compile(dialect=db.dialect)
-                db.exec_driver_sql(f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {definition}")
-    for index in runs.indexes:
-        index.create(db, checkfirst=True)
-    for table in (run_tags, tournaments, predictions):
-        table.create(db, checkfirst=True)
-    for row in db.execute(sa.select(runs.c.id, runs.c.config, runs.c.summary, runs.c.verdict)).fetchall():
-        values = listed(row.config) | figures(row.summary) | {"verdict_kind": (row.verdict or {}).get("kind", "")}
-        db.execute(sa.update(runs).where(runs.c.id == row.id).values(**values))

@@ -1,0 +1,66 @@
+"""A PostgreSQL server of the tests' own, on a socket in a temporary directory. Skipped where there is none."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FOLDERS = os.pathsep.join([os.environ.get("PATH", ""), *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)])
+PROGRAMS = {name: shutil.which(name, path=FOLDERS) for name in ("initdb", "pg_ctl", "createdb")}
+
+
+class Server:
+    """Started and stopped as an operator does it. PostgreSQL refuses to run as root: then it runs as nobody."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._n = directory, 0
+        self._user = "nobody" if os.geteuid() == 0 else None
+        if self._user:
+            os.chown(directory, pwd.getpwnam(self._user).pw_uid, -1)
+        self._run("initdb", "-D", str(directory / "data"), "-A", "trust", "-U", "vitprof", "--no-sync", "-E", "UTF8")
+        self.start()
+
+    def start(self) -> None:
+        options = f"-k {self._directory} -c listen_addresses= -c fsync=off"
+        self._run("pg_ctl", "-D", str(self._directory / "data"), "-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        """Ends it without a word to those who are connected."""
+        self._run("pg_ctl", "-D", str(self._directory / "data"), "-w", "-m", "immediate", "stop")
+
+    def database(self) -> str:
+        """The URL of a new database."""
+        self._n += 1
+        self._run("createdb", "-h", str(self._directory), "-U", "vitprof", f"store{self._n}")
+        return f"postgresql+psycopg://vitprof@/store{self._n}?host={self._directory}"
+
+    def _run(self, name: str, *args: str) -> None:
+        program = PROGRAMS[name]
+        assert program is not None
+        log = self._directory / "log"
+        with log.open("ab") as out:
+            kept = {"user": self._user} if self._user else {}
+            subprocess.run(
+                [program, *args], check=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", **kept
+            )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server; skipped without its programs or the driver."""
+    pytest.importorskip("psycopg")
+    if not all(PROGRAMS.values()):
+        pytest.skip("no PostgreSQL server is installed here")
+    directory = Path(tempfile.mkdtemp(prefix="vitprof-pg-"))  # a socket's path may have 107 bytes
+    made = Server(directory)
+    yield made
+    made.stop()
+    shutil.rmtree(directory)

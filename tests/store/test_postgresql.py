@@ -1,0 +1,107 @@
+"""The store on a PostgreSQL server: it keeps runs, is brought up to date, and may be restarted while a job records."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from tests.engine_fixtures import wait_until
+from tests.jobs.reported import Clock, ReportingJob, steps
+from tests.store.postgresql import Server, server  # noqa: F401
+from tests.store.test_database import schema_of
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.jobs import outbox
+from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.supervisor import JobRecorder
+from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.store import STORE_VERSION, RunQuery, RunStore
+from vitprof.store.migrations import bring_up_to_date
+
+pytestmark = pytest.mark.slow
+LIMIT_S = 30.0
+
+
+def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
+    url = server.database()
+    with closing(RunStore(url)) as store:
+        assert (store.file, store.read_only, store.migrated) == (None, False, "")
+        run_id = store.create_run(resolve(RunConfig(name="kept")))
+        rows = steps(0, 50).tolist()
+        store.append_steps(run_id, rows[:30])
+        store.append_steps(run_id, rows[20:], again=True)
+        store.append_telemetry(run_id, 0, np.ones((3, len(TELEMETRY_COLUMNS))).tolist())
+        store.append_telemetry(run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True)
+        store.tag(run_id, ["mine"])
+    with closing(RunStore(url)) as store:
+        assert store.steps(run_id)["step"].tolist() == list(range(50))
+        assert store.telemetry(run_id)["seq"].tolist() == [0, 1, 2, 3, 4]
+        assert [row.name for row in store.list_runs(RunQuery(text="mine"), limit=9)] == ["kept"]
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date(server: Server) -> None:  # noqa: F811
+    old, new = server.database(), server.database()
+    engine = sa.create_engine(old)
+    with engine.begin() as db:
+        bring_up_to_date(db, 0)
+        for table, late in (("steps", "outside_s"), ("steps", "kernel_s"), ("telemetry", "gpu_sm_active_pct")):
+            db.exec_driver_sql(f"alter table {table} drop column {late}")
+        for table in ("run_tags", "tournaments", "predictions"):
+            db.exec_driver_sql(f"drop table {table}")
+        for late in ("strategy", "note", "verdict", "group_key", "role"):
+            db.exec_driver_sql(f"alter table runs drop column {late}")
+        db.exec_driver_sql("create table vitprof_store (version integer primary key)")
+        db.exec_driver_sql("insert into vitprof_store values (1)")
+    RunStore(new).close()
+    with closing(RunStore(old)) as store:
+        assert f"(store version 1 to {STORE_VERSION})" in store.migrated
+    found = []
+    for url in (old, new):
+        other = sa.create_engine(url)
+        with other.connect() as db:
+            found.append(schema_of(db))
+        other.dispose()
+    engine.dispose()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_a_server_that_is_restarted_while_a_job_records(
+    server: Server,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    vitprof_home: Path,
+    ends_first: bool,
+) -> None:
+    """Where the program ends before it is back, the next one takes in what was left."""
+    monkeypatch.setattr(outbox, "RETRY_S", 0.01)
+    monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)
+    clock = Clock()
+
+    def at(now: float) -> None:
+        if now == 5.0:
+            assert recorder.outbox.wait(LIMIT_S)
+            server.stop()
+        if now == 10.0:
+            wait_until(lambda: recorder.outbox.why_away, "the store to be seen to be away")
+        if now == 35.0 and not ends_first:
+            server.start()
+
+    job = ReportingJob(clock, 40.0, at)
+    with closing(RunStore(server.database())) as store:
+        run_id = store.create_run(resolve(RunConfig()))
+        recorder = JobRecorder(store, run_id, threading.Event(), clock, start=lambda: job)
+        recorder.run()
+        if ends_first:
+            assert "until vitprof starts again" in recorder.leave()
+            server.start()
+            settle_interrupted(store)
+        assert ends_first or recorder.outbox.wait(LIMIT_S)
+        run = store.run(run_id)
+        assert (run.status, run.error) == ("done", "")
+        assert store.steps(run_id)["step"].tolist() == list(range(400))
+        assert "the run store could not be written for" in run.notices[0]

@@ -1,0 +1,55 @@
+"""How a store that an older version of vitprof made gets the tables of this one: Alembic, one file for each version.
+
+`vitprof_store.version` says which version a store has: the number of the file in `versions` that made it. Alembic is
+only imported where there is something to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from vitprof.errors import StoreError
+
+
+def bring_up_to_date(db: sa.Connection, found: int) -> None:
+    """Gives a store of that version (0: one without tables) the tables of this one, in the transaction of `db`: all of
+    it, or nothing.
+    """
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    scripts, context = ScriptDirectory(str(Path(__file__).parent)), MigrationContext.configure(db)
+    with Operations.context(context):
+        for revision in reversed([*scripts.iterate_revisions("head", str(found) if found else "base")]):
+            revision.module.upgrade()
+    context.stamp(scripts, "head")
+
+
+def keep_copy(path: Path, version: int) -> Path:
+    """Copies an SQLite store to a new file beside it: "runs.sqlite.version-3". Returns that. Raises `StoreError`."""
+    name, n = f"{path.name}.version-{version}", 1
+    while (kept := path.with_name(name if n == 1 else f"{name}-{n}")).exists():
+        n += 1
+    part = kept.with_name(f"{kept.name}.{os.getpid()}.part")
+    try:
+        part.touch(mode=0o600)
+        with (
+            contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as old,
+            contextlib.closing(sqlite3.connect(part)) as new,
+        ):
+            old.backup(new)
+        part.replace(kept)
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        size_mb = path.stat().st_size / 1e6
+        raise StoreError(
+            f"{path} has to be brought up to date, and a copy of it is kept beside it first ({size_mb:.1f} MB), which "
+            f"failed: {error}; make room there, or move it to where there is some and set VITPROF_DB to it"
+        ) from error
+    return kept
