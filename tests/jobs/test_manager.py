@@ -354,7 +354,10 @@ class TestTrouble:
         assert (run.status, run.error) == ("failed", "disk full while preparing /home/memmap")
         gate.open.set()
         assert finished(jobs, second).status == "done"
-        assert f"run {first} has ended; the run store is away (database or disk is full)" in capsys.readouterr().err
+        said = (
+            f"vitprof: run {first} failed: disk full while preparing /home/memmap; the run store is away (database or"
+        )
+        assert said in capsys.readouterr().err
 
     def test_stopped_before_it_began_while_the_store_is_away(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch

@@ -246,8 +246,8 @@ class JobManager:
         if outbox.wait(0):
             del self._outboxes[run_id]
         else:
-            away = f"the run store is away ({outbox.why_away}); what was measured waits for it"
-            print(f"vitprof: run {run_id} has ended; {away}", file=sys.stderr)  # noqa: T201
+            away = f"the run store is away ({outbox.why_away}): what was measured waits for it"
+            print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
     def _recorder(self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None) -> JobRecorder:
         """Returns what records a run; where the store is away, when it is back. Raises `StoreError`."""

@@ -125,12 +125,19 @@ class JobRecorder:
 
     def fail(self, why: str) -> None:
         """Records that the run failed, where `run` raised."""
+        self._end = "failed", why
         self._outbox.add(status="failed", stage="", error=why)
         self._outbox.wait(WRITE_WITHIN_S, also_away=True)
 
     def leave(self) -> str:
         """Ends the recording: returns what became of what the store does not have, in a line; "" where it has all."""
         return "" if self._outbox.wait(LEAVE_AFTER_S) else self._outbox.leave()
+
+    @property
+    def end(self) -> str:
+        """Returns how the job ended, as in "run 3 ..."."""
+        status, error = self._end or ("stopped", "")
+        return f"{status}: {error}" if error else f"is {status}"
 
     @property
     def outbox(self) -> Outbox:
@@ -246,7 +253,7 @@ class JobRecorder:
     def _finish(self, origin: float, why: str) -> None:
         """Settles status and summary."""
         without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
-        status, error = self._end or without_a_word
+        self._end = status, error = self._end or without_a_word
         ended = self._clock()
         self._outbox.finish(
             lambda: settle(self._store, self._run_id, origin, ended),
