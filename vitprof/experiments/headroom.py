@@ -6,6 +6,7 @@ a slow change of the machine meets all of them alike.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, StoreAwayError
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -136,8 +137,9 @@ def measure_headroom(
             while not manager.wait(run_id, POLL_S):
                 if stop():
                     stop_all(manager, ids)
-                anchor_run = manager.store.run(run_id)
-                progress(Turn(anchor_run.role, number, len(ids), anchor_run))
+                with contextlib.suppress(StoreAwayError):  # the anchor goes on
+                    anchor_run = manager.store.run(run_id)
+                    progress(Turn(anchor_run.role, number, len(ids), anchor_run))
             ended = manager.store.run(run_id)
             if ended.status == "failed":  # it would fail again
                 stop_all(manager, [i for i in ids[number:] if manager.store.run(i).role == ended.role])

@@ -6,6 +6,7 @@ submitted and settled apart, so that a page can do the one when a button is pres
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -15,7 +16,7 @@ from vitprof.analysis.verdict.prediction import Calibration, predict
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.catalog import dataset_info
 from vitprof.config.strategies import STRATEGIES
-from vitprof.errors import ConfigError, JobError
+from vitprof.errors import ConfigError, JobError, StoreAwayError
 from vitprof.experiments.alternatives import MICRO_S, alternative, device_of, micro_config, usual_strategies
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -206,10 +207,11 @@ def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) ->
     """Yields each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
     try:
         for number, run_id in enumerate(ids, 1):
-            while manager.owns(run_id) and not manager.wait(run_id, POLL_S):
+            while (manager.owns(run_id) or manager.why_away(run_id)) and not manager.wait(run_id, POLL_S):
                 if stop():
                     _stop_all(manager, ids)
-                progress(manager.store.run(run_id), number, len(ids))
+                with contextlib.suppress(StoreAwayError):  # the run goes on
+                    progress(manager.store.run(run_id), number, len(ids))
             yield run_id
     finally:
         _stop_all(manager, ids)

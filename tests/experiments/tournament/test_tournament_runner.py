@@ -16,7 +16,7 @@ from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until
 from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
 from vitprof.experiments.tournament import early_stop, tournament_view, turns
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
@@ -466,6 +466,31 @@ class TestInterrupted:
         assert runner.error == "no more jobs today"
         assert tournament(manager.store, number).note == "no more jobs today"
         assert tournament(manager.store, number).status == "paused"
+
+    def test_a_store_that_is_away_for_a_while_costs_nothing(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither while a trial runs nor when the next one is to begin."""
+        number, submit, watched = made(manager.store), manager.submit, 0
+        failures = iter([True, True, False, True])
+
+        def locked(*args: Any, **kwargs: Any) -> int:
+            if next(failures, False):
+                raise StoreAwayError("the run store failed: locked", "locked")
+            return submit(*args, **kwargs)
+
+        def watch(run: Any) -> None:
+            nonlocal watched
+            watched += 1
+            raise StoreAwayError("the run store failed: locked", "locked")
+
+        monkeypatch.setattr(manager, "submit", locked)
+        monkeypatch.setattr(jobs, "RETRY_S", 0.001)
+        runner = TournamentRunner(manager, number, watch=watch)
+        assert runner.join(60)
+        assert (runner.error, tournament(manager.store, number).status) == ("", "done")
+        assert watched
+        assert {status for _, status in statuses(manager.store, number)} == {"done"}
 
     def test_nobody_runs_it(self, manager: JobManager) -> None:
         number = made(manager.store)

@@ -6,6 +6,7 @@ program after this one was killed. A run that was left half done is made again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import traceback
@@ -15,7 +16,7 @@ from vitprof import formats
 from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
-from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.errors import ConfigError, StoreAwayError, VitprofError, one_line
 from vitprof.experiments.tournament.early_stop import (
     NOTHING,
     evidence,
@@ -36,7 +37,7 @@ from vitprof.experiments.tournament.tournament_view import (
 )
 from vitprof.experiments.tournament.turns import turns
 from vitprof.jobs.asking import carried, who
-from vitprof.jobs.manager import JobManager
+from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
 from vitprof.store import StoredRun
 from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
@@ -68,6 +69,8 @@ class TournamentRunner:
         self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
         self._why_left = ""
         self._over = False
+        self._n_begun = 0
+        """Runs that this runner has begun."""
         spec = tournament(self._store, tournament_id).spec
         if why_not is None and spec.script is not None:  # what it needs, only the script knows
 
@@ -137,7 +140,7 @@ class TournamentRunner:
         status: TournamentStatus = "paused"
         note = ""
         try:
-            status, note = self._run_all()
+            status, note = self._run_while_there()
         except Exception as error:  # nobody else would see it
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
@@ -154,6 +157,22 @@ class TournamentRunner:
                     self.error = self.error or one_line(error)
                     break
             time.sleep(RETRY_S)
+
+    def _run_while_there(self) -> tuple[TournamentStatus, str]:
+        """Runs what is left; where the store is away, goes on when it is back. Raises `StoreAwayError` after three
+        minutes in which no run could be begun.
+        """
+        until = 0.0
+        while True:
+            n_begun = self._n_begun
+            try:
+                return self._run_all()
+            except StoreAwayError:
+                now = time.monotonic()
+                if not until or self._n_begun != n_begun:
+                    until = now + WAIT_FOR_STORE_S
+                if now >= until or self._leaving.wait(RETRY_S) or self._stopping.is_set():
+                    raise
 
     def _run_all(self) -> tuple[TournamentStatus, str]:
         """Runs what is left; the status to end with, and why."""
@@ -261,6 +280,7 @@ class TournamentRunner:
             start = start_trial(self._spec, trial, 1 + sum(e.n_made for e in now.entries), opened)
         group = now.tournament.group_key
         run_id = self._manager.submit(trial.config, group_key=group, role=role_of(trial.key, number), start=start)
+        self._n_begun += 1
         look_at = time.monotonic() + LOOK_S
         begun = False
         try:
@@ -269,27 +289,28 @@ class TournamentRunner:
                     self._manager.stop(run_id)
                     self._manager.wait(run_id)
                     return run_id
-                run = self._store.run(run_id)
-                self._watch(run)
-                if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
-                    continue
-                begun = begun or self._store.n_steps(run_id) > 0
-                why = ""
-                if not begun and since_prepared(run) > patience:
-                    why = f"no step after {formats.seconds(patience)}; run it alone, without early stop"
-                elif (
-                    begun
-                    and best is not None
-                    and run.stage == "training"
-                    and (run.progress or 0.0) >= EARLIEST_STOP_FRAC
-                ):
-                    so_far = evidence(blocks_of(self._store, run_id), others_of(self._store, run_id))
-                    how = f"cut short after {self._store.n_steps(run_id):,} steps"
-                    why = why_it_cannot_win(how, earlier, so_far, best)
-                if why:
-                    self._cut_short(trial.key, why)
-                    self._manager.stop(run_id)
-                look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
+                with contextlib.suppress(StoreAwayError):  # the trial goes on; whether it can win is asked later
+                    run = self._store.run(run_id)
+                    self._watch(run)
+                    if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
+                        continue
+                    begun = begun or self._store.n_steps(run_id) > 0
+                    why = ""
+                    if not begun and since_prepared(run) > patience:
+                        why = f"no step after {formats.seconds(patience)}; run it alone, without early stop"
+                    elif (
+                        begun
+                        and best is not None
+                        and run.stage == "training"
+                        and (run.progress or 0.0) >= EARLIEST_STOP_FRAC
+                    ):
+                        so_far = evidence(blocks_of(self._store, run_id), others_of(self._store, run_id))
+                        how = f"cut short after {self._store.n_steps(run_id):,} steps"
+                        why = why_it_cannot_win(how, earlier, so_far, best)
+                    if why:
+                        self._manager.stop(run_id)
+                        self._cut_short(trial.key, why)
+                    look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
         except BaseException:  # such as of the store: nobody would look after the run
             self._manager.stop(run_id)
             self._manager.wait(run_id)
