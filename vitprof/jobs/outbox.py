@@ -11,15 +11,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from vitprof import formats
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.batches import Batch, Matrix, read_batch
 from vitprof.jobs.leftovers import header_of, places
+from vitprof.jobs.outages import Away, Ending, Outages
 from vitprof.jobs.spool import STEPS, TELEMETRY, VALUES, NoRoom, Spool, values_frame
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
@@ -28,61 +27,8 @@ RETRY_S = 1.0
 """Time between two tries to reach a store that is away."""
 MEMORY_BYTES = 8 << 20
 """Of steps and telemetry that wait in memory: for a write under way, or where no file can take them."""
-TOLD_FROM_S = 1.0
-"""A store that was away for less, and cost nothing, is not worth a notice."""
 LEAVE_S = 6.0
 """How long a write under way is waited for when the program ends: SQLite waits 5 s for a lock."""
-
-
-@dataclass
-class Away:
-    """A time in which the store could not be written."""
-
-    since_s: float
-    why: str
-    values: dict[str, Any] = field(default_factory=dict)
-    """Columns of the run that wait: the newest of each."""
-    kept: Batch = field(default_factory=Batch)
-    """What no file could take."""
-    chunk: Batch | None = None
-    """What was read from a file and is not in the store yet."""
-
-
-@dataclass
-class Ending:
-    """The end of a run whose last word is not in the store yet."""
-
-    settle: Callable[[], dict[str, Any]]
-    values: dict[str, Any]
-    t_end_s: float
-
-
-@dataclass
-class Outages:
-    """All times in which the store could not be written, for the notice."""
-
-    n: int = 0
-    seconds: float = 0.0
-    why: str = ""
-    lost_steps: int = 0
-    lost_samples: int = 0
-    why_lost: str = ""
-
-    def notices(self, what_became: str, *, for_good: bool) -> list[str]:
-        """Returns the line that people should read; none of a moment that cost nothing, unless it was the last."""
-        lost = [
-            f"{n:,} {word}{'' if n == 1 else 's'}"
-            for n, word in ((self.lost_steps, "step"), (self.lost_samples, "telemetry sample"))
-            if n
-        ]
-        if lost:
-            what_became = f"{' and '.join(lost)} of that time are lost: {self.why_lost}"
-        elif self.seconds < TOLD_FROM_S and not for_good:
-            return []
-        times = "" if self.n == 1 else f" {self.n} times, in all"
-        return [
-            f"the run store could not be written{times} for {formats.seconds(self.seconds)} ({self.why}); {what_became}"
-        ]
 
 
 class Outbox:
