@@ -27,7 +27,7 @@ def database_url() -> str | sa.URL:
     if named := os.environ.get("VITPROF_DB"):
         return named
     path = home() / STORE_FILE
-    if not path.is_file():  # one that is there can be read, whatever may be written beside it
+    if not os.path.isfile(path):  # one that is there can be read, whatever may be written beside it; never raises
         ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
     return sa.URL.create("sqlite", database=str(path))
