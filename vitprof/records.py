@@ -87,7 +87,9 @@ class StepRecord:
     step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
     samples: int = counted("samples in the batch")
     loss: float = measured("training loss of the batch; not available in a loader-only run")
-    warmup: int = counted("1 for warm-up steps, which steady-state figures leave out")
+    warmup: int = counted(
+        "1 for steps that steady-state figures leave out: warm-up, and later ones in which the job was stopped"
+    )
     read_s: float = measured(
         "inside the loader: reading bytes from storage, where it can tell; over all threads that share a batch"
     )
@@ -241,6 +243,25 @@ class RunSummary:
     gpu_mem_allocated_peak_bytes: float = measured("highest device memory allocated to PyTorch's tensors")
     gpu_sm_active_pct_mean: float = measured("mean of SM activity while training: multiprocessors that were busy")
     gpu_sm_occupancy_pct_mean: float = measured("mean of SM occupancy while training: warps in flight")
+
+
+StopKind = Literal["stopped", "worker", "paused", "asleep"]
+"""stopped: the job's process, by a signal or a debugger; worker: another process of the job, likewise; paused: the job
+together with the program that records it; asleep: the machine."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A time in which a job could not run, whatever its loader does."""
+
+    kind: StopKind
+    t_start_s: float
+    """When it was first seen, on the monotonic clock: it began after the telemetry sample before that."""
+    t_end_s: float
+    """When it was last seen: it was over at the sample after that."""
+    seconds: float
+    """How long it took, to half a telemetry period. That of a sleep is in no other figure: the monotonic clock does not
+    run meanwhile."""
 
 
 @dataclass(frozen=True)

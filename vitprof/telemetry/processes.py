@@ -11,6 +11,9 @@ import psutil
 RESCAN_S = 1.0
 """The process tree is looked through this often at most: psutil reads every process of the machine for it."""
 
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+"""States of a process that gets no core until somebody says so: SIGSTOP and Ctrl-Z, a debugger. One that waits for a
+drive, a network or a lock is in others."""
 RESCAN_SHARE = 0.01
 """And at most this share of one core goes into it: 12 us a process is 50 ms where 4,000 run (measured here)."""
 
@@ -81,6 +84,8 @@ class ProcessTree:
         self._now = math.nan
         self._scanned_s = -math.inf
         self._rescan_s = RESCAN_S
+        self.stopped: frozenset[int] = frozenset()
+        """Which processes of the last sample a signal or a debugger had stopped."""
         self._root: psutil.Process | None
         try:
             self._root = psutil.Process(pid)
@@ -100,10 +105,13 @@ class ProcessTree:
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
             self._scan(now)
-        used_s, rss = 0.0, 0
+        used_s, rss, stopped = 0.0, 0, []
         for process, before_s in list(self._cpu_s.items()):
             try:
-                times, resident = process.cpu_times(), process.memory_info().rss
+                with process.oneshot():  # one reading of the system's file for CPU time and state
+                    times, resident = process.cpu_times(), process.memory_info().rss
+                    if process.status() in STOPPED:
+                        stopped.append(process.pid)
                 age_s = 0.0 if before_s is not None else time.time() - process.create_time()
             except psutil.Error:
                 resident = 0
@@ -118,6 +126,7 @@ class ProcessTree:
                 used_s += cpu_s * span_s / max(age_s, span_s)
             self._cpu_s[process] = cpu_s
             rss += resident
+        self.stopped = frozenset(stopped)
         if not self._cpu_s:
             return math.nan, math.nan
         return (100.0 * used_s / span_s if span_s > 0 else math.nan), float(rss)

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.records import TELEMETRY_COLUMNS, Stop
 from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.nvml import GPU_FIELDS, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, disk_read_bytes
 from vitprof.telemetry.runqueue import RunQueue
+from vitprof.telemetry.stops import StopSeeker, asleep_s
 
 JOIN_S = 10.0
 """How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
@@ -51,6 +52,8 @@ class Telemetry:
     `sm_activity_not_available`: the same of SM activity alone. Empty until the GPU was looked for."""
     gauges: dict[str, float]
     """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
+    stops: list[Stop]
+    """Times in which the job could not run, those that are over."""
     error: Exception | None
     """What ended the sampling early, if anything did: the sink's exception."""
 
@@ -58,6 +61,7 @@ class Telemetry:
         self,
         *,
         pid: int,
+        trains: int | None = None,
         device: str,
         gpu_uuid: str | None = None,
         hz: float = 5.0,
@@ -65,7 +69,8 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
         nvml: Nvml | None = None,
     ) -> None:
-        """`pid` is the job's process, or this one. `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` is which
+        """`pid` is the job's process, or this one; `trains` is the one of its tree that trains, where it is another.
+        `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` is which
         GPU that is: a number alone may mean another one to NVML. `clock` stamps the rows. An `nvml` given here stays
         open; otherwise one is opened for GPUs.
         """
@@ -85,6 +90,8 @@ class Telemetry:
         self._sought = False
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
+        self._seeker = StopSeeker(pid if trains is None else trains, self._period_s)
+        self.stops = self._seeker.found
         self._run_queue = RunQueue()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
@@ -122,6 +129,7 @@ class Telemetry:
         row["t_s"] = now
         row["cpu_pct"] = self._machine_cpu()
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
+        self._seeker.look(now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s())
         row["job_cpu_wait_pct"] = self._run_queue.sample(now, self._tree.pids)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_read_bytes())
         row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
@@ -184,6 +192,7 @@ class Telemetry:
         try:
             while main.is_alive():
                 self._sink([self.sample()])
+                self._seeker.looked(self._clock())
                 now = time.perf_counter()
                 due = next_due(due, now, self._period_s)
                 if self._stop.wait(due - now):

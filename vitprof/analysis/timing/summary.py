@@ -14,9 +14,10 @@ from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.moments import end_s
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
+from vitprof.analysis.timing.stops import stopped_s, stops_of
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import COUNTER_WINDOW_S
-from vitprof.records import TIMED_STAGES, Phase, RunSummary
+from vitprof.records import TIMED_STAGES, Phase, RunSummary, Stop
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
@@ -28,8 +29,10 @@ def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]
     return low, high
 
 
-def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[float, int]:
+def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
     """Training time of an epoch, and how many whole epochs it rests on (0: extrapolated from `samples_per_s`).
+
+    Without the time of `stops`.
 
     `n_train` is 0 where it is not known, as for a job that was killed.
 
@@ -38,7 +41,8 @@ def epoch_seconds(steps: Series, n_train: int, samples_per_s: float) -> tuple[fl
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
         whole = np.bincount(epoch, weights=steps["samples"]) == n_train
-        seconds = np.bincount(epoch, weights=steps["step_s"])[whole]
+        ran_s = np.maximum(steps["step_s"] - stopped_s(steps, stops), 0.0) if stops else steps["step_s"]
+        seconds = np.bincount(epoch, weights=ran_s)[whole]
         if len(seconds):
             counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
             return float(np.median(counted)), len(counted)
@@ -67,7 +71,7 @@ def summarise(
     time = float(steady["step_s"].sum())
     samples_per_s = float(steady["samples"].sum()) / time if time > 0 else math.nan
     low, high = throughput_interval(steady["samples"], steady["step_s"])
-    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s)
+    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, stops_of(facts))
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
     trained = not config.loader_only
     idle = gaps.only(keep).shares() if trained else {}

@@ -22,10 +22,11 @@ from vitprof.analysis.thresholds import (
     WORTH_ADVICE_FRAC,
 )
 from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
-from vitprof.analysis.timing.gaps import Gaps
+from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
 from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_contention
 from vitprof.analysis.verdict.own_headroom import measured_headroom
+from vitprof.analysis.verdict.single_event import SingleEvent, event_words, find_single_event
 from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
@@ -87,6 +88,8 @@ class Verdict:
     """Steady steps behind it."""
     simulated: bool
     """Whether the device was only simulated."""
+    single_event: SingleEvent | None = None
+    """The one step without which the verdict were another; None where no single one decides it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN becomes None."""
@@ -100,6 +103,8 @@ class Verdict:
         for f in dataclasses.fields(cls):
             if f.type == "float" and known[f.name] is None:
                 known[f.name] = math.nan
+        if event := known["single_event"]:
+            known["single_event"] = SingleEvent(**_figures(event, "idle_s", "idle_frac_without"))
         known["shares"] = tuple(Share(**_figures(s, "frac", "exposed_ms", "own_ms")) for s in known["shares"] or ())
         known["advice"] = tuple(advice_from_dict(a) for a in known["advice"] or ())
         known["signatures"] = tuple(
@@ -145,16 +150,19 @@ def judge(
         )
     if not n or n < MIN_STEPS:
         return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
+    gaps = every_gap(steps, phases) if gaps is None else gaps
     exposure = find_exposure(config, steps, phases, gaps)
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
+    event = find_single_event(gaps.only(trace.steady), exposure.idle)
     if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
         reason = (
-            f"{device.words} {percent(exposure.idle.value)} of the time, {waiting(exposure)}, but over {n} steps "
-            f"that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
+            f"{device.words} {percent(exposure.idle.value)} of the time, {waiting(exposure)}{event_words(event)}, but "
+            f"over {n} steps that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a "
+            "quieter machine"
         )
-        return _inconclusive(reason, device, n, signatures, exposure)
+        return dataclasses.replace(_inconclusive(reason, device, n, signatures, exposure), single_event=event)
     kind = _kind(exposure)
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
@@ -177,7 +185,7 @@ def judge(
     return Verdict(
         kind=kind,
         sentence=verdict_sentence(
-            config, device, kind, exposure, cause, cause_frac, speed_up, advice, contention, sure=sure
+            config, device, kind, exposure, event, cause, cause_frac, speed_up, advice, contention, sure=sure
         ),
         idle_frac=exposure.idle.value,
         idle_frac_low=low,
@@ -196,6 +204,7 @@ def judge(
         signatures=signatures,
         n_steps=n,
         simulated=device.simulated,
+        single_event=event,
     )
 
 

@@ -11,6 +11,7 @@ from vitprof.analysis.thresholds import BUBBLES_TOLD_FRAC, COPIES_TOLD_FRAC, EQU
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
+from vitprof.analysis.verdict.single_event import SingleEvent, event_words
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
@@ -134,6 +135,7 @@ def verdict_sentence(
     device: Device,
     kind: str,
     exposure: Exposure,
+    event: SingleEvent | None,
     cause: str,
     cause_frac: float,
     speed_up: SpeedUp,
@@ -145,7 +147,7 @@ def verdict_sentence(
     """Returns the sentence of a verdict that is not inconclusive. `sure`: its whole interval is in its class."""
     idle = exposure.idle
     spread = f"{_interval(idle.low, idle.high)}, {exposure.n} steps"
-    waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}"
+    waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}{event_words(event)}"
     if config.replay:
         return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
     if kind == LAUNCH_BOUND:

@@ -1,0 +1,61 @@
+"""Whether a verdict hangs on one step: the share of time that the device idled for data, with and without that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitprof.analysis.bootstrap import Interval, ratio_interval
+from vitprof.analysis.thresholds import INPUT_BOUND_FRAC, MODERATE_FRAC
+from vitprof.analysis.timing.gaps import Gaps
+from vitprof.formats import percent, seconds
+
+MIN_FRAC = 1 / 3
+"""Share of the idle time that one step must have to be told of. Where a share lies close to a threshold, leaving out
+any step can move it across: that is what its interval is for."""
+
+
+@dataclass(frozen=True)
+class SingleEvent:
+    """The step with the longest wait, without which a run would be in another class."""
+
+    step: int
+    idle_s: float
+    """How long the device idled for its data, in seconds."""
+    idle_frac_without: float
+    """Share of the time that the device idled for data in all other steady steps."""
+
+
+def find_single_event(gaps: Gaps, idle: Interval) -> SingleEvent | None:
+    """Returns the step that decides the class of a run; None where the trimmed share agrees.
+
+    `gaps` are those of the steady steps, `idle` the share over all of them. A mean is at the mercy of one outlier
+    (Huber and Ronchetti, Robust Statistics, 2009, section 1.1): so share and lower end are worked out once more without
+    the largest, and must give the same class.
+    """
+    waits = (gaps.exposed_wait_ns + gaps.exposed_h2d_ns) / 1e9
+    if not waits.sum() > 0:
+        return None
+    worst = int(waits.argmax())
+    rest = np.ones(len(waits), dtype=bool)
+    rest[worst] = False
+    whole = (gaps.causes_ns.sum(axis=1) + gaps.compute_ns) / 1e9 - gaps.by_step("evaluation")
+    without = ratio_interval(waits[rest], whole[rest])
+    if waits[worst] < MIN_FRAC * waits.sum() or _classes(idle) == _classes(without):
+        return None
+    return SingleEvent(int(gaps.step[worst]), float(waits[worst]), without.value)
+
+
+def event_words(event: SingleEvent | None) -> str:
+    """Returns what to say of it, right after the share of time; "" where no single step decides."""
+    if event is None:
+        return ""
+    wait = f"one wait of {seconds(event.idle_s)}, in step {event.step}, decides that"
+    return f" ({wait}: {percent(event.idle_frac_without)} without it)"
+
+
+def _classes(idle: Interval) -> tuple[int, int]:
+    """Returns the class of the share, and that of its lower end, which decides the verdict."""
+    edges = (MODERATE_FRAC, INPUT_BOUND_FRAC)
+    return int(np.searchsorted(edges, idle.value, side="right")), int(np.searchsorted(edges, idle.low, side="right"))
