@@ -49,7 +49,7 @@ def draw_ended(run: StoredRun) -> None:
     live.draw_state(run, 0.0)
     st.caption(live.set_up(run))
     series = resources.series(run.id)
-    series.refresh()
+    series.refresh(run.facts)
     if not len(series.steps()["step"]):
         st.info("This run ended before its first step, so there is nothing to draw.")
         return

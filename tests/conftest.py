@@ -50,6 +50,7 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("VITPROF_WARM", "0")
     monkeypatch.setenv("VITPROF_HOME", str(home))
+    monkeypatch.setenv("VITPROF_LOCKS", str(tmp_path / "locks"))  # tests run side by side
     monkeypatch.delenv("VITPROF_DB", raising=False)
     monkeypatch.setenv(CALLED_AS, MODULE)
     return home

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 
 NOT_AVAILABLE = "n/a"
@@ -43,6 +44,12 @@ def seconds(value: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, rest = divmod(round(value / 60), 60)
     return f"{hours} h {rest:02d} min"
+
+
+def moment(epoch_s: float) -> str:
+    """Returns a moment in local time, in seconds since the epoch: 10:32, with the day if it is not today's."""
+    at = dt.datetime.fromtimestamp(epoch_s)
+    return f"{at:%H:%M}" if at.date() == dt.datetime.now().date() else f"{at:%Y-%m-%d %H:%M}"
 
 
 def size(n_bytes: float | int | None) -> str:

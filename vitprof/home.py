@@ -13,6 +13,8 @@ import platformdirs
 
 from vitprof.errors import VitprofError
 
+SHARED = Path("/tmp")
+"""A folder of the system's that every user of this machine has, whatever their TMPDIR says."""
 STORE_FILE = "runs.sqlite"
 """Name of the run store in it, unless `VITPROF_DB` names another database."""
 
@@ -47,3 +49,9 @@ def data_dir() -> Path:
 def log_dir() -> Path:
     """`<home>/logs`: standard output and error of each job's process."""
     return home() / "logs"
+
+
+def lock_dir() -> Path:
+    """`VITPROF_LOCKS` if set, else a folder that all users and homes of this machine share: the tickets of its jobs."""
+    named = os.environ.get("VITPROF_LOCKS")
+    return Path(os.path.expanduser(named)) if named else SHARED / "vitprof-jobs"

@@ -32,6 +32,7 @@ from vitprof.engine.data import idx
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
+from vitprof.jobs.tickets import Ticket
 from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
@@ -91,6 +92,18 @@ class TestRun:
         assert summary["loss_first"] is summary["loss_last"] is summary["test_accuracy"] is None
         assert summary["device_idle_frac"] is summary["compute_frac"] is None
         assert summary["samples_per_s"] > 0
+
+    def test_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
+        other = Ticket(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
+        assert other.ahead(lambda _: False) == []
+        status, out, err = call(*QUICK, "--loader-only", "--json", "--anyway")
+        other.close()
+        (notice,) = json.loads(out)["notices"]
+        assert (status, err) == (0, f"{notice}\n")
+        assert notice.startswith("run 7 of another store on cpu (")
+        assert notice.endswith(
+            "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
+        )
 
     def test_for_a_person(self, call: Call) -> None:
         """Quiet in a pipe but for the result, also where FORCE_COLOR stands; names are text, not markup."""

@@ -171,6 +171,33 @@ class TestQueue:
         finally:
             other.shutdown()
 
+    @pytest.mark.parametrize("asked_later", [False, True])
+    def test_a_run_begins_beside_another_programs_where_somebody_says_so(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, asked_later: bool
+    ) -> None:
+        """The other program is a manager of this process with a store entry that says otherwise."""
+        monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
+        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.01)
+        (first,) = queued(jobs, "there")
+        wait_until(lambda: gate.begun, "the first job")
+        sleeper = psutil.Process(os.getppid())
+        jobs.store.update_run(first, owner_pid=sleeper.pid, owner_started=sleeper.create_time())
+        other = JobManager(jobs.store, anyway=not asked_later)
+        try:
+            (second,) = queued(other, "here")
+            if asked_later:
+                wait_until(lambda: jobs.store.run(second).message, "what it waits for")
+                assert ", since " in jobs.store.run(second).message
+                other.run_now(second)
+            wait_until(lambda: len(gate.begun) == 2, "both at once")
+            wait_until(lambda: all(jobs.store.run(i).facts for i in (first, second)), "each sees the other")
+            gate.open.set()
+            runs = [finished(jobs, first), finished(other, second)]
+            assert [run.facts for run in runs] == [{"n_beside": 1}] * 2
+            assert all("ran at the same time" in run.notices[0] for run in runs)
+        finally:
+            other.shutdown()
+
     def test_stopping_one_that_waits_takes_effect_at_once(self, jobs: JobManager, gate: Gate) -> None:
         first, second, third = queued(jobs, "a", "b", "c")
         wait_until(lambda: gate.begun, "the first job")

@@ -20,7 +20,7 @@ def add(store: RunStore, device: str = "cpu", *, status: str = "queued", shares:
 
 
 def ids(store: RunStore, run_id: int) -> list[int]:
-    return [run.id for run in ahead_of(store, run_id)]
+    return [int(ahead.name.removeprefix("run ")) for ahead in ahead_of(store, run_id)]
 
 
 def test_auto_waits_for_the_gpu_that_cuda_shows(monkeypatch: pytest.MonkeyPatch) -> None:

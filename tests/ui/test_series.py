@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.stops import plain_stops
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop
 from vitprof.store import RunStore
 from vitprof.ui.series import STEP_NAMES, Growing, RunSeries
 
@@ -133,3 +134,18 @@ def test_a_view_handed_out_does_not_change_later() -> None:
     assert view.tolist() == [0, 1, 2]
     assert growing.view()["x"][:4].tolist() == [0, 1, 2, 0]
     assert growing.n == 5003
+
+
+def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    series = RunSeries(store, run_id)
+    store.append_steps(run_id, rows(0, 20))
+    series.refresh()
+    n = series.totals.steps
+    store.leave_out(run_id, [10, 11])
+    store.leave_out(run_id, [])
+    facts = {"stops": plain_stops([Stop("stopped", 20.0, 21.0, 1.0)])}
+    series.refresh(facts)
+    series.refresh(facts)
+    assert series.totals.steps == n - 2
+    assert series.steps()["warmup"][9:13].tolist() == [0, 1, 1, 0]

@@ -11,6 +11,7 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
 from vitprof.cli.common import terminal
+from vitprof.cli.common.options import Anyway
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
@@ -30,11 +31,12 @@ def headroom(
             parser=within("repeats", ANCHOR_REPEATS),
         ),
     ] = 2,
+    anyway: Anyway = False,
 ) -> None:
     """Measure what a run's job would gain if its data were free: four anchors, in turns. Exit status 1 if unknown."""
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
-    found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json)
+    found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
     if as_json:
         print_json({"run_id": run, "headroom": found})
     if stopped:
@@ -43,8 +45,12 @@ def headroom(
         raise typer.Exit(EXIT_FAILED)
 
 
-def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[dict[str, Any] | None, bool]:
+def measure_and_tell(
+    run: StoredRun, *, repeats: int = 2, quiet: bool, anyway: bool
+) -> tuple[dict[str, Any] | None, bool]:
     """Measures the headroom of `run` and shows it unless `quiet`.
+
+    `anyway`: also while other programs' jobs run.
 
     Gives the object for `--json`, None if there is none, and whether Ctrl-C or SIGTERM stopped it: what was measured
     until then is shown all the same.
@@ -55,7 +61,7 @@ def measure_and_tell(run: StoredRun, *, repeats: int = 2, quiet: bool) -> tuple[
 
     with contextlib.closing(RunStore()) as store, stop_asked() as stop:
         if repeats:
-            manager = JobManager(store, launcher=Launcher().warm())
+            manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
             try:
                 with progress() as show:
                     found: Headroom | None = measure_headroom(

@@ -12,6 +12,7 @@ from vitprof import formats
 from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import strategies_that_run, texts
+from vitprof.cli.common.options import Anyway
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import sigterm_interrupts
 from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id, within
@@ -39,6 +40,7 @@ def predict(
         ),
     ] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
+    anyway: Anyway = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
@@ -53,7 +55,7 @@ def predict(
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
         sigterm_interrupts()
-        manager = JobManager(store, launcher=Launcher().warm())
+        manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
         try:
             with progress() as show:
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from vitprof.cli.common import terminal
-from vitprof.cli.common.options import parameter, run_signature
+from vitprof.cli.common.options import ANYWAY_HELP, parameter, run_signature
 from vitprof.cli.common.progress import POLL_S, progress
 from vitprof.cli.common.run_summary import show_run
 from vitprof.cli.common.stopping import sigterm_interrupts
@@ -32,7 +32,7 @@ from vitprof.store import RunStore, StoredRun
 OUTPUT_PANEL = "Output"
 
 
-def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> None:
+def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
     config = RunConfig(**settings | {"name": name_to_keep(settings["name"])})
     check_output(csv, "csv")
@@ -40,13 +40,13 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, **settings: Any) -> 
         from vitprof.experiments.headroom import anchor_configs
 
         anchor_configs(config)  # what cannot be measured is said before the run
-    finished = _run_job(config)
+    finished = _run_job(config, anyway=anyway)
     told: dict[str, Any] = {}
     stopped = False
     if not as_json:
         show_run(finished, terminal.out)
     if headroom and finished.status == "done":
-        told["headroom"], stopped = measure_and_tell(finished, quiet=as_json)
+        told["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
     if as_json:
         print_json(run_object(finished) | told)
     for notice in finished.notices:
@@ -88,16 +88,17 @@ cast(Any, run).__signature__ = run_signature(
         ],
         False,
     ),
+    parameter("anyway", Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP, rich_help_panel="Run")], False),
 )
 
 
-def _run_job(config: RunConfig) -> StoredRun:
+def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
     """Submits, shows progress, waits; Ctrl-C and SIGTERM stop the job and keep what was measured."""
     from vitprof.jobs.manager import JobManager
 
     resolve(config)  # before the store is touched, so that a bad value leaves no trace
     store = RunStore()
-    manager = JobManager(store)
+    manager = JobManager(store, anyway=anyway)
     try:
         sigterm_interrupts()
         run_id = manager.submit(config)

@@ -14,7 +14,7 @@ from vitprof.analysis.tournament import break_even, recommend
 from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import texts, whole
 from vitprof.cli.common.own_tournament import ask_to_repeat, is_to_be_agreed, own_spec
-from vitprof.cli.common.progress import overall_progress
+from vitprof.cli.common.progress import overall_progress, say_waiting
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
 from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec
@@ -85,10 +85,10 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         if is_to_be_agreed(store, tournament_id):  # what its first trial wrote was shown before, and nobody agreed
             ask_to_repeat(store, tournament_id, asked["yes"])
         if stored(store, tournament_id).status != "done":
-            error, stopped = _work(store, view, tournament_id)
+            error, stopped = _work(store, view, tournament_id, anyway=asked["anyway"])
         if not (error or stopped) and is_to_be_agreed(store, tournament_id):
             ask_to_repeat(store, tournament_id, asked["yes"])
-            error, stopped = _work(store, view, tournament_id)
+            error, stopped = _work(store, view, tournament_id, anyway=asked["anyway"])
         now = view.look()
         board = view.board(now)
     pays, best = break_even(board), recommend(board)
@@ -109,22 +109,28 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _work(store: RunStore, view: TournamentView, tournament_id: int) -> tuple[str, bool]:
+def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
     """Runs what is left of a tournament; what ended it where that was no person's wish, and whether a person did."""
     from vitprof.experiments.tournament.tournament_runner import TournamentRunner
     from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
     own = stored(store, tournament_id).spec.script is not None
-    manager = JobManager(store, launcher=Launcher() if own else Launcher().warm())
+    manager = JobManager(store, launcher=Launcher() if own else Launcher().warm(), anyway=anyway)
     try:
         with stop_asked() as stop, overall_progress() as show:
             runner = TournamentRunner(manager, tournament_id)
+            say, group = say_waiting(), stored(store, tournament_id).group_key
             try:
                 while not runner.join(POLL_S) and not stop():
+                    queued = store.runs(["queued"], limit=1, group_key=group)
                     if show is not None:
                         now = view.look()
-                        show(running_words(now, view.board(now)), now.progress.fraction, now.progress.seconds_left)
+                        words = queued[0].message if queued else ""
+                        words = words or running_words(now, view.board(now))
+                        show(words, now.progress.fraction, now.progress.seconds_left)
+                    elif queued:
+                        say(queued[0])
             finally:
                 runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
             return runner.error, stop()
@@ -182,7 +188,7 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
     seconds = DEFAULT_S if asked["time"] is None else asked["time"]
     with contextlib.closing(RunStore()) as store:
-        manager = JobManager(store, launcher=Launcher().warm())
+        manager = JobManager(store, launcher=Launcher().warm(), anyway=asked["anyway"])
         try:
             with stop_asked() as stop, overall_progress() as show:
 

@@ -25,10 +25,12 @@ from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
 from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
-from vitprof.jobs.turns import ahead_of, queue_of, why_waiting
+from vitprof.jobs.tickets import Ticket
+from vitprof.jobs.turns import ahead_in_store, ahead_of, fits_beside, queue_of, why_waiting
 from vitprof.program import install_command
 from vitprof.records import Status
-from vitprof.store import RunStore
+from vitprof.store import LiveRun, RunStore
+from vitprof.store.owner import this_program
 
 STOP = None
 """What ends a worker thread's queue."""
@@ -50,8 +52,14 @@ class JobManager:
     `launcher`, which is closed with the manager; by one that keeps nothing warm if not given.
     """
 
-    def __init__(self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None) -> None:
+    def __init__(
+        self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
+    ) -> None:
+        """`anyway`: its runs wait for those of this program only; others that run meanwhile are told of in the run."""
         self.store = store
+        self._anyway = anyway
+        self._run_now: set[int] = set()
+        """Runs that somebody wants to begin whatever other programs do."""
         self._logs, self.launcher = logs, launcher or Launcher()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
@@ -137,6 +145,17 @@ class JobManager:
         self._has_ended(run_id)
         self._say_the_unsaid()
 
+    def run_now(self, run_id: int) -> None:
+        """Has a run that is queued wait for this program's runs only, as with `anyway`. Raises `JobError` where who
+        asks may not stop it either.
+        """
+        if run_id not in self._stops:
+            raise JobError(f"run {run_id} was not started by this vitprof; start it where it was queued")
+        check_may_stop(f"run {run_id}", self._started_by[run_id])
+        with self._turn:
+            self._run_now.add(run_id)
+            self._turn.notify_all()
+
     def _claim(self, run_id: int) -> bool:
         """Takes a run out of the queue, to run it or to end it; False if somebody else has."""
         with self._lock:
@@ -197,44 +216,80 @@ class JobManager:
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
         while (run_id := self._next(jobs)) is not STOP:
-            self._await_turn(run_id)
+            ticket = self._await_turn(run_id)
             if not self._claim(run_id):
+                if ticket is not None:
+                    ticket.close()
                 continue
             try:
-                self._record(run_id)
+                self._record(run_id, ticket)
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()
                 self._unsaid[run_id] = "failed", one_line(error)
                 self._say_the_unsaid()
             finally:
+                if ticket is not None:
+                    ticket.close()
                 self._has_ended(run_id)
 
-    def _await_turn(self, run_id: int) -> None:
-        """Waits for the runs that go first, and says so in the store; no longer than the run is in the queue."""
-        told = ""
+    def _await_turn(self, run_id: int) -> Ticket | None:
+        """Waits for the runs that go first, and says so in the store; no longer than the run is in the queue. Returns
+        the ticket that its turn came with.
+        """
+        told, ticket = "", None
         with self._turn:
             while run_id in self._waiting and not self._closed:
                 try:
-                    ahead = [run for run in ahead_of(self.store, run_id) if not self._is_over(run.id)]
-                    if not ahead:
-                        return
-                    words = why_waiting(ahead, shares=self.store.run(run_id).config.share_machine)
-                    if words != told:
+                    if ticket is None and not self._ahead_here(run_id):
+                        ticket = self._draw(run_id)
+                    if ticket is not None and not self._ahead_elsewhere(run_id, ticket):
+                        return ticket
+                    ahead = ahead_of(self.store, run_id)
+                    if ahead and (words := why_waiting(ahead, shares=self._live(run_id).share_machine)) != told:
                         self.store.update_run(run_id, message=words)
                         told = words
                 except StoreError:
                     pass  # whether there is a run ahead is not known: asked again in a moment
                 self._turn.wait(LOOK_EVERY_S)
+        if ticket is not None:
+            ticket.close()
+        return None
+
+    def _is_anyway(self, run_id: int) -> bool:
+        return self._anyway or run_id in self._run_now
+
+    def _ahead_here(self, run_id: int) -> list[LiveRun]:
+        """Returns the runs of this store that a run waits for."""
+        ahead = [run for run in ahead_in_store(self.store, run_id) if not self._is_over(run.id)]
+        if not self._is_anyway(run_id):
+            return ahead
+        return [run for run in ahead if (run.owner_host, run.owner_pid, run.owner_started) == this_program()]
+
+    def _ahead_elsewhere(self, run_id: int, ticket: Ticket) -> bool:
+        """Returns whether a job is ahead that the store knows nothing of; if none is, it is this one's turn."""
+        mine = self._live(run_id)
+        return bool(ticket.ahead(lambda other: fits_beside(mine, other), anyway=self._is_anyway(run_id)))
+
+    def _draw(self, run_id: int) -> Ticket:
+        run = self._live(run_id)
+        return Ticket(run_id, queue_of(run.device), shares=run.share_machine, store_url=self.store.url)
+
+    def _live(self, run_id: int) -> LiveRun:
+        """Returns the run as others see it. Raises `StoreError`, also where it was deleted meanwhile."""
+        for run in self.store.live_runs():
+            if run.id == run_id:
+                return run
+        raise StoreError(f"there is no run {run_id} that waits")
 
     def _is_over(self, run_id: int) -> bool:
         """Returns whether the run was one of this manager's and has ended; the store may not have taken that yet."""
         return run_id in self._ended and self._ended[run_id].is_set()
 
-    def _record(self, run_id: int) -> None:
+    def _record(self, run_id: int, ticket: Ticket | None) -> None:
         stop, own = self._stops[run_id], self._starts.pop(run_id, None)
         start = None if own is None else lambda: own(log_file(run_id, self._logs))
-        recorder = self._recorder(run_id, stop, start)
+        recorder = self._recorder(run_id, stop, start, ticket)
         self._outboxes[run_id] = outbox = recorder.outbox
         try:
             recorder.run()
@@ -249,11 +304,15 @@ class JobManager:
             away = f"the run store is away ({outbox.why_away}): what was measured waits for it"
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
-    def _recorder(self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None) -> JobRecorder:
+    def _recorder(
+        self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None, ticket: Ticket | None
+    ) -> JobRecorder:
         """Returns what records a run; where the store is away, when it is back. Raises `StoreError`."""
         while True:
             try:
-                return JobRecorder(self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start)
+                return JobRecorder(
+                    self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start, ticket=ticket
+                )
             except StoreAwayError:
                 if stop.wait(LOOK_EVERY_S):
                     raise

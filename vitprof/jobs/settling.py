@@ -15,6 +15,7 @@ import numpy as np
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.moments import end_s
+from vitprof.analysis.timing.stops import in_stops, stops_of
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
@@ -37,12 +38,22 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     Only "notices", with the reason, for one that cannot be judged: whatever it has in it, the next run gets its turn.
     """
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    steps = _without_stops(store, run, steps)
     try:
         return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: shown where the program's own messages go, too
             traceback.print_exc()
         return {"notices": [*run.notices, unjudged(one_line(error))]}
+
+
+def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
+    """Returns the steps, and has the store take them so too: those in which the job was stopped do not count."""
+    left_out = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
+    if not left_out.any():
+        return steps
+    store.leave_out(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
+    return {**steps, "warmup": np.where(left_out, 1.0, steps["warmup"])}
 
 
 def judge_limit_s(steps: Series) -> float:

@@ -18,13 +18,15 @@ from vitprof.engine.locations import remove_copies
 from vitprof.engine.protocol import Message, Note
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
+from vitprof.jobs.disturbances import Disturbances
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.settling import settle
-from vitprof.jobs.turns import device_of, running_beside
+from vitprof.jobs.tickets import Ticket
+from vitprof.jobs.turns import queue_of
 from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import LiveRun, RunStore
+from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -73,13 +75,17 @@ class JobRecorder:
         logs: Path | None = None,
         launcher: Launcher | None = None,
         start: Callable[[], Runner] | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
-        """`start` starts what is to be recorded; by default the job that the run's config asks for."""
+        """`start` starts what is to be recorded; by default the job that the run's config asks for. `ticket` is the one
+        with which it got its turn; a script that waits for no turn draws one when it runs.
+        """
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
         self._config = run.config
-        self._outbox = Outbox(store, run, look=self._look_beside, clock=clock)
+        self._disturbances, self._ticket = Disturbances(store, run_id), ticket
+        self._outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
         self._start = start or self._start_job
         self._facts: dict[str, Any] = dict(run.facts)
         self._environment: dict[str, Any] = {}
@@ -87,9 +93,6 @@ class JobRecorder:
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
-        self._beside: set[int] = set()
-        self._met: deque[LiveRun] = deque()
-        """Runs that were seen beside this one; the thread that writes appends."""
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry that is not handed on yet; its thread appends."""
         self._telemetry: Telemetry | None = None
@@ -110,7 +113,22 @@ class JobRecorder:
             self._origin = self._clock()
         self._end = None
         self._outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
+        self._disturbances.ticket = ticket = self._ticket or self._draw()
+        try:
+            self._run_to_its_end(self._origin, ticket)
+        finally:
+            self._disturbances.ticket = None
+            ticket.close()
+
+    def _draw(self) -> Ticket:
+        config = self._config
+        drawn = Ticket(self._run_id, queue_of(config.device), shares=config.share_machine, store_url=self._store.url)
+        drawn.ahead(lambda _: True, anyway=True)
+        return drawn
+
+    def _run_to_its_end(self, origin: float, ticket: Ticket) -> None:
         runner = self._start()
+        ticket.begun(runner.pid)
         try:
             self._follow(runner)
         finally:
@@ -119,8 +137,8 @@ class JobRecorder:
             remove_copies()  # of a job that had no time to do so itself
             if self._telemetry is not None:
                 self._telemetry.stop()
-        self._flush()
-        self._finish(self._origin, why)
+        self._flush(last=True)
+        self._finish(origin, why)
         self._outbox.wait(WRITE_WITHIN_S, also_away=True)
 
     def fail(self, why: str) -> None:
@@ -204,8 +222,10 @@ class JobRecorder:
                     self._telemetry.gauges = {}  # nobody tells any more
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
+        self._disturbances.new_telemetry(self._telemetry)
         self._telemetry = Telemetry(
             pid=pid,
+            trains=environment.get("pid"),
             device=environment.get("device", self._config.device),
             gpu_uuid=environment.get("gpu_uuid"),
             hz=self._config.telemetry_hz,
@@ -214,12 +234,14 @@ class JobRecorder:
         )
         self._telemetry.start()
 
-    def _flush(self) -> None:
+    def _flush(self, *, last: bool = False) -> None:
         """Hands on what has come in since the last time: at least twice a second, so that a kill loses little."""
-        self._take_note_of_others()
         rows, self._rows = self._rows, []
+        if found := self._disturbances.look(rows, self._telemetry, last=last):
+            self._facts |= found
+            self._changes["facts"] = self._facts
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
-        notices = list(self._notices)
+        notices = self._notices + self._disturbances.notices
         if self._telemetry is not None:
             notices += self._telemetry.notices
             if not self._telemetry.facts.items() <= self._environment.items():
@@ -232,23 +254,6 @@ class JobRecorder:
         changes = {name: copy.copy(value) for name, value in self._changes.items()}  # another thread reads them
         self._changes.clear()
         self._outbox.add(rows, sampled, **changes)
-
-    def _look_beside(self) -> None:
-        """Looks for other runs on this machine that are running now; in the thread that writes."""
-        self._met.extend(running_beside(self._store, self._run_id))
-
-    def _take_note_of_others(self) -> None:
-        """Takes note of runs that were seen beside this one."""
-        for other in [self._met.popleft() for _ in range(len(self._met))]:
-            if other.id in self._beside:
-                continue
-            self._beside.add(other.id)
-            self._facts["n_beside"] = len(self._beside)
-            self._changes["facts"] = self._facts
-            self._notices.append(
-                f"run {other.id} on {device_of(other)} ({other.name}) ran at the same time: they shared CPU and disk, "
-                "so loading may be slower here than in a run alone"
-            )
 
     def _finish(self, origin: float, why: str) -> None:
         """Settles status and summary."""

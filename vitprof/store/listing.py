@@ -84,12 +84,11 @@ class RunRow:
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run that waits or goes on, as far as others may have to wait for it."""
+    """A run as far as others on its machine have to do with it: they wait for it, or ran at the same time."""
 
     id: int
     name: str
     status: str
-    """queued or running."""
     device: str
     """As asked for, such as "auto"."""
     share_machine: bool
@@ -165,11 +164,19 @@ class Listing(Database):
 
     def live_runs(self) -> list[LiveRun]:
         """Returns the runs that wait or go on, the oldest first; also those that this version cannot read whole."""
-        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
-        columns = (runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine")
-        query = sa.select(*columns, shares).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
+        query = _live_columns().where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
         with self.transaction() as db:
             return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
+
+    def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
+        """Returns the runs that were made after a run on its machine, began after `since_s` (monotonic clock) and are
+        over.
+        """
+        host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
+        later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
+        with self.transaction() as db:
+            found = db.execute(_live_columns().where(*later, runs.c.status.not_in(LIVE_STATUSES)).order_by(runs.c.id))
+            return [LiveRun(**row._mapping) for row in found]
 
     def choices(self, column: str) -> list[str]:
         """Returns the values that runs have in one of `CHOICES`, sorted, but for the empty one."""
@@ -178,6 +185,11 @@ class Listing(Database):
         found = run_tags.c.tag if column == "tag" else runs.c[column]
         with self.transaction() as db:
             return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
+
+
+def _live_columns() -> sa.Select[Any]:
+    shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
+    return sa.select(*(runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine"), shares)
 
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,13 @@ class SeriesStore(Database):
     def append_steps(self, run_id: int, rows: Iterable[Sequence[float]], *, again: bool = False) -> None:
         """Adds steps; each row in the order of `STEP_COLUMNS`. `again`: those that are there already are left out."""
         self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows], again=again)
+
+    def leave_out(self, run_id: int, numbers: Collection[int]) -> None:
+        """Marks steps that are stored as left out of steady-state figures: their `warmup` becomes 1."""
+        chosen = sa.update(steps).where(steps.c.run_id == run_id, steps.c.step == sa.bindparam("number"))
+        if numbers:
+            with self.transaction() as db:
+                db.execute(chosen.values(warmup=1), [{"number": number} for number in numbers])
 
     def append_telemetry(
         self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]], *, again: bool = False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.stops import stops_of
 from vitprof.analysis.timing.totals import RunningTotals, Totals
 from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
@@ -60,15 +63,25 @@ class RunSeries:
         self._store = store
         self._run_id = run_id
         self._lock = threading.Lock()
+        self._n_stops = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._steps = Growing(STEP_NAMES)
         self._telemetry = Growing(TELEMETRY_COLUMNS)
         self._last_step = -1
         self._last_sample = -1
         self._running = RunningTotals()
 
-    def refresh(self) -> None:
-        """Reads what the store has gained."""
+    def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Reads what the store has gained. `facts` are the run's: where they tell of more stops than before, steps that
+        were read have been left out since then, and all is read again.
+        """
+        n_stops = len(stops_of(facts or {}))
         with self._lock:
+            if n_stops > self._n_stops:
+                self._n_stops = n_stops
+                self._begin()
             new = self._store.steps(self._run_id, after=self._last_step, names=STEP_NAMES)
             if len(new["step"]):
                 self._last_step = int(new["step"][-1])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
+from vitprof.jobs.tickets import Ticket
 from vitprof.records import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
@@ -37,6 +40,23 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     assert not at.exception
     assert stopped == [third]
     assert at.title[0].value == "long", "the run that has the device"
+
+
+def test_a_job_of_another_program_is_shown_with_its_owner_and_need_not_be_waited_for(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id))
+    run_id = add_run(store, n=0, status="queued")
+    other = Ticket(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
+    assert other.ahead(lambda _: False) == []
+    at = app(run=str(run_id))
+    assert f"Waiting for run 7 of another store on cpu (the dashboard, process {os.getpid()}, since " in said(at)
+    assert shown(at) == {"cancel-button"}
+    at.button(key="run-now-button").click().run()
+    other.close()
+    assert begun == [run_id]
 
 
 def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,12 @@ KNOWN_NAMES: dict[str, Iterable[str]] = {
 }
 """What can be given for options that take one of several names."""
 
+ANYWAY_HELP = (
+    "begin also while another program's job runs on this machine: they slow each other down, and both runs say so for "
+    "good. If not, wait for it (Ctrl-C ends that)"
+)
+Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
+
 
 def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     """Returns a keyword argument of a command whose signature is made."""

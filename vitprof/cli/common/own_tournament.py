@@ -27,6 +27,7 @@ GO_WITH_A_SCRIPT = (
     "command",
     "vary",
     "yes",
+    "anyway",
     "steps",
     "repeats",
     "until_decided",

@@ -37,7 +37,7 @@ def shows_progress() -> bool:
 def progress() -> Iterator[Show]:
     """A function that shows a run's progress, after a few words: on a terminal as a bar, else what it waits for."""
     if not shows_progress():
-        yield _say_waiting()
+        yield say_waiting()
         return
     layout = (
         TextColumn("{task.description}", markup=False),
@@ -64,7 +64,7 @@ def progress() -> Iterator[Show]:
         yield show
 
 
-def _say_waiting() -> Show:
+def say_waiting() -> Show:
     """Returns what says once what a queued run waits for: nobody knows otherwise why nothing happens."""
     told = ""
 

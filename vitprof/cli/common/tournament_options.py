@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common.lists import read_seconds, strategies_that_run, texts, whole
-from vitprof.cli.common.options import option, parameter
+from vitprof.cli.common.options import ANYWAY_HELP, option, parameter
 from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS
@@ -126,6 +126,7 @@ OPTIONS = (
         "with --resume: take it over from a machine or container that is gone",
         WORK_PANEL,
     ),
+    _own("anyway", "--anyway", bool, False, ANYWAY_HELP, WORK_PANEL),
     _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK_PANEL),
     _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT_PANEL),
     _own("as_json", "--json", bool, False, JSON_HELP, OUTPUT_PANEL),
@@ -147,7 +148,7 @@ SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for nam
 
 def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
     """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
-    told = ("resume", "more_rounds", "take_over", "yes", "csv", "as_json", "markdown")
+    told = ("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown")
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
         if name not in told and source is not None and source.name != "DEFAULT":

@@ -62,7 +62,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     if not run.live or begun(run):
         st.rerun(scope="app")
     series = resources.series(run_id)
-    series.refresh()
+    series.refresh(run.facts)
     draw_state(run, now())
     if len(series.steps()["step"]):
         draw_headline(run, series)

@@ -39,7 +39,7 @@ def draw_timeline(run: StoredRun) -> None:
 @guarded
 def _draw(run: StoredRun) -> None:
     series = resources.series(run.id)
-    series.refresh()
+    series.refresh(run.facts)
     chosen = Chosen(run)
     if not run.config.loader_only:
         draw_chart(charts.GAPS, run, series.steps(), on_pick=chosen.pick_moment)

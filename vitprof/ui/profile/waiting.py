@@ -8,13 +8,17 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
-from vitprof.jobs.turns import ahead_of, why_waiting
-from vitprof.store import LiveRun, StoredRun
+from vitprof.jobs.turns import Ahead, ahead_of, why_waiting
+from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.address import RUN
 from vitprof.ui.texts import escaped
 
 CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
+NOW_HELP = (
+    "Does not wait for jobs of other programs: they run at the same time and slow each other down. Both runs keep a "
+    "notice of that."
+)
 SHARE_HELP = (
     "Runs on different devices run side by side where all of them were started with *Share the machine* (under "
     "*More*). Such a run says so, and Compare warns."
@@ -39,6 +43,12 @@ def draw_queued(run: StoredRun) -> None:
             jobs.stop(run.id)
             st.query_params.pop(RUN, None)
             st.rerun(scope="app")
+        if jobs.owns(run.id) and all(ahead.owner for ahead in before) and _run_now():
+            jobs.run_now(run.id)
+
+
+def _run_now() -> bool:
+    return st.button("Run now", key="run-now-button", icon=":material/fast_forward:", help=NOW_HELP)
 
 
 def begun(run: StoredRun) -> bool:
@@ -49,7 +59,7 @@ def begun(run: StoredRun) -> bool:
     return True
 
 
-def place_in_words(before: list[LiveRun], *, shares: bool) -> str:
+def place_in_words(before: list[Ahead], *, shares: bool) -> str:
     """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
     said = why_waiting(before, shares=shares)
     return f"{said[0].upper()}{said[1:]}. It is {ordinal(len(before) + 1)} in the queue."

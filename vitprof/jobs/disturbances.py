@@ -1,0 +1,64 @@
+"""What of a run is not the job's own: other jobs at the same time, and times in which it could not run."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from vitprof.analysis.timing.stops import STOPS, plain_stops
+from vitprof.engine.protocol import Steps
+from vitprof.jobs.beside import Beside
+from vitprof.jobs.left_out import LeftOut
+from vitprof.jobs.tickets import Ticket
+from vitprof.records import Stop
+from vitprof.store import RunStore
+from vitprof.telemetry import Telemetry
+
+N_BESIDE = "n_beside"
+"""The fact of a run that says how many other jobs ran at the same time."""
+
+
+class Disturbances:
+    """What is known of them while a run goes on. The recorder's thread asks, the one that writes looks at the store."""
+
+    def __init__(self, store: RunStore, run_id: int) -> None:
+        self._store, self._run_id = store, run_id
+        self._beside, self._left_out = Beside(store, run_id), LeftOut()
+        self._n_beside = 0
+        self._earlier: list[Stop] = []
+        """Stops that a telemetry found which is over, of a job that went on after its end."""
+        self._to_mark: deque[int] = deque()
+        """Steps that are left out, and of which the store may not know."""
+        self.ticket: Ticket | None = None
+        """That of the run while it goes on."""
+
+    @property
+    def notices(self) -> list[str]:
+        """Returns what a person should know, one line for each."""
+        unseen = [self.ticket.why_not] if self.ticket is not None and self.ticket.why_not else []
+        return [*self._beside.notices, *self._left_out.notices, *unseen]
+
+    def look_at_store(self) -> None:
+        """Looks for other jobs, and marks steps that are stored; in the thread that writes. Raises `StoreError`."""
+        if (ticket := self.ticket) is not None:
+            self._beside.look(ticket)
+        numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
+        self._store.leave_out(self._run_id, numbers)  # those that are not stored yet are left out when the run ends
+
+    def new_telemetry(self, before: Telemetry | None) -> None:
+        """Takes what the telemetry before found: another one begins."""
+        self._earlier += before.stops if before is not None else []
+
+    def look(self, rows: list[Steps], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
+        """Returns the facts that have changed. `rows` are the newest steps; `last`: no more will come."""
+        facts: dict[str, Any] = {}
+        if (n := self._beside.n) > self._n_beside:
+            self._n_beside = facts[N_BESIDE] = n
+        for matrix in rows:
+            self._left_out.add(matrix)
+        stops = self._earlier + (telemetry.stops if telemetry is not None else [])
+        settled = self._left_out.settled
+        self._to_mark.extend(self._left_out.look(stops, last=last))
+        if self._left_out.settled > settled:
+            facts[STOPS] = plain_stops(stops[: self._left_out.settled])
+        return facts
