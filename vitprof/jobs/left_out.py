@@ -1,4 +1,4 @@
-"""Finds the steps that a stop of the job fell into while it goes on; `jobs.settling` does the same when it has ended."""
+"""Finds the steps that a stop of the job fell into, while it goes on; `jobs.settling` does so when it has ended."""
 
 from __future__ import annotations
 
