@@ -46,7 +46,7 @@ def test_a_job_of_another_program_is_shown_with_its_owner_and_need_not_be_waited
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[int] = []
-    monkeypatch.setattr(type(resources.manager()), "owns", lambda self, run_id: True)
+    monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     monkeypatch.setattr(type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id))
     run_id = add_run(store, n=0, status="queued")
     other = Ticket(7, "cpu", shares=False, store_url="sqlite:///elsewhere")

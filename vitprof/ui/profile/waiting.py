@@ -43,7 +43,7 @@ def draw_queued(run: StoredRun) -> None:
             jobs.stop(run.id)
             st.query_params.pop(RUN, None)
             st.rerun(scope="app")
-        if jobs.owns(run.id) and all(ahead.owner for ahead in before) and _run_now():
+        if may and all(ahead.owner for ahead in before) and _run_now():
             jobs.run_now(run.id)
 
 
