@@ -255,6 +255,7 @@ class Stop:
     """A time in which a job could not run, whatever its loader does."""
 
     kind: StopKind
+    """What stood still: stopped, worker, paused or asleep."""
     t_start_s: float
     """When it was first seen, on the monotonic clock: it began after the telemetry sample before that."""
     t_end_s: float

@@ -21,6 +21,7 @@ class SingleEvent:
     """The step with the longest wait, without which a run would be in another class."""
 
     step: int
+    """Its number in the run."""
     idle_s: float
     """How long the device idled for its data, in seconds."""
     idle_frac_without: float

@@ -14,9 +14,11 @@ from vitprof.cli.schemas.fields import (
     Shape,
     by_name,
     field,
+    fields_of,
+    listed,
     named,
 )
-from vitprof.records import STARTED_BY, RunSummary, columns
+from vitprof.records import STARTED_BY, RunSummary, Stop, columns
 
 OWN, WATCHED = "in a run of somebody's own script", "in a job of vitprof's own"
 NO_GPU, NOT_SIMULATED = "without a GPU", "on a real device"
@@ -46,6 +48,14 @@ LOADER = Shape(
         "name": _fact(TEXT, "the name that the script gave to `vitprof.watch`"),
     },
     open=True,
+)
+STOP = Shape(
+    "stop",
+    "Times in which the job could not run",
+    "A time in which a job could not run, whatever its loader does: stopped (the job's process, by a signal or a "
+    "debugger), worker (another process of it), paused (together with the program that records it), asleep (the "
+    "machine). Steps that it fell into are left out of the figures.",
+    fields_of(Stop, null=""),
 )
 ENVIRONMENT = Shape(
     "environment",
@@ -125,6 +135,7 @@ FACTS = Shape(
         "n_unreadable": _summed("n_unreadable"),
         "n_train": _fact(WHOLE, "samples of the training set"),
         "n_beside": _fact(WHOLE, "jobs that ran beside it", absent="where there was none"),
+        "stops": _fact(listed(STOP), "times in which the job could not run", absent="where there was none"),
         "cpu_s": _fact(NUMBER, "CPU time of job and workers over the steady part", unit="s"),
         "cpu_samples": _fact(WHOLE, "samples that were made in it"),
         "test_loss": _summed("test_loss"),

@@ -7,6 +7,7 @@ from typing import get_args
 
 from vitprof.analysis.signatures import Signature
 from vitprof.analysis.timing.exposure import Share
+from vitprof.analysis.verdict.single_event import SingleEvent
 from vitprof.analysis.verdict.situation import Advice
 from vitprof.analysis.verdict.verdict import Kind, Verdict
 from vitprof.cli.schemas.facts import ENVIRONMENT, FACTS
@@ -78,6 +79,12 @@ ADVICE = Shape(
     ),
 )
 SIGNATURE = Shape("signature", "Patterns found", "A pattern in a run that points at one cause.", fields_of(Signature))
+SINGLE_EVENT = Shape(
+    "single_event",
+    "A step that decides",
+    "The step with the longest wait, where it decides the class.",
+    fields_of(SingleEvent, null=""),
+)
 VERDICT = Shape(
     "verdict",
     "The verdict",
@@ -86,6 +93,12 @@ VERDICT = Shape(
         Verdict,
         shapes={Share: SHARE, Advice: ADVICE, Signature: SIGNATURE},
         kind=field(one_of(*get_args(Kind)), "the verdict in a word or two"),
+        single_event=field(
+            SINGLE_EVENT,
+            "the one step without which the verdict were another",
+            null="where no single one decides it",
+            absent="in a run that was judged before that was looked for",
+        ),
         speed_up_low=field(NUMBER, "lower end of the 95% interval of speed_up_if_free", null=UNKNOWN),
         speed_up_high=field(NUMBER, "upper end of the 95% interval of speed_up_if_free", null=UNKNOWN),
     ),
