@@ -41,7 +41,7 @@ class Beside:
             if not other.running or (holder is not None and (holder.store, holder.run) == (self._mark, self._run_id)):
                 continue
             if holder is not None and holder.store == self._mark:
-                if holder.run not in self._seen:
+                if not other.alive:  # of a program that was killed; of others the store tells, or will in a moment
                     self._note(holder.run, f"{name_of(other, self._mark)} on {holder.device} ({other.who}) {SHARED}")
             else:
                 device = "" if holder is None else f" on {holder.device}"

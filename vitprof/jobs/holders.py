@@ -70,6 +70,11 @@ class OtherTicket:
         return self.path.suffix == RUNNING
 
     @property
+    def alive(self) -> bool:
+        """Returns whether its program still runs; where that is not known, yes."""
+        return self.holder is None or is_alive(this_program()[0], self.holder.pid, self.holder.started)
+
+    @property
     def who(self) -> str:
         """Returns the owner in words: program, process, user if it is another one, since when."""
         if self.holder is None:
