@@ -32,9 +32,11 @@ class Beside:
         """Takes note of the runs that are running now, those that have begun since the last look and are over, and jobs
         that are recorded elsewhere. `ticket` is that of the run. Raises `StoreError`.
         """
-        since_s, self._looked_s = self._looked_s, time.perf_counter()
+        now = time.perf_counter()
         running = running_beside(self._store, self._run_id)
-        for run in (*running, *self._store.ended_since(self._run_id, since_s)):
+        ended = self._store.ended_since(self._run_id, self._looked_s)
+        self._looked_s = now  # not where the store is away: what it has is looked for again
+        for run in (*running, *ended):
             self._note(run.id, f"run {run.id} on {device_of(run)} ({run.name}) {SHARED}")
         for other in ticket.others():
             holder = other.holder
