@@ -176,11 +176,12 @@ def read_only_dir() -> Iterator[Path]:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run the command line here: (exit status, standard output, standard error)."""
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """Run the command line here: (exit status, standard output, standard error). Signals are handled as before then."""
     from vitprof import cli  # not for tests without it
 
     monkeypatch.setattr(typer.main, "get_command", _built_once)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def run(*args: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", [cli.__file__.replace("cli/__init__", "__main__"), *args])
@@ -192,7 +193,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         out, err = capsys.readouterr()
         return status, out, err
 
-    return run
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @functools.cache

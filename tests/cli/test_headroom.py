@@ -18,13 +18,6 @@ HERE = ["--threads", "1", "--device", "simulated:4,5", "--isolation", "thread", 
 RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HERE]
 
 
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 @pytest.mark.usefixtures("small_home")
 class TestHeadroom:
     def test_after_a_run(self, call: Call) -> None:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,6 @@ DEMANDED = re.findall(
     "gpu_util_pct_mean, gpu_mem_peak_bytes, rss_peak_bytes, cpu_s_per_sample, prepare_s, loss_first, loss_last, "
     "test_accuracy",
 )
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,6 @@ from tests.command_line import Call
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
 from vitprof.experiments.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
-
-
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 def made(*statuses: Any, stopped: bool = False) -> Callable[..., GpuReport]:
