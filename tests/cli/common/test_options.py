@@ -133,7 +133,7 @@ def test_every_setting_reaches_the_config(call: Call, monkeypatch: pytest.Monkey
     """Up to the point where the run would start."""
     seen: list[RunConfig] = []
 
-    def take(config: RunConfig) -> None:
+    def take(config: RunConfig, *, anyway: bool) -> None:
         seen.append(config)
         raise VitprofError("far enough")
 
