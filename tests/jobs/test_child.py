@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -241,7 +242,6 @@ def raising(error: BaseException) -> Any:
         (raising(DataError("x.idx is damaged")), "failed", "x.idx is damaged", False),
         (raising(ValueError("first line\nlast")), "failed", "ValueError: first line", True),
         (raising(SystemExit(3)), "failed", "SystemExit: 3", True),
-        (raising(MemoryError()), "failed", "MemoryError", True),
         (
             raising(ModuleNotFoundError("No module named 'cv2'", name="cv2")),
             "failed",
@@ -263,3 +263,14 @@ def test_every_end_is_reported(
     run_job(RunConfig(), buffer, threading.Event())
     assert buffer.drain() == [Note("end", {"status": status, "error": message})]
     assert ("Traceback" in capsys.readouterr().err) == traced
+
+
+def test_a_job_that_was_refused_memory_says_what_it_held_and_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train", raising(MemoryError()))
+    buffer = EventBuffer()
+    run_job(RunConfig(), buffer, threading.Event())
+    (end,) = buffer.drain()
+    assert isinstance(end, Note)
+    assert re.match(
+        r"out of memory \(MemoryError\); the job held \d.*; .*try a smaller batch size", end.values["error"]
+    )

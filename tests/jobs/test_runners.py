@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ from tests.engine_fixtures import gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.engine.protocol import Message, Note
-from vitprof.errors import JobError
+from vitprof.errors import JobError, VitprofError
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
 from vitprof.records import STEP_COLUMNS
@@ -156,13 +157,22 @@ class TestProcess:
         )
 
     @pytest.mark.parametrize(
-        ("name", "hint"), [("SIGKILL", " (the system may have run out of memory)"), ("SIGSEGV", "")]
+        ("name", "why"),
+        [("SIGKILL", r": (not by the kernel for memory|the system may).*; the job held .*"), ("SIGSEGV", "")],
     )
-    def test_what_is_said_of_a_signal(self, run: Any, tmp_path: Path, name: str, hint: str) -> None:
+    def test_what_is_said_of_a_signal(self, run: Any, tmp_path: Path, name: str, why: str) -> None:
         runner = run("read config; exec sleep 1000")
+        assert next(runner.messages()) is None
         os.kill(runner.pid, getattr(signal, name))
         assert heard(runner.messages()) == []
-        assert runner.close() == f"the job's process was ended by {name}{hint}; its log is {tmp_path / 'log'}"
+        said = f"the job's process was ended by {name}{why}; its log is {re.escape(str(tmp_path / 'log'))}"
+        assert re.fullmatch(said, runner.close())
+
+    def test_a_link_in_place_of_its_log_is_not_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "log").symlink_to(tmp_path / "somebody's")
+        with pytest.raises(VitprofError, match="log cannot be written: it is a link"):
+            ProcessRunner(CONFIG, tmp_path / "log", start=lambda log: pytest.fail("it was started"))
+        assert not (tmp_path / "somebody's").exists()
 
     def test_what_is_no_message_ends_it(self, run: Any) -> None:
         """Else the pipe would fill up and the job wait for ever."""

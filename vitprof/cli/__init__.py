@@ -34,6 +34,7 @@ from vitprof.cli import (
     watch,
 )
 from vitprof.cli.common import terminal
+from vitprof.cli.common.stopping import signals_interrupt
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.program import keep_call, missing_words
@@ -75,6 +76,7 @@ def main() -> None:
     if not sys.stdout.isatty():
         terminal.out.width = PIPE_WIDTH
     called = keep_call(sys.argv[0])
+    signals_interrupt()
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)

@@ -17,6 +17,7 @@ from vitprof.cli.common.ports import free_port, port_option
 from vitprof.cli.common.reach import ssh_tunnel, url_of, why_no_browser
 from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text
 from vitprof.errors import ConfigError, VitprofError
+from vitprof.export.writing import write_bytes
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command
 
@@ -98,13 +99,7 @@ def _copy(source: Path, target: Path) -> None:
     wanted = source.read_bytes()
     if target.is_file() and target.read_bytes() == wanted:
         return
-    # A name of its own first: two dashboards that start together both succeed, and none reads half a file.
-    temporary = target.with_name(f".{target.name}-{os.getpid()}")
-    try:
-        temporary.write_bytes(wanted)
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise VitprofError(
-            f"cannot write {target}: {error.strerror or error}; the dashboard runs from there"
-        ) from error
+    try:  # under a name of its own first: two dashboards that start together both succeed, and none reads half a file
+        write_bytes(target, wanted)
+    except VitprofError as error:
+        raise VitprofError(f"{error}; the dashboard runs from there") from error

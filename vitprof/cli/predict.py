@@ -14,7 +14,6 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import strategies_that_run, texts
 from vitprof.cli.common.options import Anyway
 from vitprof.cli.common.progress import progress
-from vitprof.cli.common.stopping import sigterm_interrupts
 from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
@@ -54,7 +53,6 @@ def predict(
         chosen = _chosen(strategies, profiled) if strategies else usual_strategies(profiled)
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
-        sigterm_interrupts()
         manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
         try:
             with progress() as show:

@@ -12,7 +12,6 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.options import ANYWAY_HELP, parameter, run_signature
 from vitprof.cli.common.progress import POLL_S, progress
 from vitprof.cli.common.run_summary import show_run
-from vitprof.cli.common.stopping import sigterm_interrupts
 from vitprof.cli.common.terminal import (
     EXIT_FAILED,
     EXIT_STOPPED,
@@ -93,14 +92,13 @@ cast(Any, run).__signature__ = run_signature(
 
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
-    """Submits, shows progress, waits; Ctrl-C and SIGTERM stop the job and keep what was measured."""
+    """Submits, shows progress, waits; Ctrl-C, SIGTERM and SIGHUP stop the job and keep what was measured."""
     from vitprof.jobs.manager import JobManager
 
     resolve(config)  # before the store is touched, so that a bad value leaves no trace
     store = RunStore()
     manager = JobManager(store, anyway=anyway)
     try:
-        sigterm_interrupts()
         run_id = manager.submit(config)
         try:
             with progress() as show:

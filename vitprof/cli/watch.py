@@ -108,11 +108,13 @@ def _watched(
     `options` are those of `CommandRunner`.
     """
     from vitprof.jobs.command import CommandRunner
+    from vitprof.jobs.orphans import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
     so_far = WatchedSoFar()
     stop = threading.Event()
     with signals_heard() as signals:
+        clear_orphans()
         try:
             runner = CommandRunner(command, **options, on_steps=so_far.take)
         except JobError as error:

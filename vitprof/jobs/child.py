@@ -18,6 +18,8 @@ from typing import BinaryIO
 from vitprof.config import RunConfig
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
+from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
+from vitprof.jobs.orphans import mark_multiprocessing
 from vitprof.program import missing_words, program
 from vitprof.telemetry import show_only
 
@@ -85,7 +87,8 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
     except (Exception, SystemExit) as error:
         if not isinstance(error, VitprofError):
             traceback.print_exc()
-        buffer.end("failed", one_line(error))
+        said = one_line(error)
+        buffer.end("failed", out_of_memory_words(said) if is_out_of_memory(error) else said)
 
 
 def main() -> None:
@@ -98,6 +101,7 @@ def main() -> None:
         line += part
     stop, finished = threading.Event(), threading.Event()
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
+    mark_multiprocessing()
     buffer = EventBuffer()
     sender = Sender(buffer, channel)
     run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)

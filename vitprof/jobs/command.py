@@ -19,6 +19,7 @@ from typing import Any
 import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps
 from vitprof.errors import JobError
+from vitprof.home import temporary_prefix
 from vitprof.jobs.listener import Listener
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
@@ -57,7 +58,7 @@ class CommandRunner:
 
         `variables` are more of its environment, `process` more arguments of `subprocess.Popen`.
         """
-        self._directory = tempfile.mkdtemp(prefix="vitprof-watch-")
+        self._directory = tempfile.mkdtemp(prefix=temporary_prefix("watch"))
         self._listening = socket.socket(socket.AF_UNIX)
         path = str(Path(self._directory) / "socket")
         self._listening.bind(path)

@@ -16,6 +16,7 @@ from typing import IO, BinaryIO, Protocol
 import psutil
 
 from vitprof.jobs.fork_server import MAX_MESSAGE_BYTES
+from vitprof.jobs.orphans import OWNER, owner_mark
 
 CAN_FORK = sys.platform == "linux"
 """macOS ends a fork of a process that has loaded its own libraries for arithmetic; Windows has none."""
@@ -53,7 +54,7 @@ def environment() -> dict[str, str]:
     """Returns the variables for a process that runs a module of this package, wherever that lies."""
     package_root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, OWNER: owner_mark()}
 
 
 def wanted() -> bool:

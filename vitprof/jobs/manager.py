@@ -21,6 +21,7 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.asking import check_may_stop, may_stop, who
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.orphans import clear_orphans
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.settling import settle_interrupted
@@ -80,6 +81,7 @@ class JobManager:
         self._ended: dict[int, threading.Event] = {}
         self._started_by: dict[int, str] = {}
         self._closed = False
+        clear_orphans()
         settle_interrupted(store)
 
     def submit(

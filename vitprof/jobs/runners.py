@@ -17,7 +17,9 @@ from typing import BinaryIO, Protocol
 from vitprof.config import RunConfig
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, Message, read_messages
 from vitprof.errors import JobError, JobStopped
+from vitprof.home import open_log
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
+from vitprof.jobs.memory import MemoryWitness
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
@@ -49,9 +51,10 @@ class ProcessRunner:
         self._log = log
         self._broken = ""
         self._inbox: queue.Queue[Message] = queue.Queue()
-        with log.open("wb") as log_file:
+        with open_log(log) as log_file:
             self._process = start(log_file)
         self.pid = self._process.pid
+        self._memory = MemoryWitness(self.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if sys.platform == "linux":
@@ -76,6 +79,7 @@ class ProcessRunner:
 
     def messages(self) -> Iterator[Message | None]:
         while self._process.poll() is None or self._reader.is_alive():
+            self._memory.look()
             if self._process.poll() is not None:
                 self.kill()  # a worker that outlived the child would hold the pipe open
             try:
@@ -104,9 +108,8 @@ class ProcessRunner:
         if self._broken:
             return f"the job's process was ended because it sent what is no message ({self._broken})"
         if code < 0:
-            name = signal.Signals(-code).name
-            hint = " (the system may have run out of memory)" if -code == signal.SIGKILL else ""
-            return f"the job's process was ended by {name}{hint}; its log is {self._log}"
+            why = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
+            return f"the job's process was ended by {signal.Signals(-code).name}{why}; its log is {self._log}"
         last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
         return (
             f"the job's process ended with exit status {code}{': ' + last[0] if last else ''}; its log is {self._log}"

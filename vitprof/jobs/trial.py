@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.engine.protocol import Message, Note
+from vitprof.home import open_log, temporary_prefix
 from vitprof.jobs.command import NOT_WATCHED, STOP_GRACE_S, CommandRunner
 from vitprof.records import STEP_COLUMNS
 
@@ -83,11 +84,11 @@ class TrialRunner(CommandRunner):
         """Why what is measured is not what was asked for."""
         self._end_by: float | None = None
         """When a script that made its steps is ended if it has not ended."""
-        handle, name = tempfile.mkstemp(prefix="vitprof-told-")
+        handle, name = tempfile.mkstemp(prefix=temporary_prefix("told"))
         os.close(handle)
         self._told = Path(name)
         try:
-            with log.open("wb") as out:
+            with open_log(log) as out:
                 super().__init__(
                     trial.command,
                     steps=trial.steps,

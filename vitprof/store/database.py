@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.errors import StoreAwayError, StoreError
-from vitprof.home import STORE_FILE, ensure_dir, home
+from vitprof.home import STORE_FILE, ensure_dir, home, private_file
 from vitprof.store.migrations import bring_up_to_date, keep_copy
 from vitprof.store.reading import cannot_be_written, reading_url, sqlite_file
 from vitprof.store.schema import STORE_VERSION, metadata, versions
@@ -30,7 +30,7 @@ def database_url() -> str | sa.URL:
     if not os.path.isfile(path):  # one that is there can be read, whatever may be written beside it; never raises
         ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
-    return sa.URL.create("sqlite", database=str(path))
+    return sa.URL.create("sqlite", database=str(private_file(path)))
 
 
 def _parse(url: str | sa.URL) -> sa.URL:

@@ -59,6 +59,8 @@ def main() -> None:
     sys.argv = ["streamlit", "run", asked["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # a terminal was closed; with nohup it is ignored
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     from streamlit.web import cli
 
     cli.main(prog_name="streamlit")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from vitprof.cli.common.stopping import signals_heard
+import pytest
+
+from vitprof.cli.common.stopping import signals_heard, signals_interrupt, stop_asked
 
 
 def test_signals_are_told_also_those_that_came_early() -> None:
@@ -34,3 +36,21 @@ def test_what_is_ignored_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_closed_terminal_interrupts_a_command_as_sigterm_does() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        signals_interrupt()
+        for number in before:
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+        with stop_asked() as asked:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert asked.by == "SIGHUP"
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        signals_interrupt()
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -24,11 +25,11 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import SMALL, descendants, gone, small_home  # noqa: F401
+from tests.engine_fixtures import SMALL, descendants, gone, small_home, wait_until  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import Loader, Schedule
 from vitprof.engine.loaders import dataloader as dataloader_module
-from vitprof.engine.loaders.dataloader import over_samples, start_method
+from vitprof.engine.loaders.dataloader import end_with_the_job, over_samples, start_method
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.errors import DataError, SampleError, one_line
@@ -245,3 +246,28 @@ def test_batches_that_do_not_fit_into_shared_memory_are_refused() -> None:
         dataloader_module.ensure_shared_memory(config, 10**9)
     dataloader_module.ensure_shared_memory(config, 0)
     dataloader_module.ensure_shared_memory(dataclasses.replace(config, workers=0), 10**9)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl of Linux")
+def test_a_stopped_worker_ends_with_its_job() -> None:
+    """One that is stopped looks for its owner no more; the system does."""
+    told, tell = os.pipe()
+    job = os.fork()
+    if not job:  # only what is safe after a fork
+        worker = os.fork()
+        if not worker:
+            end_with_the_job(0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os.write(tell, f"{worker}\n".encode())
+        signal.pause()
+    try:
+        worker = psutil.Process(int(os.read(told, 20)))
+        wait_until(lambda: worker.status() == psutil.STATUS_STOPPED, "a stopped worker")
+    finally:
+        os.kill(job, signal.SIGKILL)
+        os.waitpid(job, 0)
+        os.close(told)
+        os.close(tell)
+    assert gone([worker])
+    options = [dataloader_module._options(config_of(**WORKERS, isolation=kind)) for kind in ("process", "thread")]
+    assert [o.get("worker_init_fn") for o in options] == [end_with_the_job, None]

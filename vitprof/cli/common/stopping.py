@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which let a command show what it has so far; and signals that are meant for another program."""
+"""Ctrl-C, SIGTERM and SIGHUP, which let a command show what it has; and signals that are meant for another program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
-def sigterm_interrupts() -> None:
-    """Makes SIGTERM do what Ctrl-C does, until the program ends."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def signals_interrupt() -> None:
+    """Makes SIGTERM and SIGHUP, which comes when the terminal is closed, do what Ctrl-C does, until the program ends: a
+    command then leaves no half-written file. One that is ignored stays ignored, as with nohup.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 class Asked:
@@ -18,7 +22,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.by = ""
-        """Ctrl-C or SIGTERM; "" while none came."""
+        """Ctrl-C, SIGTERM or SIGHUP; "" while none came."""
 
     def __call__(self) -> bool:
         return bool(self.by)
@@ -26,7 +30,7 @@ class Asked:
 
 @contextlib.contextmanager
 def stop_asked() -> Iterator[Asked]:
-    """Until the end of the block, Ctrl-C and SIGTERM are only noted in what is given; a second one
+    """Until the end of the block, Ctrl-C, SIGTERM and SIGHUP are only noted in what is given; a second one
     interrupts.
 
     A signal that is ignored stays ignored, as in a shell's background job. For the main thread only.
@@ -34,10 +38,10 @@ def stop_asked() -> Iterator[Asked]:
     asked = Asked()
 
     def note(number: int, frame: FrameType | None) -> None:
-        asked.by = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        asked.by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         signal.signal(number, signal.default_int_handler)
 
-    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {n: signal.signal(n, note) for n in heard}
     try:
         yield asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import shutil
 import signal
@@ -26,6 +28,8 @@ from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
 
 SHARED_MEMORY = Path("/dev/shm")
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl(2)."""
 FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making"]
 """What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
 
@@ -78,6 +82,14 @@ class TimedBatches(Dataset[Batch]):
 def as_it_is(batch: Any) -> Any:
     """Returns the batch as it is: the collate function where batches are made whole."""
     return batch
+
+
+def end_with_the_job(_worker: int) -> None:
+    """Has Linux end this worker at once when the job's training thread ends, also while it is stopped: a worker looks
+    for its owner every 5 s, and one that is stopped (SIGSTOP) never does.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # not on this system
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def start_method(config: RunConfig) -> str | None:
@@ -216,6 +228,8 @@ def _options(config: RunConfig) -> dict[str, Any]:
             "persistent_workers": bool(config.persistent_workers),
             "multiprocessing_context": start_method(config),
         }
+        if config.isolation == "process":  # elsewhere who starts them is a thread that may end before they do
+            options["worker_init_fn"] = end_with_the_job
         if options["multiprocessing_context"] == "forkserver":
             torch.multiprocessing.get_context("forkserver").set_forkserver_preload(FORK_SERVER_IMPORTS)
     return options

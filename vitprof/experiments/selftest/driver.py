@@ -20,7 +20,7 @@ from vitprof.experiments.selftest.hogs import BusyCores
 from vitprof.experiments.selftest.observing import Observed, observe
 from vitprof.experiments.selftest.report import Result, Round, SelftestReport, case_result, compare
 from vitprof.experiments.selftest.sleeper import Sleeper
-from vitprof.home import data_dir
+from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
@@ -67,7 +67,7 @@ def run_selftest(
     Raises `VitprofError` where a data set cannot be made, or nothing can be run at all.
     """
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="vitprof-selftest-") as directory:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory:
         store = RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")
         manager = JobManager(store, logs=Path(directory), launcher=Launcher().warm())
         work = _Work(manager, progress, stop, isolation)

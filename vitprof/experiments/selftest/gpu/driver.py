@@ -24,6 +24,7 @@ from vitprof.experiments.selftest.gpu.case import GPU_CASES, OPENING_S, TOTAL_S,
 from vitprof.experiments.selftest.gpu.host import Host, OutOfTime
 from vitprof.experiments.selftest.gpu.outcome import Outcome, not_run
 from vitprof.experiments.selftest.gpu.report import GpuReport, Line, machine_facts
+from vitprof.home import temporary_prefix
 from vitprof.jobs.launcher import command, environment
 
 DEVICE = "cuda:0"
@@ -55,7 +56,7 @@ def run_gpu_selftest(
 
     Raises `DeviceError` where there is no GPU that PyTorch can use, and `VitprofError` where nothing can be run.
     """
-    with tempfile.TemporaryDirectory(prefix="vitprof-selftest-gpu-") as directory:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest-gpu")) as directory:
         work = _Work(Path(directory), list(cases), progress, told, stop)
         try:
             work.on_device(child)

@@ -1,0 +1,109 @@
+"""A job that was killed: for memory, by whose limit, or not for memory at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from vitprof.jobs import memory
+from vitprof.jobs.memory import (
+    KillCounts,
+    MemoryWitness,
+    is_out_of_memory,
+    kill_counts,
+    memory_limit,
+    out_of_memory_words,
+)
+
+OOM = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\n"
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine's /proc and /sys/fs/cgroup, as files of this test."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "proc/vmstat").write_text("pgfault 12\noom_kill 4\n")
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
+    return tmp_path
+
+
+def version_2(system: Path, *, oom: int, kills: int) -> None:
+    """A group without a limit below one that has one, as systemd makes them."""
+    (system / "proc/self/cgroup").write_text("0::/user/job\n")
+    for name, limit, reached in (("user", "4294967296", oom), ("user/job", "max", 0)):
+        group = system / "cgroup" / name
+        group.mkdir(exist_ok=True)
+        (group / "memory.stat").touch()
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.events").write_text(OOM.format(oom=reached, kills=kills))
+
+
+def said(system: Path, **after: int) -> str:
+    version_2(system, oom=2, kills=1)
+    witness = MemoryWitness(os.getpid())
+    version_2(system, **after)
+    return witness.killed_words()
+
+
+def test_the_limit_of_a_control_group_is_named(system: Path) -> None:
+    words = said(system, oom=3, kills=2)
+    assert "its control group (a container's, or the session's) reached its limit of 4.00 GiB" in words
+    assert "try a smaller batch size" in words
+    assert memory_limit() == 2**32
+
+
+def test_the_machines_memory_is_told_from_it(system: Path) -> None:
+    assert "the machine's memory of " in said(system, oom=2, kills=2)
+
+
+def test_neither_is_a_kill_by_somebody(system: Path) -> None:
+    (system / "proc/vmstat").write_text("oom_kill 5\n")  # somebody else's process, in another group
+    assert said(system, oom=2, kills=1).startswith("not by the kernel for memory")
+
+
+def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -> None:
+    (system / "proc/self/cgroup").write_text("8:pids:/docker/abc\n4:memory:/docker/abc\n0::/\n")
+    group = system / "cgroup/memory"
+    group.mkdir()
+    (group / "memory.stat").touch()
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (group / "memory.failcnt").write_text("3\n")
+    (group / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert kill_counts() == KillCounts(group=1, limit=3, machine=4)
+    assert memory_limit() is None
+
+
+def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path) -> None:
+    (system / "proc/vmstat").unlink()
+    assert kill_counts() == KillCounts(None, None, None)
+    assert MemoryWitness(1).killed_words() == "the system may have run out of memory"
+
+
+def test_what_the_job_holds_is_that_of_all_its_processes() -> None:
+    witness = MemoryWitness(os.getpid())
+    witness.look()
+    assert "the job held" in witness.killed_words()
+
+
+def test_a_limit_of_its_own_is_named() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if resource.RLIM_INFINITY not in before or resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        pytest.skip("this process has a limit already")
+    resource.setrlimit(resource.RLIMIT_DATA, (2**42, before[1]))
+    try:
+        assert "this process may have 4.00 TiB of data (ulimit -d): raise it" in out_of_memory_words("MemoryError")
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert "ulimit" not in out_of_memory_words("MemoryError")
+
+
+def test_refused_memory_is_known_by_what_is_said() -> None:
+    refused = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
+    assert is_out_of_memory(RuntimeError(refused))
+    assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
+    assert not is_out_of_memory(RuntimeError("CUDA out of memory"))
