@@ -14,8 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.csv_cells import read_csv_text
+from tests.export.written import written
 from vitprof.config import CONFIG_COLUMNS, RunConfig
-from vitprof.export.csv import FORMULA_STARTS, STEPS_HEADER, SUMMARY_HEADER, cell_text, steps_csv, summary_csv
+from vitprof.export.csv import (
+    FORMULA_STARTS,
+    INTEGERS,
+    STEPS_HEADER,
+    SUMMARY_HEADER,
+    _arrow_rows,
+    _python_rows,
+    cell_text,
+    summary_csv,
+    write_steps_csv,
+)
 from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.store import RunStore, StoredRun
 
@@ -154,20 +165,20 @@ def stored(store: RunStore) -> list[StoredRun]:
 
 
 def test_the_steps_of_runs_can_be_laid_over_each_other(store: RunStore, stored: list[StoredRun]) -> None:
-    text = steps_csv(store, stored)
+    text = written(write_steps_csv, store, stored).decode()
     rows = parse(text)
     assert [(r["run_id"], read_csv_text(r["name"])) for r in rows] == [("1", NAMED)] * 3 + [("2", "=2")] * 3
     assert [r["step"] for r in rows] == ["0", "1", "2"] * 2
     assert [float(r["loss"]) for r in rows] == [0.1 * i for i in range(3)] * 2
-    assert {r["gap_s"] for r in rows} == {"-1e-07"}
+    assert {float(r["gap_s"]) for r in rows} == {-1e-7}
     assert {(r["samples"], r["warmup"], r["rank"], r["read_s"]) for r in rows} == {("8", "1", "0", "")}
     assert {(r["t_start_s"], r["compute_start_s"]) for r in rows[:3]} == {("0.125", "0.5")}  # since the run began
     assert {r["t_start_s"] for r in rows[3:]} == {"50.125"}
-    assert steps_csv(store, []) == ",".join(STEPS_HEADER) + "\r\n"
+    assert written(write_steps_csv, store, []).decode() == ",".join(STEPS_HEADER) + "\r\n"
 
 
 def test_pandas_reads_figures_as_figures(store: RunStore, stored: list[StoredRun]) -> None:
-    steps = pd.read_csv(io.StringIO(steps_csv(store, stored)))
+    steps = pd.read_csv(io.StringIO(written(write_steps_csv, store, stored).decode()))
     assert all(pd.api.types.is_numeric_dtype(steps[name]) for name in STEP_COLUMNS)
     assert steps["gap_s"].tolist() == [-1e-7] * 6
     assert steps["read_s"].isna().all()
@@ -181,3 +192,33 @@ def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -
     text = summary_csv([dataclasses.replace(EXAMPLE, name="plain")] * 2)
     assert text.count("\r\n") == text.count("\n") == text.count("\r") == 3
     assert '"a ""run"", with\nlines' in summary_csv([dataclasses.replace(EXAMPLE, name=SPECIAL)])  # RFC 4180, 2.6, 2.7
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(allow_nan=True), min_size=len(STEP_COLUMNS), max_size=len(STEP_COLUMNS)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_rows_are_the_same_numbers_with_and_without_pyarrow(rows: list[list[float]]) -> None:
+    part = {name: np.array(rows)[:, i] for i, name in enumerate(STEP_COLUMNS)}
+    part |= {name: np.arange(len(rows), dtype=float) for name in INTEGERS}
+    files = [
+        ",".join(STEPS_HEADER).encode() + b"\r\n" + bytes(write(EXAMPLE, part)) for write in (_arrow_rows, _python_rows)
+    ]
+    fast, slow = (parse(file.decode()) for file in files)
+    assert len(fast) == len(rows)
+    for one, other in zip(fast, slow, strict=True):
+        for name in STEP_COLUMNS:
+            a, b = (float(row[name]) if row[name] else math.nan for row in (one, other))
+            assert a == b or (math.isnan(a) and math.isnan(b)), name
+        assert [one[name] for name in ("run_id", "name", "simulated")] == [
+            other[name] for name in ("run_id", "name", "simulated")
+        ]
+
+
+def test_a_run_without_steps_adds_nothing(store: RunStore, stored: list[StoredRun]) -> None:
+    """Arrow's buffers are longer than what is in them."""
+    empty = store.run(store.create_run(RunConfig(name="none")))
+    assert written(write_steps_csv, store, [empty, *stored, empty]) == written(write_steps_csv, store, stored)

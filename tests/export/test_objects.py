@@ -9,9 +9,10 @@ import math
 import pytest
 
 from tests.export.test_csv import EXAMPLE
+from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
-from vitprof.export import run_object, runs_json
+from vitprof.export import run_object, runs_json, write_runs_json
 from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 
@@ -38,7 +39,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}, "made_s": math.inf}
     nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
     store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
-    (run,) = json.loads(runs_json(store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
+    (run,) = json.loads(written(write_runs_json, store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
     assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
     assert run["facts"] == told | {"made_s": None}
     assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
@@ -52,7 +53,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
 
 
 def test_without_steps_there_are_only_figures(store: RunStore) -> None:
-    found = json.loads(runs_json(store, [store.run(add_run(store)), store.run(add_run(store))], steps=False))
+    found = json.loads(runs_json([store.run(add_run(store)), store.run(add_run(store))]))
     assert found["schema_version"] == SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
     assert not {"steps", "telemetry", "phases"} & set(found["runs"][0])

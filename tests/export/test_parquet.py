@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.export.test_csv import EXAMPLE
+from tests.export.written import written
 from tests.ui.dashboard import add_run
-from vitprof.export import steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export import summary_csv, summary_parquet, write_steps_csv, write_steps_parquet
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
@@ -28,9 +29,9 @@ def runs(store: RunStore) -> list[StoredRun]:
 
 
 def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: RunStore, runs: list[StoredRun]) -> None:
-    table = pq.read_table(io.BytesIO(steps_parquet(store, runs)))
+    table = pq.read_table(io.BytesIO(written(write_steps_parquet, store, runs)))
     assert table.column_names == list(STEPS_HEADER)
-    frame, text = table.to_pandas(), pd.read_csv(io.StringIO(steps_csv(store, runs)))
+    frame, text = table.to_pandas(), pd.read_csv(io.StringIO(written(write_steps_csv, store, runs).decode()))
     for name in STEP_COLUMNS:
         assert frame[name].tolist() == pytest.approx(text[name].tolist(), nan_ok=True), name
     assert frame["name"].tolist() == ["=1 <b>"] * 5 + [runs[2].name] * 3  # no apostrophe: nothing runs it here
@@ -42,7 +43,7 @@ def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: R
 
 
 def test_the_file_says_what_it_holds(store: RunStore, runs: list[StoredRun]) -> None:
-    schema = pq.read_schema(io.BytesIO(steps_parquet(store, runs)))
+    schema = pq.read_schema(io.BytesIO(written(write_steps_parquet, store, runs)))
     told = {key.decode(): value.decode() for key, value in schema.metadata.items() if key.startswith(b"vitprof.")}
     assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(SCHEMA_VERSION), "steps")
     assert told["vitprof.simulated"] == "true"
@@ -64,5 +65,5 @@ def test_the_summary_has_a_row_for_each_run(runs: list[StoredRun]) -> None:
 
 
 def test_no_runs_make_a_table_without_rows(store: RunStore) -> None:
-    assert pq.read_table(io.BytesIO(steps_parquet(store, []))).num_rows == 0
+    assert pq.read_table(io.BytesIO(written(write_steps_parquet, store, []))).num_rows == 0
     assert pq.read_table(io.BytesIO(summary_parquet([]))).column_names == list(SUMMARY_HEADER)

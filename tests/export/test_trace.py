@@ -8,6 +8,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.command_line import Call
+from tests.export.written import written
 from tests.ui.dashboard import add_run
-from vitprof.export.trace import COUNTERS, QUEUE, trace_gz, trace_json
-from vitprof.export.track_packing import pack_tracks
+from vitprof.export import trace_steps
+from vitprof.export.trace import COUNTERS, QUEUE, write_trace, write_trace_gz
+from vitprof.export.track_packing import TrackPacker
 from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
-from vitprof.store import RunStore
+from vitprof.store import RunStore, StoredRun
 
 Event = dict[str, Any]
 NS = 1e3
 """Nanoseconds in the microsecond of a trace."""
+
+
+def text_of(store: RunStore, runs: Sequence[StoredRun], *, whole: bool = False) -> str:
+    return written(write_trace, store, runs, whole=whole).decode()
 
 
 def checked(text: str) -> list[Event]:
@@ -128,7 +136,7 @@ def overlapping(store: RunStore, n: int = 40) -> int:
 
 def test_tracks_tell_what_happened_when(store: RunStore) -> None:
     run = store.run(overlapping(store))
-    tracks = names(checked(trace_json(store, [run])))
+    tracks = names(checked(text_of(store, [run])))
     assert {"phases", "phases (2)", "training loop", "device", "H2D copy", "H2D copy (2)"} <= set(tracks)
     assert len(tracks["loader worker 0"]) == len(tracks["loader worker 1"]) == 20
     first = tracks["loader worker 1"][0]
@@ -151,7 +159,7 @@ def test_tracks_tell_what_happened_when(store: RunStore) -> None:
 
 def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
     run = store.run(add_run(store, n=60, wait_s=0.004))
-    device = names(checked(trace_json(store, [run])))["device"]
+    device = names(checked(text_of(store, [run])))["device"]
     total = sum(e["dur"] for e in device) / 1e6
     assert total == pytest.approx(60 * 0.009 - 0.004)  # from the first compute to the end of the last
     idle = sum(e["dur"] for e in device if e["name"] == "idle: data wait") / 1e6
@@ -159,7 +167,7 @@ def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
 
 
 def test_counters_leave_out_what_is_not_available(store: RunStore) -> None:
-    events = checked(trace_json(store, [store.run(overlapping(store))]))
+    events = checked(text_of(store, [store.run(overlapping(store))]))
     counters = defaultdict(list)
     for e in events:
         if e["ph"] == "C":
@@ -173,20 +181,20 @@ def test_counters_leave_out_what_is_not_available(store: RunStore) -> None:
 
 def test_several_runs_are_processes_beside_each_other_and_say_what_is_simulated(store: RunStore) -> None:
     ids = [overlapping(store), add_run(store, name='"<b>'), add_run(store, n=0, status="failed")]
-    text = trace_json(store, [store.run(i) for i in ids])
+    text = text_of(store, [store.run(i) for i in ids])
     events = checked(text)
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert list(processes) == ids
     assert processes[ids[0]].endswith("(simulated device)")
     assert processes[ids[1]] == f'run {ids[1]}: "<b>'
     assert json.loads(text)["otherData"]["simulated"] == str(ids[0])
-    assert gzip.decompress(trace_gz(store, [store.run(i) for i in ids])).decode() == text
+    assert gzip.decompress(written(write_trace_gz, store, [store.run(i) for i in ids])).decode() == text
 
 
 def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: RunStore) -> None:
     run_id = add_run(store, n=5, loader_only=True)
     store.update_run(run_id, t_origin_s=None)
-    tracks = names(checked(trace_json(store, [store.run(run_id)])))
+    tracks = names(checked(text_of(store, [store.run(run_id)])))
     assert [e["args"]["step"] for e in tracks["loader"]] == list(range(5))
     assert tracks["loader"][0]["ts"] == 0
 
@@ -195,9 +203,88 @@ def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: Ru
 def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in pairs], dtype=np.int64)
     end = start + np.array([n for _, n in pairs], dtype=np.int64)
-    found = pack_tracks(start, end)
+    found = TrackPacker().pack(start, end)
     for lane in set(found.tolist()):
         mine = sorted((int(start[i]), int(end[i])) for i in np.flatnonzero(found == lane))
         assert all(b[0] >= a[1] for a, b in itertools.pairwise(mine))
     at_once = max((int(((start <= t) & (end > t)).sum()) for t in start), default=0)
     assert len(set(found.tolist())) <= max(at_once, 1) + int((start == end).any())
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=9), max_size=5))
+def test_nor_do_those_of_several_parts_overlap(parts: list[list[tuple[int, int]]]) -> None:
+    packer = TrackPacker()
+    lanes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for pairs in parts:
+        start = np.array([a for a, _ in pairs], dtype=np.int64)
+        end = start + np.array([n for _, n in pairs], dtype=np.int64)
+        for lane, a, b in zip(packer.pack(start, end).tolist(), start.tolist(), end.tolist(), strict=True):
+            lanes[lane].append((a, b))
+    assert len(lanes) <= packer.n_lanes
+    for spans in lanes.values():
+        assert all(b[0] >= a[1] for a, b in itertools.pairwise(sorted(spans)))
+
+
+def test_a_trace_in_pieces_is_the_trace_at_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = store.run(overlapping(store, n=50))
+    at_once = checked(text_of(store, [run]))
+    in_parts = RunStore.steps_in_parts
+    monkeypatch.setattr(RunStore, "steps_in_parts", lambda self, run_id: in_parts(self, run_id, rows=7))
+
+    def spans(events: Sequence[Event]) -> list[str]:
+        return sorted(json.dumps([e["name"], e["ts"], e["dur"], e.get("args")]) for e in events if e["ph"] == "X")
+
+    assert spans(checked(text_of(store, [run]))) == spans(at_once)
+
+
+class TestLongRuns:
+    @pytest.fixture(autouse=True)
+    def _long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in {"MOST_STEPS": 40, "WINDOWS": 4, "WINDOW": 10}.items():
+            monkeypatch.setattr(trace_steps, name, value)
+
+    def test_the_longest_step_of_each_part_and_its_neighbours_are_in_a_sample(self, store: RunStore) -> None:
+        run_id = add_run(store, n=0)
+        add_steps(store, run_id, 400, slow=(3, 150, 299, 399))
+        text = text_of(store, [store.run(run_id)])
+        steps = sorted({e["args"]["step"] for e in checked(text) if e["ph"] == "X" and e["name"] == "compute"})
+        assert steps == [*range(10), *range(145, 155), *range(290, 300), *range(390, 400)]
+        words = f"run {run_id}: 40 of 400 steps, 10 around the longest of each 100"
+        assert json.loads(text)["otherData"]["sampled"] == words
+        (process,) = (e for e in json.loads(text)["traceEvents"] if e["name"] == "process_name")
+        assert process["args"]["name"].endswith("(40 of 400 steps)")
+
+    def test_all_of_it_on_request_and_a_short_run_always(self, store: RunStore) -> None:
+        long, short = add_run(store, n=60), add_run(store, n=30)
+        for runs, whole in (([long], True), ([short], False)):
+            text = text_of(store, [store.run(i) for i in runs], whole=whole)
+            computed = [e for e in checked(text) if e["name"] == "compute"]
+            assert len(computed) == (60 if whole else 30)
+            assert json.loads(text)["otherData"]["sampled"] == "no"
+
+    def test_the_terminal_says_so_and_how_to_have_all(self, call: Call, tmp_path: Path) -> None:
+        store = RunStore()
+        add_run(store, n=60)
+        store.close()
+        target = str(tmp_path / "x.json")
+        status, _, err = call("export", "1", "--format", "trace", "--output", target)
+        assert (status, err.count("\n")) == (0, 1)
+        assert "run 1: 40 of 60 steps" in err
+        assert "--all-steps" in err
+        assert call("export", "1", "--format", "trace", "--all-steps", "--output", target) == (0, "", "")
+        assert call("export", "1", "--format", "html", "--all-steps", "--output", target)[0] == 2
+
+
+def add_steps(store: RunStore, run_id: int, n: int, slow: Sequence[int]) -> None:
+    """Steps of 2 ms, those of `slow` of 5 ms."""
+    took = np.where(np.isin(np.arange(n), slow), 0.005, 0.002)
+    ends = 100 + np.cumsum(took)
+    known = {"step": np.arange(n), "compute_start_s": ends - 0.001, "compute_s": 0.001, "gap_s": took - 0.001}
+    known |= {"step_s": took, "t_start_s": ends - took, "data_wait_s": 0.0001, "samples": 8.0}
+    rows = np.full((n, len(STEP_COLUMNS)), math.nan)
+    for name in ("rank", "epoch", "warmup"):
+        rows[:, STEP_COLUMNS.index(name)] = 0
+    for name, values in known.items():
+        rows[:, STEP_COLUMNS.index(name)] = values
+    store.append_steps(run_id, rows.tolist())
+    store.update_run(run_id, t_origin_s=99.0)

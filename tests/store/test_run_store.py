@@ -96,6 +96,22 @@ def test_runs_are_listed_newest_first_and_by_status(store: RunStore) -> None:
     assert store.runs([]) == []
 
 
+def test_steps_in_parts_are_the_steps(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.append_steps(run_id, [step_row(number, loss=number / 3) for number in range(50)])
+    whole = store.steps(run_id)
+    for rows in (1, 7, 25, 50, 1000):
+        parts = list(store.steps_in_parts(run_id, rows=rows))
+        assert [len(part["step"]) for part in parts] == [rows] * (50 // rows) + [50 % rows] * (50 % rows > 0)
+        for name in STEP_COLUMNS:
+            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
+    (late,) = store.steps_in_parts(run_id, after=47, names=("step", "loss"))
+    assert {name: values.tolist() for name, values in late.items()} == {"step": [48, 49], "loss": [16, 49 / 3]}
+    assert store.steps(run_id, after=3, until=5)["step"].tolist() == [4, 5]
+    (none,) = store.steps_in_parts(store.create_run(RunConfig()))
+    assert {len(values) for values in none.values()} == {0}
+
+
 @pytest.mark.parametrize("run_id", [1, 0, -1, 2**31, 2**63, 10**30])
 def test_a_run_that_is_not_there_is_said_in_one_line(store: RunStore, run_id: int) -> None:
     with pytest.raises(StoreError, match=f"^there is no run {run_id}; python -m vitprof runs lists them$"):

@@ -6,6 +6,7 @@ import gzip
 import json
 import zipfile
 from io import BytesIO
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,3 +60,27 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
     assert len(json.loads(made["json"])["runs"]) == 2
     assert json.loads(gzip.decompress(made["trace"]))["traceEvents"]
     assert len(zipfile.ZipFile(BytesIO(made["tensorboard"])).namelist()) == 2
+
+
+def test_the_trace_of_a_long_run_is_a_sample_unless_the_box_is_ticked(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_run(store, n=6)
+    at = drawn("downloads.draw_take_home(store.run(1))")
+    assert not at.checkbox
+    monkeypatch.setattr(downloads, "MOST_STEPS", 5)
+    asked: list[bool] = []
+    assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))["traceEvents"]
+    button = downloads._button
+
+    def drawn_button(file: downloads.File, *args: Any, **options: Any) -> None:
+        asked.append(file is downloads.WHOLE_TRACE)
+        button(file, *args, **options)
+
+    monkeypatch.setattr(downloads, "_button", drawn_button)
+    at = drawn("downloads.draw_take_home(store.run(1))")
+    (box,) = at.checkbox
+    assert "5 of the 6 steps" in box.help
+    assert not any(asked)
+    box.check().run(timeout=LIMIT_S)
+    assert asked.count(True) == 1

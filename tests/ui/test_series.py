@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import cast
@@ -88,8 +89,10 @@ class OneRun:
         self.columns["warmup"] = np.array(warmup, dtype=float)
         self.written = 0
 
-    def steps(self, run_id: int, *, after: int, names: tuple[str, ...]) -> Series:
-        return {name: self.columns[name][after + 1 : self.written] for name in names}
+    def steps_in_parts(self, run_id: int, *, after: int, names: tuple[str, ...]) -> Iterator[Series]:
+        middle = (after + 1 + self.written) // 2
+        for first, last in ((after + 1, middle), (middle, self.written)):
+            yield {name: self.columns[name][first:last] for name in names}
 
     def telemetry(self, run_id: int, *, after: int) -> Series:
         return {name: np.empty(0) for name in ("seq", *TELEMETRY_COLUMNS)}

@@ -3,47 +3,72 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
+import io
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from vitprof.cli.common.terminal import check_output, run_id
+from vitprof.cli.common.terminal import check_output, remark, run_id
 from vitprof.errors import ConfigError
-from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet, write_bytes
+from vitprof.export import (
+    new_file,
+    runs_json,
+    summary_csv,
+    summary_parquet,
+    write_runs_json,
+    write_steps_csv,
+    write_steps_parquet,
+)
 from vitprof.names import harmless
 from vitprof.store import RunStore, StoredRun
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
-def _html(store: RunStore, found: list[StoredRun]) -> bytes:
+Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
+
+
+def _html(store: RunStore, found: list[StoredRun], file: BinaryIO) -> None:
     from vitprof.experiments.headroom import find_headroom
     from vitprof.export.report import html_report
 
     measured = {run.id: headroom for run in found if (headroom := find_headroom(store, run)) is not None}
-    return html_report(store, found, headrooms=measured).encode()
+    file.write(html_report(store, found, headrooms=measured).encode())
 
 
-def _trace(store: RunStore, found: list[StoredRun]) -> bytes:
-    from vitprof.export.trace import trace_json  # plotly comes with it
+def _trace(
+    store: RunStore, found: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False
+) -> str:
+    """Returns what was left out, see `sampling_words`."""
+    from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
-    return trace_json(store, found).encode()
+    return (write_trace_gz if packed else write_trace)(store, found, file, whole=whole)
 
 
-FORMATS: dict[str, Callable[[RunStore, list[StoredRun]], bytes]] = {
-    "csv": lambda store, found: summary_csv(found).encode(),
-    "steps-csv": lambda store, found: steps_csv(store, found).encode(),
-    "parquet": lambda store, found: summary_parquet(found),
-    "steps-parquet": steps_parquet,
-    "json": lambda store, found: runs_json(store, found, steps=False).encode(),
-    "steps-json": lambda store, found: runs_json(store, found).encode(),
+FORMATS: dict[str, Write] = {
+    "csv": lambda store, found, file: file.write(summary_csv(found).encode()),
+    "steps-csv": write_steps_csv,
+    "parquet": lambda store, found, file: file.write(summary_parquet(found)),
+    "steps-parquet": write_steps_parquet,
+    "json": lambda store, found, file: file.write(runs_json(found).encode()),
+    "steps-json": write_runs_json,
     "html": _html,
     "trace": _trace,
-    "tensorboard": lambda store, found: b"",  # no file but a directory
+    "tensorboard": lambda store, found, file: None,  # no file but a directory
 }
 BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
+
+
+class _Terminal(io.BytesIO):
+    """Standard output that is a terminal: what is written to it is made harmless, see `vitprof.names`."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Prints a piece of text, its characters whole."""
+        return sys.stdout.buffer.write(harmless(bytes(data).decode()).encode())
 
 
 def export(
@@ -56,6 +81,9 @@ def export(
     steps: Annotated[
         bool, typer.Option("--steps", help="csv, parquet, json: each step instead of one row for each run")
     ] = False,
+    all_steps: Annotated[
+        bool, typer.Option("--all-steps", help="trace: every step of a long run, not a sample of 50,000")
+    ] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")] = None,
 ) -> None:
     """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev, scalars for TensorBoard."""
@@ -66,10 +94,15 @@ def export(
     kind = f"steps-{kind}" if steps and f"steps-{kind}" in FORMATS else kind
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
+    if all_steps and kind != "trace":
+        raise ConfigError("all_steps", True, f"it is for --format trace; {kind} has all that it tells of")
     if output is None and kind in BINARY_FORMATS:
         raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
         check_output(output, "csv" if csv is not None else "output")
+    write = FORMATS[kind]
+    if kind == "trace":
+        write = partial(_trace, whole=all_steps, packed=output is not None and output.suffix == ".gz")
     with contextlib.closing(RunStore()) as store:
         found = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:
@@ -77,9 +110,11 @@ def export(
 
             write_tensorboard(store, found, output)
             return
-        data = FORMATS[kind](store, found)
-    if output is None:
-        sys.stdout.buffer.write(harmless(data.decode()).encode() if sys.stdout.isatty() else data)
-        sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
-    else:
-        write_bytes(output, gzip.compress(data, mtime=0) if kind == "trace" and output.suffix == ".gz" else data)
+        if output is None:
+            left_out = write(store, found, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
+            sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+        else:
+            with new_file(output) as file:
+                left_out = write(store, found, file)
+    if kind == "trace" and left_out:
+        remark(f"the trace is a sample of {left_out}; --all-steps writes them all")

@@ -3,18 +3,20 @@
 What takes long to import is imported where it is used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
-from vitprof.export.csv import steps_csv, summary_csv
-from vitprof.export.objects import run_object, runs_json
-from vitprof.export.parquet import steps_parquet, summary_parquet
-from vitprof.export.writing import write_bytes, write_text
+from vitprof.export.csv import summary_csv, write_steps_csv
+from vitprof.export.objects import run_object, runs_json, write_runs_json
+from vitprof.export.parquet import summary_parquet, write_steps_parquet
+from vitprof.export.writing import new_file, write_bytes, write_text
 
 __all__ = [
+    "new_file",
     "run_object",
     "runs_json",
-    "steps_csv",
-    "steps_parquet",
     "summary_csv",
     "summary_parquet",
     "write_bytes",
+    "write_runs_json",
+    "write_steps_csv",
+    "write_steps_parquet",
     "write_text",
 ]

@@ -10,7 +10,12 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from typing import BinaryIO
 
+import numpy as np
+
+from vitprof.analysis.arrays import Series
 from vitprof.config import CONFIG_COLUMNS
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.timestamps import since_start
@@ -28,6 +33,7 @@ SUMMARY_HEADER = (
     "simulated",
     "verdict",
 )
+INTEGERS = frozenset(c.name for c in columns(StepRecord) if c.integer)
 STEPS_HEADER = (*RUN_COLUMNS[:2], *(c.name for c in columns(StepRecord)), "simulated")
 
 
@@ -82,19 +88,49 @@ def summary_csv(runs: Iterable[StoredRun]) -> str:
     return csv_text(SUMMARY_HEADER, (summary_row(run) for run in runs))
 
 
-def steps_csv(store: RunStore, runs: Iterable[StoredRun]) -> str:
-    """Returns one row for each step of each run. Times since the start of the run, so that runs can be laid over each
-    other.
+def write_steps_csv(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
+    """Writes one row for each step of each run, in the memory of a few thousand rows. Times since the start of the run,
+    so that runs can be laid over each other.
     """
-    integers = {c.name for c in columns(StepRecord) if c.integer}
+    file.write(csv_text(STEPS_HEADER, ()).encode())
+    write = _arrow_rows if find_spec("pyarrow") is not None else _python_rows
+    for run in runs:
+        for part in store.steps_in_parts(run.id):
+            file.write(write(run, since_start(part, run.t_origin_s or 0.0)))
 
-    def rows() -> Iterable[list[object]]:
-        for run in runs:
-            series = since_start(store.steps(run.id), run.t_origin_s or 0.0)
-            values = [
-                series[name].astype(int).tolist() if name in integers else series[name].tolist() for name in series
-            ]
-            for row in zip(*values, strict=True):
-                yield [run.id, run.name, *row, is_simulated(run.config.device)]
 
-    return csv_text(STEPS_HEADER, rows())
+def _arrow_rows(run: StoredRun, part: Series) -> bytes | memoryview:
+    """Returns the rows of a part. A million take 3 s, a fifth of the time that Python's own `repr` of them takes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    before, after = (text.removesuffix("\r\n") for text in (_row((run.id, run.name)), _row((_simulated(run),))))
+    text = pa.large_string()
+    cells = [
+        pa.array(values.astype(np.int64) if name in INTEGERS else values, mask=np.isnan(values)).cast(text)
+        for name, values in part.items()
+    ]
+    ends = (pa.scalar(before, text), pa.scalar(f"{after}\r\n", text))
+    options = {"null_handling": "replace", "null_replacement": ""}
+    rows = pc.binary_join_element_wise(ends[0], *cells, ends[1], pa.scalar(",", text), **options)
+    _, ends_at, texts = rows.buffers()  # the texts of an array lie behind one another: they are the file
+    n_bytes = int(np.frombuffer(ends_at, np.int64)[len(rows)])
+    return memoryview(texts)[:n_bytes] if n_bytes else b""
+
+
+def _python_rows(run: StoredRun, part: Series) -> bytes:
+    """Returns the rows of a part, where pyarrow is not installed."""
+    columns = [values.astype(int).tolist() if name in INTEGERS else values.tolist() for name, values in part.items()]
+    rows = ((run.id, run.name, *row, _simulated(run)) for row in zip(*columns, strict=True))
+    return "".join(map(_row, rows)).encode()
+
+
+def _simulated(run: StoredRun) -> bool:
+    return is_simulated(run.config.device)
+
+
+def _row(cells: Sequence[object]) -> str:
+    """Returns one row of a file, with its end."""
+    out = io.StringIO(newline="")
+    csv.writer(out).writerow([cell_text(value) for value in cells])
+    return out.getvalue()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.config.accelerators import is_simulated
@@ -14,6 +16,7 @@ from vitprof.export.timestamps import since_start
 from vitprof.records import SCHEMA_VERSION, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 
+NUMBERS_AT_ONCE = 100_000
 INTEGERS = frozenset(c.name for c in columns(StepRecord) if c.integer) | {"seq"}
 
 
@@ -36,28 +39,30 @@ def run_object(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def runs_object(store: RunStore, runs: Iterable[StoredRun], *, steps: bool = False) -> dict[str, Any]:
-    """Returns runs as one JSON object; with `steps` each has its phases, and its steps and telemetry by column.
+def runs_json(runs: Iterable[StoredRun]) -> str:
+    """Returns runs as one JSON object of one line, without what was measured for each step."""
+    return _json({"schema_version": SCHEMA_VERSION, "runs": [strict(run_object(run)) for run in runs]}) + "\n"
 
-    Moments are seconds since the run began, as in the CSV files.
+
+def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
+    """Writes runs as one JSON object of one line; each has its phases, and its steps and telemetry by column.
+
+    Moments are seconds since the run began, as in the CSV files. A number at a time is an object: a million steps take
+    the memory of their arrays.
     """
-    found = []
-    for run in runs:
-        one = run_object(run)
-        if steps:
-            origin = run.t_origin_s or 0.0
-            one["phases"] = [
-                {"name": p.name, "t_start_s": p.t_start_s - origin, "t_end_s": p.t_end_s - origin} for p in run.phases
-            ]
-            one["steps"] = _by_column(since_start(store.steps(run.id), origin))
-            one["telemetry"] = _by_column(since_start(store.telemetry(run.id), origin))
-        found.append(strict(one))
-    return {"schema_version": SCHEMA_VERSION, "runs": found}
-
-
-def runs_json(store: RunStore, runs: Iterable[StoredRun], *, steps: bool = True) -> str:
-    """`runs_object` as text, one line."""
-    return json.dumps(runs_object(store, runs, steps=steps), allow_nan=False, ensure_ascii=False) + "\n"
+    file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
+    for number, run in enumerate(runs):
+        origin = run.t_origin_s or 0.0
+        phases = [
+            {"name": p.name, "t_start_s": p.t_start_s - origin, "t_end_s": p.t_end_s - origin} for p in run.phases
+        ]
+        one = strict(run_object(run) | {"phases": phases})
+        file.write(f"{', ' if number else ''}{_json(one).removesuffix('}')}".encode())
+        for name, series in (("steps", store.steps(run.id)), ("telemetry", store.telemetry(run.id))):
+            file.write(f', "{name}": '.encode())
+            _write_columns(since_start(series, origin), file)
+        file.write(b"}")
+    file.write(b"]}\n")
 
 
 def strict(value: Any) -> Any:
@@ -71,10 +76,22 @@ def strict(value: Any) -> Any:
     return value
 
 
-def _by_column(series: Series) -> dict[str, list[float | int | None]]:
-    return {
-        name: values.astype(int).tolist()
-        if name in INTEGERS
-        else [v if math.isfinite(v) else None for v in values.tolist()]
-        for name, values in series.items()
-    }
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _write_columns(series: Series, file: BinaryIO) -> None:
+    """Writes an object that has a list for each column; null for what is not available."""
+    for number, (name, values) in enumerate(series.items()):
+        file.write(f"{', ' if number else '{'}{_json(name)}: [".encode())
+        for first in range(0, len(values), NUMBERS_AT_ONCE):
+            part = values[first : first + NUMBERS_AT_ONCE]
+            if name in INTEGERS:
+                plain: list[Any] = part.astype(int).tolist()
+            else:
+                plain = part.tolist()
+                for unknown in np.flatnonzero(~np.isfinite(part)).tolist():
+                    plain[unknown] = None
+            file.write(((", " if first else "") + _json(plain)[1:-1]).encode())
+        file.write(b"]")
+    file.write(b"}")

@@ -6,6 +6,7 @@ the dashboard's process must not do (DESIGN.md section 3).
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import io
 import json
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,14 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.csv import figures
 from vitprof.export.writing import new_directory
+from vitprof.home import temporary_prefix
 from vitprof.store import RunStore, StoredRun
 
 MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
 LIMIT_S = 300
+VALUE_BYTES, EVENT_BYTES = 11, 40
+"""Room of a value in a file beside its tag, and of the event around the values of one moment."""
 STEP_TAGS: dict[str, tuple[str, float]] = {
     "data_wait_s": ("step/data_wait_ms", 1e3),
     "h2d_s": ("step/h2d_ms", 1e3),
@@ -80,20 +84,25 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
         raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
     if taken:
         raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
-    with new_directory(directory) as made:
-        _in_a_process(made, {run_directory(run): _scalars(store, run) for run in runs})
+    scalars = {run_directory(run): _scalars(store, run) for run in runs}
+    with new_directory(directory, _room(scalars)) as made:
+        _in_a_process(made, scalars)
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     """Returns the same directory as a zip file. Raises `VitprofError`."""
     out = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="vitprof-tensorboard-") as top:
-        directory = Path(top) / "tensorboard"
-        write_tensorboard(store, runs, directory)
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(directory.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(top))
+    try:
+        with tempfile.TemporaryDirectory(prefix=temporary_prefix("tensorboard")) as top:
+            directory = Path(top) / "tensorboard"
+            write_tensorboard(store, runs, directory)
+            with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in sorted(directory.rglob("*")):
+                    if path.is_file():
+                        archive.write(path, path.relative_to(top))
+    except OSError as error:
+        where = tempfile.gettempdir()
+        raise VitprofError(f"{where} cannot be written: {error.strerror or error}; TMPDIR names another") from error
     return out.getvalue()
 
 
@@ -128,8 +137,19 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
     return np.stack([number[at], wall[at], values[at]])
 
 
+def _room(runs: Mapping[str, Mapping[str, Floats]]) -> int:
+    """Returns about how many bytes the files take: points of one moment share an event."""
+    values = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
+    return values + EVENT_BYTES * sum(
+        max((len(points[0]) for points in run.values()), default=0) for run in runs.values()
+    )
+
+
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars of each run to `tensorboard_child`; its last line is what went wrong."""
+    """Hands the scalars of each run to `tensorboard_child`; its last line is what went wrong.
+
+    Its input stays open until it has ended: where this process is killed, that end tells it to go too.
+    """
     lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
     data = io.BytesIO()
     data.write(json.dumps(lengths).encode() + b"\n")
@@ -137,15 +157,25 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
         for points in scalars.values():
             data.write(np.ascontiguousarray(points, dtype="<f8").tobytes())
     command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
-    try:
-        ended = subprocess.run(
-            command, input=data.getvalue(), capture_output=True, timeout=LIMIT_S, check=False, env=_env()
-        )
-    except subprocess.TimeoutExpired as error:
-        raise VitprofError(f"writing TensorBoard's files took more than {LIMIT_S} s; try a quicker disk") from error
-    if ended.returncode:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise VitprofError(f"TensorBoard's files could not be written: {said[-1] if said else ended.returncode}")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_env()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it died at once: its last line says why
+                process.stdin.write(data.getbuffer())
+                process.stdin.flush()
+            status = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise VitprofError(f"writing TensorBoard's files took more than {LIMIT_S} s; try a quicker disk") from error
+        finally:
+            process.kill()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        said = process.stderr.read().decode(errors="replace").strip().splitlines()
+    if status:
+        raise VitprofError(f"TensorBoard's files could not be written: {said[-1] if said else status}")
 
 
 def _env() -> dict[str, str]:

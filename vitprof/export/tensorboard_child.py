@@ -8,7 +8,10 @@ Ends with 0, or with one line on standard error and 1.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,30 +21,59 @@ MISSING = "the package tensorboardX is not there; install it with: pip install t
 
 
 def main(directory: Path, source: BinaryIO) -> None:
-    """Reads all scalars and writes the file. Raises `ImportError`, `OSError`."""
+    """Reads all scalars and writes the files. Raises `ImportError`, `OSError`."""
     # It takes in torch where it finds it, for tensors that we have none of; None makes that import fail (Python's
     # documented behaviour), and this process has no other use for torch. 25 ms instead of 2 s.
     modules: dict[str, Any] = sys.modules
     modules["torch"] = None
-    from tensorboardX import SummaryWriter
+    # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that thread for good.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
 
-    lengths: dict[str, dict[str, int]] = json.loads(source.readline())
+    lengths: dict[str, dict[str, int]] = json.loads(_read(source.readline(), 1))
+    runs: dict[str, dict[tuple[float, float], list[Any]]] = {}
     for run, tags in lengths.items():
-        by_step: dict[tuple[float, float], list[Any]] = {}
+        by_step = runs.setdefault(run, {})
         for tag, n in tags.items():
-            table = np.frombuffer(source.read(3 * 8 * n), dtype="<f8").reshape(3, n)
+            table = np.frombuffer(_read(source.read(3 * 8 * n), 3 * 8 * n), dtype="<f8").reshape(3, n)
             for step, wall, value in zip(*table.tolist(), strict=True):
                 by_step.setdefault((wall, step), []).append(Summary.Value(tag=tag, simple_value=value))
-        with SummaryWriter(str(directory / run)) as writer:
-            for (wall, step), values in sorted(by_step.items(), key=lambda item: item[0]):
-                writer.file_writer.add_summary(Summary(value=values), int(step), wall)
+    threading.Thread(target=_end_with_the_parent, args=(directory,), daemon=True).start()
+    for run, by_step in runs.items():
+        (directory / run).mkdir()
+        writer = EventsWriter(str(directory / run / "events"))
+        for (wall, step), values in sorted(by_step.items(), key=lambda item: item[0]):
+            writer.write_event(Event(wall_time=wall, step=int(step), summary=Summary(value=values)))
+        writer.close()
+
+
+def _read(data: bytes, n: int) -> bytes:
+    """Returns what was read. Raises `OSError` where it is less than `n` bytes: nobody is there to write the rest."""
+    if len(data) < n:
+        raise OSError("the program that wanted them is gone")
+    return data
+
+
+def _end_with_the_parent(directory: Path) -> None:
+    """Ends this process when standard input does, as it does when the parent was killed; nobody else would remove
+    `directory` then.
+    """
+    while os.read(0, 4096):
+        pass
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(1)
 
 
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), sys.stdin.buffer)
+        said = ""
     except ImportError as error:
-        sys.exit(MISSING if "tensorboardX" in str(error) else str(error))
+        said = MISSING if "tensorboardX" in str(error) else str(error)
     except OSError as error:
-        sys.exit(str(error))
+        said = error.strerror or str(error)
+    if said:
+        sys.stderr.write(f"{said}\n")
+        sys.stderr.flush()
+    os._exit(1 if said else 0)  # not by way of what a file of which the disk took half says as it is closed

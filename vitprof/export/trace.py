@@ -2,34 +2,35 @@
 
 Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies and whoever
 made the batches. Spans are complete events ("X") whose times are microseconds since the run began, to the
-nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters ("C").
+nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters ("C"). The file is written
+piece by piece: what it takes in memory does not grow with the run.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series
+from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.analysis.timing.spans import nanoseconds
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.export.track_packing import pack_tracks
+from vitprof.export.trace_steps import Chosen, Piece, choose, pieces, sampling_words
+from vitprof.export.track_packing import TrackPacker
 from vitprof.records import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
-
-Event = dict[str, Any]
 
 CHUNK = 2_000
 """Steps whose spans are worked out at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
-"""Steps up to which a batch tells the stages of its making; without them 100,000 steps are
-100 MB, 10 MB compressed."""
+"""Steps of a trace up to which a batch tells the stages of its making."""
 PHASES, HOST, DEVICE, BUBBLES, COPY, LOADER = 1, 100, 200, 250, 300, 1_000
 """Number of the first track of a kind; it is also what tracks are sorted by."""
 TRACKS: dict[str, tuple[int, str]] = {
@@ -39,6 +40,11 @@ TRACKS: dict[str, tuple[int, str]] = {
     "launches": (BUBBLES, "launch bubbles"),
 }
 """Lane of `analysis.timing.timeline` -> its track and the track's name."""
+GLANCE = ("step", "t_start_s", "made_start_s", "step_s")
+"""Columns of which a trace needs the whole run: where it begins, and which steps are the longest."""
+MAX_GROUPS = 5_000
+"""Groups of neighbouring telemetry samples of a run whose steps are sampled, the lowest and the highest of each."""
+EVENTS_AT_ONCE = 10_000
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
     "gpu_mem_used_bytes": "GPU memory in use (bytes)",
@@ -57,37 +63,169 @@ COUNTERS: dict[str, str] = {
 }
 """Column of telemetry -> the counter's name in the trace."""
 QUEUE = "batches ready"
+ARGS = ',"args":{"step":%d}'
 
 
-def trace_json(store: RunStore, runs: Sequence[StoredRun]) -> str:
-    """Returns the trace of these runs, each from its own beginning. Strict JSON."""
+def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
+    """Writes the trace of these runs, each from its own beginning. Strict JSON.
+
+    Of long runs a sample, unless `whole`: returns which and how much, see `sampling_words`; "" where it holds all.
+    """
+    traces = [RunTrace(store, run, whole=whole) for run in runs]
+    sampled = sampling_words((trace.run, trace.chosen) for trace in traces)
     head = {
         "displayTimeUnit": "ms",
         "otherData": {
             "program": "vitprof",
             "schema_version": str(SCHEMA_VERSION),
             "simulated": ", ".join(str(run.id) for run in runs if is_simulated(run.config.device)) or "none",
+            "sampled": sampled or "no",
         },
     }
-    events = (json.dumps(e, allow_nan=False, ensure_ascii=False, separators=(",", ":")) for e in _events(store, runs))
-    return json.dumps(head)[:-1] + ', "traceEvents": [\n' + ",\n".join(events) + "\n]}\n"
+    file.write((json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
+    events = itertools.chain.from_iterable(trace.events() for trace in traces)
+    between = ""
+    while some := ",\n".join(itertools.islice(events, EVENTS_AT_ONCE)):
+        file.write((between + some).encode())
+        between = ",\n"
+    file.write(b"\n]}\n")
+    return sampled
 
 
-def trace_gz(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    """`trace_json`, compressed: both viewers open that too, and it is about a tenth of the size."""
-    return gzip.compress(trace_json(store, runs).encode(), compresslevel=6, mtime=0)
+def write_trace_gz(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
+    """`write_trace`, compressed: both viewers open that too, and it is about a tenth of the size."""
+    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed:
+        return write_trace(store, runs, cast(BinaryIO, packed), whole=whole)
 
 
-def _events(store: RunStore, runs: Sequence[StoredRun]) -> Iterator[Event]:
-    for run in runs:
-        steps, telemetry = store.steps(run.id), store.telemetry(run.id)
-        origin = _origin(run, steps, telemetry)
+class RunTrace:
+    """One run on its way into a trace: its events as JSON, and what must be known of those before."""
+
+    def __init__(self, store: RunStore, run: StoredRun, *, whole: bool) -> None:
+        self.run, self._store = run, store
+        glance = store.steps(run.id, names=GLANCE)
+        self.chosen: Chosen = choose(run, glance, whole=whole)
+        self._telemetry = store.telemetry(run.id)
+        self._origin = _origin(run, glance, self._telemetry)
+        self._depth = np.nan
+        """Of the loader's queue at the step before."""
+        self._packers: dict[int, TrackPacker] = {}
+        """First track of a kind -> its lanes."""
+
+    def events(self) -> Iterator[str]:
+        """Yields all events of the run."""
+        run, chosen = self.run, self.chosen
         simulated = " (simulated device)" if is_simulated(run.config.device) else ""
-        yield _meta("process_name", run.id, 0, name=f"run {run.id}: {run.name}{simulated}")
-        yield from _phases(run, origin)
-        yield from _spans(run, steps, origin)
-        yield from _making(run, steps, origin)
-        yield from _counters(run, steps, telemetry, origin)
+        part = f" ({chosen.n_kept:,} of {chosen.n:,} steps)" if chosen.sampled else ""
+        yield self._meta("process_name", 0, name=f"run {run.id}: {run.name}{simulated}{part}")
+        yield from self._phases()
+        for piece in pieces(self._store, run, chosen):
+            yield from self._spans(piece)
+            yield from self._making(piece)
+            yield from self._queue(piece)
+        yield from self._counters()
+
+    def _meta(self, kind: str, tid: int, **args: Any) -> str:
+        return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
+
+    def _tracks(self, first: int, title: str, start: Ints, end: Ints, made: list[str]) -> Ints:
+        """Returns the track of each span; what tells the viewer of a new track is added to `made`."""
+        packer = self._packers.setdefault(first, TrackPacker())
+        known = packer.n_lanes
+        lanes = packer.pack(start, end)
+        for extra in range(known, packer.n_lanes):
+            made.append(self._meta("thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title))
+            made.append(self._meta("thread_sort_index", first + extra, sort_index=first + extra))
+        return first + lanes
+
+    def _written(
+        self, names: Iterable[str], tracks: Ints, start: Ints, end: Ints, args: Iterable[str]
+    ) -> Iterator[str]:
+        """Yields complete events; times in ns, written in microseconds. `names` are JSON, and so are `args`."""
+        shape = f'{{"ph":"X","name":%s,"pid":{self.run.id},"tid":%d,"ts":%r,"dur":%r%s}}'
+        times = ((start - self._origin) / 1e3, (end - start) / 1e3)
+        return map(shape.__mod__, zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True))
+
+    def _phases(self) -> Iterator[str]:
+        phases, made = self.run.phases, list[str]()
+        start = nanoseconds(np.array([p.t_start_s for p in phases], dtype=float))
+        end = np.maximum(nanoseconds(np.array([p.t_end_s for p in phases], dtype=float)), start)
+        tracks = self._tracks(PHASES, "phases", start, end, made)
+        yield from made
+        order = np.lexsort((start, tracks))
+        yield from self._written(
+            [_json(phases[i].name) for i in order.tolist()], tracks[order], start[order], end[order], [""] * len(order)
+        )
+
+    def _spans(self, piece: Piece) -> Iterator[str]:
+        """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
+        words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
+        idle = [_json("compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
+        for at in range(piece.first, len(piece.steps["step"]), CHUNK):
+            found = timeline(piece.steps, self.run.phases, at, min(at + CHUNK, len(piece.steps["step"])))
+            for number, name in enumerate(LANES):
+                line, made = found.only(name), list[str]()
+                start, end = nanoseconds(line.start_s), nanoseconds(line.end_s)
+                order = np.lexsort((end, start))
+                start, end = start[order], end[order]
+                tracks = self._tracks(*TRACKS[name], start, end, made)
+                yield from made
+                kinds = idle if number == LANES.index("device") else words
+                names = [kinds[kind] for kind in line.kind[order].tolist()]
+                yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
+
+    def _making(self, piece: Piece) -> Iterator[str]:
+        """Yields a track for each worker process; one for the loop or the threads that make batches where there is
+        none.
+        """
+        steps = {name: values[piece.first :] for name, values in piece.steps.items()}
+        start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
+        known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
+        worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
+        for who in np.unique(worker[known]).tolist():
+            at = np.flatnonzero(known & (worker == who))
+            at = at[np.lexsort((end[at], start[at]))]
+            a, b, made = start[at], np.maximum(end[at], start[at]), list[str]()
+            title = "loader" if who < 0 else f"loader worker {who}"
+            tracks = self._tracks(LOADER + 100 * (who + 1), title, a, b, made)
+            yield from made
+            yield from self._written(['"make batch"'] * len(at), tracks, a, b, self._stages(steps, at))
+
+    def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
+        """Yields the number of each step, and how long the stages of making its batch took."""
+        numbers = steps["step"][at].astype(int).tolist()
+        if self.chosen.n_kept > DETAILED:
+            yield from map(ARGS.__mod__, numbers)
+            return
+        for i, number in zip(at.tolist(), numbers, strict=True):
+            took = {
+                f"{stage}_ms": round(1e3 * float(steps[f"{stage}_s"][i]), 6)
+                for stage in TIMED_STAGES
+                if np.isfinite(steps[f"{stage}_s"][i])
+            }
+            yield f',"args":{_json({"step": number} | took)}'
+
+    def _queue(self, piece: Piece) -> Iterator[str]:
+        depth = piece.steps["queue_depth"][piece.first :]
+        if len(depth):
+            changed = np.diff(depth, prepend=self._depth) != 0
+            self._depth = float(depth[-1])
+            yield from self._counter(QUEUE, piece.steps["t_start_s"][piece.first :][changed], depth[changed])
+
+    def _counters(self) -> Iterator[str]:
+        for column, name in COUNTERS.items():
+            t_s, values = self._telemetry["t_s"], self._telemetry[column]
+            if self.chosen.sampled:
+                at = np.unique(min_max(values, 0, len(values), group_size(len(values), MAX_GROUPS)))
+                t_s, values = t_s[at], values[at]
+            yield from self._counter(name, t_s, values)
+
+    def _counter(self, name: str, t_s: Floats, values: Floats) -> Iterator[str]:
+        at = np.flatnonzero(np.isfinite(t_s) & np.isfinite(values))
+        at = at[np.argsort(t_s[at], kind="stable")]
+        ts = (nanoseconds(t_s[at]) - self._origin) / 1e3
+        shape = f'{{"ph":"C","name":%s,"pid":{self.run.id},"tid":0,"ts":%r,"args":{{"value":%r}}}}'
+        return map(shape.__mod__, zip(itertools.repeat(_json(name)), ts.tolist(), values[at].tolist()))
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
@@ -99,94 +237,5 @@ def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
     return int(nanoseconds(np.array([min(seen, default=0.0)]))[0])
 
 
-def _meta(kind: str, pid: int, tid: int, **args: Any) -> Event:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
-
-
-def _track(pid: int, tid: int, name: str) -> Iterator[Event]:
-    yield _meta("thread_name", pid, tid, name=name)
-    yield _meta("thread_sort_index", pid, tid, sort_index=tid)
-
-
-def _span(name: str, pid: int, tid: int, start: int, end: int, origin: int, **args: Any) -> Event:
-    """Returns a complete event; times in ns, written in microseconds. The args are left out where there are none."""
-    event = {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": (start - origin) / 1e3, "dur": (end - start) / 1e3}
-    return event | ({"args": args} if args else {})
-
-
-def _phases(run: StoredRun, origin: int) -> Iterator[Event]:
-    start = nanoseconds(np.array([p.t_start_s for p in run.phases], dtype=float))
-    end = np.maximum(nanoseconds(np.array([p.t_end_s for p in run.phases], dtype=float)), start)
-    lane = pack_tracks(start, end)
-    for number in range(int(lane.max()) + 1 if len(lane) else 0):
-        yield from _track(run.id, PHASES + number, f"phases ({number + 1})" if number else "phases")
-    for i in np.lexsort((start, lane)).tolist():
-        yield _span(run.phases[i].name, run.id, PHASES + int(lane[i]), int(start[i]), int(end[i]), origin)
-
-
-def _spans(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
-    """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
-    n = len(steps["step"])
-    pieces = [timeline(steps, run.phases, first, min(first + CHUNK, n)) for first in range(0, n, CHUNK)]
-    if not pieces:
-        return
-    lane, kind, step = (np.concatenate([getattr(p, name) for p in pieces]) for name in ("lane", "kind", "step"))
-    start, end = (nanoseconds(np.concatenate([getattr(p, name) for p in pieces])) for name in ("start_s", "end_s"))
-    device = LANES.index("device")
-    words = [DEVICE_TIME[k][0] for k in KINDS]
-    idle = ["compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}" for k in KINDS]
-    for number, name in enumerate(LANES):
-        at = np.flatnonzero(lane == number)
-        if not len(at):
-            continue
-        at = at[np.lexsort((end[at], start[at]))]
-        own = pack_tracks(start[at], end[at])
-        first, title = TRACKS[name]
-        for extra in range(int(own.max()) + 1):
-            yield from _track(run.id, first + extra, f"{title} ({extra + 1})" if extra else title)
-        names = idle if number == device else words
-        rows = zip(*(x.tolist() for x in (kind[at], step[at], start[at], end[at], own)), strict=True)
-        for k, step_number, a, b, track in rows:
-            yield _span(names[k], run.id, first + track, a, b, origin, step=step_number)
-
-
-def _making(run: StoredRun, steps: Series, origin: int) -> Iterator[Event]:
-    """Yields a track for each worker process; one for the loop or the threads that make batches where there is none."""
-    start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
-    known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
-    worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
-    detailed = len(known) <= DETAILED
-    for number, who in enumerate(np.unique(worker[known]).tolist()):
-        at = np.flatnonzero(known & (worker == who))
-        at = at[np.lexsort((end[at], start[at]))]
-        a, b = start[at], np.maximum(end[at], start[at])
-        own = pack_tracks(a, b)
-        title = "loader" if who < 0 else f"loader worker {who}"
-        first = LOADER + 100 * number
-        for extra in range(int(own.max()) + 1):
-            yield from _track(run.id, first + extra, f"{title} ({extra + 1})" if extra else title)
-        for i, begin, stop, track in zip(at.tolist(), a.tolist(), b.tolist(), own.tolist(), strict=True):
-            took = {}
-            if detailed:
-                took = {
-                    f"{stage}_ms": round(1e3 * float(steps[f"{stage}_s"][i]), 6)
-                    for stage in TIMED_STAGES
-                    if np.isfinite(steps[f"{stage}_s"][i])
-                }
-            yield _span("make batch", run.id, first + track, begin, stop, origin, step=int(steps["step"][i]), **took)
-
-
-def _counters(run: StoredRun, steps: Series, telemetry: Series, origin: int) -> Iterator[Event]:
-    for column, name in COUNTERS.items():
-        yield from _counter(run, name, telemetry["t_s"], telemetry[column], origin)
-    depth = steps["queue_depth"]
-    changed = np.concatenate([np.ones(min(1, len(depth)), dtype=bool), depth[1:] != depth[:-1]])
-    yield from _counter(run, QUEUE, steps["t_start_s"][changed], depth[changed], origin)
-
-
-def _counter(run: StoredRun, name: str, t_s: Floats, values: Floats, origin: int) -> Iterator[Event]:
-    at = np.flatnonzero(np.isfinite(t_s) & np.isfinite(values))
-    at = at[np.argsort(t_s[at], kind="stable")]
-    ts: Ints = nanoseconds(t_s[at]) - origin
-    for t, value in zip(ts.tolist(), values[at].tolist(), strict=True):
-        yield {"ph": "C", "name": name, "pid": run.id, "tid": 0, "ts": t / 1e3, "args": {"value": value}}
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))

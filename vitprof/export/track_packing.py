@@ -9,22 +9,38 @@ import numpy as np
 from vitprof.analysis.arrays import Ints
 
 
-def pack_tracks(start: Ints, end: Ints) -> Ints:
-    """Returns a lane for each span, from 0, so that none of a lane overlap; the lowest lane that is free. (n,) int64.
+class TrackPacker:
+    """Lanes for spans that come in parts, each about as late as the one before or later."""
 
-    Spans may come in any order; end >= start.
-    """
-    found = np.zeros(len(start), dtype=np.int64)
-    order = np.lexsort((end, start))
-    reached = np.maximum.accumulate(end[order])
-    if not (start[order][1:] < reached[:-1]).any():  # the rule: whoever makes batches makes one at a time
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        """Of each lane, when the last span on it ends."""
+
+    def pack(self, start: Ints, end: Ints) -> Ints:
+        """Returns a lane for each span of a part, from 0, so that none of a lane overlap, nor any of the parts before;
+        of one part as few lanes as can be. (n,) int64. Spans may come in any order; end >= start.
+        """
+        found = np.zeros(len(start), dtype=np.int64)
+        order = np.lexsort((end, start))
+        reached = np.maximum.accumulate(end[order])
+        alone = len(self._ends) < 2 and not (start[order][1:] < reached[:-1]).any()
+        if alone and len(order) and (not self._ends or start[order[0]] >= self._ends[0]):
+            self._ends = [int(reached[-1])]  # the rule: whoever makes batches makes one at a time
+            return found
+        busy = sorted((until, lane) for lane, until in enumerate(self._ends))
+        free: list[int] = []
+        for i in order.tolist():
+            while busy and busy[0][0] <= start[i]:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            lane = heapq.heappop(free) if free else len(self._ends)
+            if lane == len(self._ends):
+                self._ends.append(0)
+            found[i] = lane
+            self._ends[lane] = int(end[i])
+            heapq.heappush(busy, (self._ends[lane], lane))
         return found
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
-    for i in order.tolist():
-        while busy and busy[0][0] <= start[i]:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = heapq.heappop(free) if free else len(busy)
-        found[i] = lane
-        heapq.heappush(busy, (int(end[i]), lane))
-    return found
+
+    @property
+    def n_lanes(self) -> int:
+        """Returns how many lanes there are so far."""
+        return len(self._ends)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Floats, Series
+from vitprof.errors import StoreError
 from vitprof.store.database import Database
 from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
+
+ROWS_AT_ONCE = 2_048
+"""Rows that are Python objects at the same time: 2 MB. A million steps as objects take 1.5 GB, as arrays 264 MB."""
+PART_ROWS = 16_384
+"""Rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""
 
 
 class SeriesStore(Database):
@@ -62,20 +69,78 @@ class SeriesStore(Database):
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count()).where(steps.c.run_id == run_id)).scalar_one())
 
-    def steps(self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS) -> Series:
-        """Returns the run's steps with a number above `after`, in order."""
-        return self._series(steps, run_id, steps.c.step, after, names)
+    def steps(
+        self, run_id: int, *, after: int = -1, until: int | None = None, names: Sequence[str] = STEP_FIELDS
+    ) -> Series:
+        """Returns the run's steps with a number above `after`, and none above `until`, in order."""
+        query = _rows_of(steps, run_id, steps.c.step, after, names)
+        return self._series(query if until is None else query.where(steps.c.step <= until), names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] = TELEMETRY_FIELDS) -> Series:
         """Returns the run's telemetry samples with a number above `after`, in order, with that number as "seq"."""
-        return self._series(telemetry, run_id, telemetry.c.seq, after, ("seq", *names))
+        wanted = ("seq", *names)
+        return self._series(_rows_of(telemetry, run_id, telemetry.c.seq, after, wanted), wanted)
 
-    def _series(self, table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> Series:
-        query = sa.select(*(table.c[n] for n in names)).where(table.c.run_id == run_id, order > after).order_by(order)
+    def steps_in_parts(
+        self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS, rows: int = PART_ROWS
+    ) -> Iterator[Series]:
+        """Yields the run's steps with a number above `after` in order, at most `rows` at a time; at least one part.
+
+        For a run of any length in the memory of a part. What it reads is the run as it was at the first part.
+        """
+        found = False
+        for block in self._blocks(_rows_of(steps, run_id, steps.c.step, after, names), rows):
+            found = True
+            yield _columns(block, names)
+        if not found:
+            yield _columns(np.empty((len(names), 0)), names)
+
+    def _series(self, query: sa.Select[Any], names: Sequence[str]) -> Series:
+        blocks = deque(self._blocks(query, PART_ROWS))
+        whole, at = np.empty((len(names), sum(block.shape[1] for block in blocks))), 0
+        while blocks:  # the room of each is free before the next one is copied
+            block = blocks.popleft()
+            whole[:, at : at + block.shape[1]] = block
+            at += block.shape[1]
+        return _columns(whole, names)
+
+    def _blocks(self, query: sa.Select[Any], rows: int) -> Iterator[Floats]:
+        """Yields what a query finds as arrays (columns, at most `rows`); null as NaN.
+
+        By the driver's own cursor: SQLAlchemy would make an object of each row, which takes longer than reading it.
+        """
         with self.transaction() as db:
-            rows = db.execute(query).fetchall()
-        matrix = np.array([tuple(r) for r in rows], dtype=np.float64).reshape(len(rows), len(names))
-        return {name: matrix[:, i] for i, name in enumerate(names)}
+            result = db.execute(query)
+            width = len(result.keys())
+            block, n = np.empty((width, rows)), 0
+            try:
+                while found := result.cursor.fetchmany(min(ROWS_AT_ONCE, rows - n)) if result.cursor else []:
+                    block[:, n : n + len(found)] = np.array(found, dtype=np.float64).T
+                    n += len(found)
+                    if n == rows:
+                        yield block
+                        block, n = np.empty((width, rows)), 0
+            except _driver_error(db) as error:
+                raise StoreError(f"the run store {self.url} failed: {error}") from error
+            finally:
+                result.close()
+        if n:
+            yield block[:, :n]
+
+
+def _rows_of(table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> sa.Select[Any]:
+    columns = (table.c[name] for name in names)
+    return sa.select(*columns).where(table.c.run_id == run_id, order > after).order_by(order)
+
+
+def _driver_error(db: sa.Connection) -> type[Exception]:
+    """Returns what the driver itself raises."""
+    error: type[Exception] = db.dialect.loaded_dbapi.Error
+    return error
+
+
+def _columns(block: Floats, names: Sequence[str]) -> Series:
+    return dict(zip(names, block, strict=True))
 
 
 def insert_rows(

@@ -5,21 +5,24 @@ Every file is made when its button is clicked: drawing the buttons computes noth
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
 import streamlit as st
 
 from vitprof import formats
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import runs_json, steps_csv, steps_parquet, summary_csv, summary_parquet
+from vitprof.export import summary_csv, summary_parquet, write_runs_json, write_steps_csv, write_steps_parquet
 from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.export.code import script
 from vitprof.export.report import MOST_RUNS, html_report
 from vitprof.export.tensorboard import tensorboard_zip
-from vitprof.export.trace import trace_gz
+from vitprof.export.trace import write_trace_gz
+from vitprof.export.trace_steps import MOST_STEPS
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import verdict_of
@@ -50,6 +53,13 @@ def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     return html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
 
 
+def _bytes(write: Callable[..., object], store: RunStore, runs: Sequence[StoredRun], **options: Any) -> bytes:
+    """Returns what `write` writes into a file."""
+    file = io.BytesIO()
+    write(store, runs, file, **options)
+    return file.getvalue()
+
+
 REPORT = File(
     "report",
     "Report",
@@ -75,7 +85,7 @@ STEPS = File(
     "text/csv",
     ":material/table_rows:",
     "One row for each step of each run; times since the start of the run.",
-    lambda store, runs: steps_csv(store, runs).encode(),
+    partial(_bytes, write_steps_csv),
 )
 PARQUET = File(
     "parquet",
@@ -84,7 +94,7 @@ PARQUET = File(
     "application/vnd.apache.parquet",
     ":material/view_column:",
     "Every step with types, for pandas.read_parquet, DuckDB and the like; each run's settings in the file's metadata.",
-    steps_parquet,
+    partial(_bytes, write_steps_parquet),
 )
 SUMMARY_PARQUET = File(
     "summary-parquet",
@@ -102,7 +112,7 @@ JSON = File(
     "application/json",
     ":material/data_object:",
     "Settings, machine, verdict and figures, and every step and telemetry sample by column.",
-    lambda store, runs: runs_json(store, runs).encode(),
+    partial(_bytes, write_runs_json),
 )
 TRACE = File(
     "trace",
@@ -111,8 +121,11 @@ TRACE = File(
     "application/gzip",
     ":material/view_timeline:",
     "Device, training loop, copies and loader workers as tracks. Open it at ui.perfetto.dev: it stays in your browser.",
-    trace_gz,
+    partial(_bytes, write_trace_gz),
 )
+WHOLE_TRACE = replace(TRACE, make=partial(_bytes, write_trace_gz, whole=True))
+PACKED_BYTES = 130
+"""Of a step in a compressed trace."""
 TENSORBOARD = File(
     "tensorboard",
     "TensorBoard",
@@ -148,9 +161,11 @@ def draw_take_home(run: StoredRun) -> None:
     st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md tells every column.")
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
+        with text:
+            st.caption(file.help)
+            chosen = _whole_or_sampled(file, [run])
         with button:
-            _button(file, [run], _name(run), width="stretch")
-        text.caption(file.help)
+            _button(chosen, [run], _name(run), width="stretch")
     if not is_own_script(run.config):
         st.header("Copy as code", anchor=False)
         _draw_code(run)
@@ -172,7 +187,17 @@ def _buttons(files: Sequence[File], runs: Sequence[StoredRun], name: str) -> Non
             _button(file, runs, name)
         with st.popover("Other formats", icon=":material/download:", help="For other tools: " + _listed(files)):
             for file in files[IN_SIGHT:]:
-                _button(file, runs, name)
+                _button(_whole_or_sampled(file, runs), runs, name)
+
+
+def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
+    """Returns `file`; of the trace of a long run, with a checkbox, the one of all its steps where that is wanted."""
+    n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
+    if file is not TRACE or n <= MOST_STEPS:
+        return file
+    text = f"The trace is a sample: {MOST_STEPS:,} of the {n:,} steps, around the longest ones. "
+    text += f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
+    return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
 
 
 def _listed(files: Sequence[File]) -> str:

@@ -9,10 +9,11 @@ import streamlit as st
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import Gaps, every_gap, idle_interval
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.loading import loading_of as loading_from
 from vitprof.analysis.timing.one_step import after_largest_gap
+from vitprof.analysis.timing.recording_cost import RecordingCost, recording_cost
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
@@ -25,7 +26,7 @@ from vitprof.jobs.settling import judge_limit_s, unjudged
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine
-from vitprof.ui.resources import store
+from vitprof.ui.resources import series, store
 
 SERIES_KEPT = 3
 """Runs whose every column stays in memory: 100,000 steps take 21 MB."""
@@ -39,6 +40,9 @@ class Idle:
     """What the device did over the steady state, and where to look first."""
 
     gaps: Gaps
+    """One row, the sums over the steady steps."""
+    n: int
+    """Steady steps."""
     intervals: dict[str, Interval]
     worst: int
     """Position in the run's steps of the one behind the largest gap."""
@@ -51,13 +55,25 @@ def all_columns(run_id: int) -> Series:
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
-def idle_of(run_id: int) -> Idle | None:
-    """Returns where the device's time went; None where there are no steady steps whose device time is known."""
-    steps, phases = all_columns(run_id), store().run(run_id).phases
-    gaps = find_gaps(steps, phases, keep=steady_state(steps))
+def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
+    """Returns where the device's time went, None where there are no steady steps whose device time is known; and what
+    recording cost. Both follow from the gaps of all steps, which are worked out once.
+    """
+    kept, phases = series(run_id), store().run(run_id).phases
+    kept.refresh()
+    steps = kept.steps()
+    every = every_gap(steps, phases)
+    cost = recording_cost(steps, phases, every)
+    gaps = every.only(steady_state(steps))
+    del every  # 160 MB of a million steps
     if not gaps.span_ns:
-        return None
-    return Idle(gaps, idle_interval(gaps), after_largest_gap(steps, gaps))
+        return None, cost
+    return Idle(gaps.summed(), len(gaps.step), idle_interval(gaps), after_largest_gap(steps, gaps)), cost
+
+
+def idle_of(run_id: int) -> Idle | None:
+    """Returns the first part of `device_account`."""
+    return device_account(run_id)[0]
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)

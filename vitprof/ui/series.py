@@ -30,7 +30,12 @@ STEP_NAMES = (
     "warmup",
     "device_prepare_s",
     "launch_idle_s",
+    "host_s",
+    "h2d_start_s",
+    "decode_wait_s",
+    "outside_s",
 )
+"""What charts and tiles draw, and what the device's gaps and their causes follow from."""
 
 
 class Growing:
@@ -82,11 +87,11 @@ class RunSeries:
             if n_stops > self._n_stops:
                 self._n_stops = n_stops
                 self._begin()
-            new = self._store.steps(self._run_id, after=self._last_step, names=STEP_NAMES)
-            if len(new["step"]):
-                self._last_step = int(new["step"][-1])
-                self._running.add(new)
-                self._steps.append(new)
+            for new in self._store.steps_in_parts(self._run_id, after=self._last_step, names=STEP_NAMES):
+                if len(new["step"]):
+                    self._last_step = int(new["step"][-1])
+                    self._running.add(new)
+                    self._steps.append(new)
             samples = self._store.telemetry(self._run_id, after=self._last_sample)
             if len(samples["seq"]):
                 self._last_sample = int(samples["seq"][-1])

@@ -351,6 +351,18 @@ def test_gaps_worked_out_once_are_those_that_each_figure_would_find(trace: Any, 
         np.testing.assert_array_equal(mine, alone)
 
 
+def test_their_sums_say_the_same_of_the_whole(make_steps: Any) -> None:
+    rng = np.random.default_rng(3)
+    steps = make_steps(rng.exponential(0.01, 40), rng.exponential(0.01, 40), h2d=0.001)
+    steps = dict(steps) | {"launch_idle_s": np.where(np.arange(40) % 2, 0.001, NAN)}
+    gaps = find_gaps(steps, [Phase("evaluate", 100.2, 100.21)])
+    one = gaps.summed()
+    assert len(one.step) == 1
+    for name in ("busy_ns", "idle_ns", "span_ns", "evaluation_ns", "hidden_wait_ns", "launch_idle_frac"):
+        assert getattr(one, name) == pytest.approx(getattr(gaps, name), rel=1e-12), name
+    assert one.shares() == gaps.shares()
+
+
 def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:
     steps = made(
         [

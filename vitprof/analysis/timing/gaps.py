@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,22 @@ class Gaps:
         """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` finds them."""
         kept = keep[self.index]
         return self if kept.all() else Gaps(**{name: values[kept] for name, values in vars(self).items()})
+
+    def summed(self) -> Gaps:
+        """Returns one row with the sums of all rows, from 0 on: every share and every sum is the same. For what stays
+        in memory: a million rows take 160 MB.
+        """
+        sums: dict[str, Any] = {
+            name: np.asarray(values.sum(axis=0, keepdims=True)) for name, values in vars(self).items()
+        }
+        first = np.zeros(1, dtype=np.int64)
+        known = self.launches_s
+        return Gaps(
+            **sums
+            | dict.fromkeys(("index", "step", "start_ns", "prepare_start_ns"), first)
+            | {"end_ns": sums["end_ns"] - sums["start_ns"]}
+            | {"launch_idle_s": np.array([known.sum() if len(known) else np.nan])}
+        )
 
     @property
     def busy_ns(self) -> int:

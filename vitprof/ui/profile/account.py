@@ -7,23 +7,16 @@ import math
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.timing.recording_cost import RecordingCost, recording_cost
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
-from vitprof.ui import resources
-from vitprof.ui.findings import FIGURES_KEPT, all_columns
+from vitprof.ui.findings import device_account
 from vitprof.ui.texts import guarded
-
-
-@st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
-def _cost_of(run_id: int) -> RecordingCost:
-    return recording_cost(all_columns(run_id), resources.store().run(run_id).phases)
 
 
 @guarded
 def draw_recording_cost(run: StoredRun) -> None:
     """One line: the share of the run's time that vitprof's own recording took, at most."""
-    cost = _cost_of(run.id)
+    _, cost = device_account(run.id)
     if not math.isfinite(cost.frac):
         st.caption("We cannot say what recording cost this run: that takes two steady steps in a row.")
         return

@@ -53,7 +53,7 @@ def _idle_sentence(found: Idle) -> str:
     gaps, idle = found.gaps, found.intervals["idle"]
     said = (
         f"The device was idle {formats.percent(idle.value)} ({formats.percent(idle.low)} to "
-        f"{formats.percent(idle.high)}) of {formats.seconds(gaps.span_s)}, over {len(gaps.step):,} steady steps."
+        f"{formats.percent(idle.high)}) of {formats.seconds(gaps.span_s)}, over {found.n:,} steady steps."
     )
     if (bubbles := found.intervals.get("launch_idle")) and bubbles.value > 0:
         said += (
