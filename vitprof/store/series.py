@@ -12,7 +12,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.errors import StoreError
+from vitprof.errors import StoreAwayError, StoreError
 from vitprof.store.database import Database
 from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
 
@@ -120,8 +120,11 @@ class SeriesStore(Database):
                     if n == rows:
                         yield block
                         block, n = np.empty((width, rows)), 0
-            except _driver_error(db) as error:
-                raise StoreError(f"the run store {self.url} failed: {error}") from error
+            except _driver(db).Error as error:
+                said = f"the run store {self.url} failed: {error}"
+                if isinstance(error, _driver(db).OperationalError):
+                    raise StoreAwayError(said, str(error)) from error
+                raise StoreError(said) from error
             finally:
                 result.close()
         if n:
@@ -133,10 +136,9 @@ def _rows_of(table: sa.Table, run_id: int, order: sa.Column[Any], after: int, na
     return sa.select(*columns).where(table.c.run_id == run_id, order > after).order_by(order)
 
 
-def _driver_error(db: sa.Connection) -> type[Exception]:
-    """Returns what the driver itself raises."""
-    error: type[Exception] = db.dialect.loaded_dbapi.Error
-    return error
+def _driver(db: sa.Connection) -> Any:
+    """Returns the driver's module, which has the errors that it raises itself (PEP 249)."""
+    return db.dialect.loaded_dbapi
 
 
 def _columns(block: Floats, names: Sequence[str]) -> Series:
