@@ -49,8 +49,13 @@ def draw_ended(run: StoredRun) -> None:
     live.draw_state(run, 0.0)
     st.caption(live.set_up(run))
     series = resources.series(run.id)
-    series.refresh(run.facts)
-    if not len(series.steps()["step"]):
+    if run.summary is None:
+        series.refresh(run.facts)
+        n_steps = len(series.steps()["step"])
+    else:  # its steps are read by the tabs that need them, when the answer is on the page
+        series.refresh_telemetry()
+        n_steps = run.summary.n_steps
+    if not n_steps:
         st.info("This run ended before its first step, so there is nothing to draw.")
         return
     if run.config.loader_only:

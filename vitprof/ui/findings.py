@@ -59,9 +59,9 @@ def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
     """Returns where the device's time went, None where there are no steady steps whose device time is known; and what
     recording cost. Both follow from the gaps of all steps, which are worked out once.
     """
-    kept, phases = series(run_id), store().run(run_id).phases
-    kept.refresh()
-    steps = kept.steps()
+    kept, run = series(run_id), store().run(run_id)
+    kept.refresh(run.facts)
+    steps, phases = kept.steps(), run.phases
     every = every_gap(steps, phases)
     cost = recording_cost(steps, phases, every)
     gaps = every.only(steady_state(steps))

@@ -92,6 +92,11 @@ class RunSeries:
                     self._last_step = int(new["step"][-1])
                     self._running.add(new)
                     self._steps.append(new)
+        self.refresh_telemetry()
+
+    def refresh_telemetry(self) -> None:
+        """`refresh` of the telemetry alone, which is a fiftieth of the steps and less."""
+        with self._lock:
             samples = self._store.telemetry(self._run_id, after=self._last_sample)
             if len(samples["seq"]):
                 self._last_sample = int(samples["seq"][-1])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vitprof.analysis.arrays import Mask, Series
 from vitprof.analysis.timing.steady import past_warmup
+from vitprof.records import RunSummary
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,21 @@ class Totals:
     exposed_wait_s: float = 0.0
     gap_s: float = 0.0
     compute_s: float = 0.0
+
+    @classmethod
+    def of(cls, summary: RunSummary) -> Totals:
+        """Returns the sums of a run that has ended for a second of its steady time, from its summary: the shares and
+        the throughput are the same, and none of its steps has to be read.
+        """
+        return cls(
+            steps=summary.n_steady_steps,
+            samples=summary.samples_per_s,
+            step_s=1.0,
+            data_wait_s=summary.data_wait_frac,
+            exposed_wait_s=summary.exposed_wait_frac,
+            gap_s=summary.device_idle_frac,
+            compute_s=summary.compute_frac,
+        )
 
     def share(self, seconds: float) -> float:
         """`seconds` as a share of the steady time; NaN before there is any."""

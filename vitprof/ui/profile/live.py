@@ -179,7 +179,12 @@ def _made_for(run: StoredRun) -> str:
 def draw_headline(run: StoredRun, series: RunSeries) -> None:
     """The answer so far in the place where the verdict will be."""
     with card(NEUTRAL):
-        st.markdown(headline(run, series.totals))
+        st.markdown(headline(run, totals_of(run, series)))
+
+
+def totals_of(run: StoredRun, series: RunSeries) -> Totals:
+    """Returns the sums over the steady steps; of a run that was summed up without a look at its steps."""
+    return series.totals if run.summary is None else Totals.of(run.summary)
 
 
 def headline(run: StoredRun, totals: Totals) -> str:
@@ -205,7 +210,7 @@ def headline(run: StoredRun, totals: Totals) -> str:
 
 def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     """Up to five figures, over the steady state so far: those that there can be for this run."""
-    totals, telemetry = series.totals, series.telemetry()
+    totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
     memory = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
