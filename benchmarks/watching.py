@@ -1,4 +1,4 @@
-"""What watching costs somebody's own script: bare, under `vitprof watch`, and under two peers from PyPI.
+"""What watching costs a user's own script: bare, under `vitprof watch`, and under two peers from PyPI.
 
     python -m benchmarks.watching [--minutes 5.5] [--rounds N] [--only CASE ...] [--tools TOOL ...] [--csv FILE]
 

@@ -18,7 +18,7 @@ OWN = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 128, "n_
 
 
 def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
-    """A run of somebody's own script: 12,800 samples/s with 5 ms of wait and 5 ms of compute in a step."""
+    """A run of a user's own script: 12,800 samples/s with 5 ms of wait and 5 ms of compute in a step."""
     run_id = add_run(store, wait_s=wait_s, **more)  # type: ignore[arg-type]
     store.update_run(run_id, config=with_loader(own_config("train.py"), OWN), environment=OWN)
     return run_id

@@ -1,4 +1,4 @@
-"""`tournament -- COMMAND`: somebody's own script from the command line, to the line of code to paste."""
+"""`tournament -- COMMAND`: a user's own script from the command line, to the line of code to paste."""
 
 from __future__ import annotations
 

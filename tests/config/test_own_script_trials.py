@@ -1,4 +1,4 @@
-"""Settings of somebody's own script: read, repaired as PyTorch demands, each once, in words and as code."""
+"""Settings of a user's own script: read, repaired as PyTorch demands, each once, in words and as code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial of somebody's own script as a job: what it is given, what is checked of it, how it ends."""
+"""A trial of a user's own script as a job: what it is given, what is checked of it, how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Tournament page for somebody's own script: all of the answer, and lines to type in place of buttons."""
+"""The Tournament page for a user's own script: all of the answer, and lines to type in place of buttons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`watch`: somebody's own training script, unchanged, measured from inside."""
+"""`watch`: a user's own training script, unchanged, measured from inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config of a run that is somebody's own training script: what is known of it, in the words of all other runs."""
+"""The config of a run that is a user's own training script: what is known of it, in the words of all other runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KNOBS = {
 
 
 def is_own_script(config: RunConfig) -> bool:
-    """Returns whether the run is somebody's own script, of which nothing can be set from here."""
+    """Returns whether the run is a user's own script, of which nothing can be set from here."""
     return config.strategy == OWN_SCRIPT
 
 

@@ -1,4 +1,4 @@
-"""Settings of the train DataLoader of somebody's own script that are tried against each other."""
+"""Settings of the train DataLoader of a user's own script that are tried against each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A setting of somebody's own script as a person reads it, and as a line of code to paste."""
+"""A setting of a user's own script as a person reads it, and as a line of code to paste."""
 
 from __future__ import annotations
 

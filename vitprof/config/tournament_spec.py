@@ -40,7 +40,7 @@ class TournamentSpec:
     early_stop: bool = True
     """Cut trials short that can't win any more."""
     script: OwnScript | None = None
-    """Somebody's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
+    """A user's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
 
     def __post_init__(self) -> None:
         for name in ("strategies", "batch_sizes", "workers", "page_caches"):

@@ -1,4 +1,4 @@
-"""Somebody's own script as a job: its command, started with the watching in front of it."""
+"""A user's own script as a job: its command, started with the watching in front of it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class JobManager:
         `JobError` where PyTorch is missing.
 
         Runs that belong together share a `group_key` and have a `role` in it. `start` starts what is no job of ours,
-        such as somebody's own script, when its turn has come; its argument is the file for what it prints.
+        such as a user's own script, when its turn has come; its argument is the file for what it prints.
         """
         if start is None:
             config = resolve(config)

@@ -1,4 +1,4 @@
-"""A trial of a tournament on somebody's own script: it runs for some steps, with other arguments of its DataLoader."""
+"""A trial of a tournament on a user's own script: it runs for some steps, with other arguments of its DataLoader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headroom of somebody's own script, from blocks whose times are known."""
+"""Headroom of a user's own script, from blocks whose times are known."""
 
 from __future__ import annotations
 

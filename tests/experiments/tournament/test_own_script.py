@@ -1,4 +1,4 @@
-"""Tournaments on somebody's own script, with one that passes for a training and says what it was asked for."""
+"""Tournaments on a user's own script, with one that passes for a training and says what it was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of a run that was somebody's own script: all that was measured, and nothing that would start it again."""
+"""Pages of a run that was a user's own script: all that was measured, and nothing that would start it again."""
 
 from __future__ import annotations
 

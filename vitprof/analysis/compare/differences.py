@@ -104,7 +104,7 @@ def _environment(name: str) -> Callable[[RunFacts], Hashable | None]:
 
 
 def _watched(name: str) -> Callable[[RunFacts], Hashable | None]:
-    """Returns what reads an argument of the train loader of somebody's own script; None for a run of vitprof's own."""
+    """Returns what reads an argument of the train loader of a user's own script; None for a run of vitprof's own."""
     return lambda run: (run.environment.get("watched") or {}).get(name)
 
 

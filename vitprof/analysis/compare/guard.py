@@ -123,7 +123,7 @@ def _page_cached(run: RunFacts) -> float:
 
 
 def _samples_a_step(run: RunFacts) -> float:
-    """Mean samples of a step of somebody's own script, whose batch size need not be an argument of its loader."""
+    """Mean samples of a step of a user's own script, whose batch size need not be an argument of its loader."""
     s = run.summary
     return s.n_samples / s.n_steps if is_own_script(run.config) and s is not None and s.n_steps else math.nan
 

@@ -37,7 +37,7 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """strategy/b<batch>/w<workers or ->/<page cache>, see `trial_key`; of somebody's own script
+    """strategy/b<batch>/w<workers or ->/<page cache>, see `trial_key`; of a user's own script
     `config.own_script_trials.OwnSetting.key`."""
     strategy: str
     batch_size: int
@@ -63,7 +63,7 @@ class Entry:
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
     losses: str = ""
-    """What it does to the losses of somebody's own script (`analysis.tournament.losses`); "" for nothing."""
+    """What it does to the losses of a user's own script (`analysis.tournament.losses`); "" for nothing."""
 
 
 THROTTLED = ("slow-drive", "staged")

@@ -1,4 +1,4 @@
-"""Whether a setting changes the losses of somebody's own script: step by step, bit for bit.
+"""Whether a setting changes the losses of a user's own script: step by step, bit for bit.
 
 Two runs of one setting show whether the script gives the same losses twice. Where it does not by itself, nothing can be
 said of a setting from the step on at which its own runs part.

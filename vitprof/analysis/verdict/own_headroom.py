@@ -1,4 +1,4 @@
-"""Headroom of somebody's own script: what its blocks of steps on kept batches took, beside those on new ones."""
+"""Headroom of a user's own script: what its blocks of steps on kept batches took, beside those on new ones."""
 
 from __future__ import annotations
 

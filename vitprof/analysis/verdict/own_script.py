@@ -1,4 +1,4 @@
-"""What to try in somebody's own training script: arguments of its DataLoader, and what its dataset does."""
+"""What to try in a user's own training script: arguments of its DataLoader, and what its dataset does."""
 
 from __future__ import annotations
 

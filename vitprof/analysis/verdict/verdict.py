@@ -129,7 +129,7 @@ def judge(
     """Returns the verdict on a finished (or stopped, or failed) run.
 
     `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
-    batches measured, if it was; of somebody's own script the facts tell. `alternatives` are other ways to run the same
+    batches measured, if it was; of a user's own script the facts tell. `alternatives` are other ways to run the same
     job with their predicted or measured speed. `possible` says whether a config can run on this machine; without it,
     what needs extra packages is not advised. `gaps` are those of all steps, if they are known.
 

@@ -1,4 +1,4 @@
-"""What `tournament` does for somebody's own script, besides running it: its options, and the question after the first
+"""What `tournament` does for a user's own script, besides running it: its options, and the question after the first
 trial.
 """
 
@@ -39,7 +39,7 @@ GO_WITH_A_SCRIPT = (
     "markdown",
     "telemetry_hz",
 )
-"""Options of `tournament` that mean something for somebody's own script."""
+"""Options of `tournament` that mean something for a user's own script."""
 
 
 def own_spec(asked: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:

@@ -20,7 +20,7 @@ from vitprof.cli.schemas.fields import (
 )
 from vitprof.records import STARTED_BY, RunSummary, Stop, columns
 
-OWN, WATCHED = "in a run of somebody's own script", "in a job of vitprof's own"
+OWN, WATCHED = "in a run of a user's own script", "in a job of vitprof's own"
 NO_GPU, NOT_SIMULATED = "without a GPU", "on a real device"
 NOT_SAID = "where it is not told"
 
@@ -32,7 +32,7 @@ def _fact(kind: Kind | Shape, doc: str, *, null: str = "", absent: str = NOT_SAI
 LOADER = Shape(
     "watched",
     "The train loader of a script",
-    "The train DataLoader of somebody's own script, in PyTorch's words. One of another kind tells less.",
+    "The train DataLoader of a user's own script, in PyTorch's words. One of another kind tells less.",
     {
         "dataset": _fact(TEXT, "class of the dataset"),
         "n_samples": _fact(WHOLE, "its length", null="where it has none"),
@@ -108,7 +108,7 @@ TRANSFORM = Shape(
 BLOCK = Shape(
     "block",
     "Blocks of steps with kept batches",
-    "Sums over a block of steps, for the headroom of somebody's own script.",
+    "Sums over a block of steps, for the headroom of a user's own script.",
     {
         "steps": field(WHOLE, "steps that count"),
         "step_s": field(NUMBER, "time of these steps", unit="s"),

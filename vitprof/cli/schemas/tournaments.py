@@ -81,7 +81,7 @@ TRIAL = Shape(
         "rank": field(WHOLE, "1 for the fastest, shared by what is as fast (`standing` equal)", null=NO_FIGURE),
         "key": field(
             TEXT,
-            "the setting: strategy/b batch size/w workers (- for none)/page cache; of somebody's own script "
+            "the setting: strategy/b batch size/w workers (- for none)/page cache; of a user's own script "
             "own-script/ and what is changed of its DataLoader",
         ),
         "strategy": field(TEXT, "how samples are stored, loaded and brought to the device"),
@@ -98,7 +98,7 @@ TRIAL = Shape(
         **{name: _figure(name, doc) for name, doc in WORDS.items()},
         "losses": field(
             TEXT,
-            "of somebody's own script: what the setting does to its losses",
+            "of a user's own script: what the setting does to its losses",
             null="where they are the same, or not known",
         ),
         "break_even": field(TEXT, "break-even in words", null="where there is none to tell"),
@@ -107,7 +107,7 @@ TRIAL = Shape(
 SCRIPT = Shape(
     "script",
     "A script in a tournament",
-    "Somebody's own script, and what of its train DataLoader is varied.",
+    "A user's own script, and what of its train DataLoader is varied.",
     fields_of(
         OwnScript,
         null="",
@@ -129,7 +129,7 @@ SPEC = Shape(
         TournamentSpec,
         null="",
         base=field(CONFIG, "what all trials share: data set, model, device, the budget of each trial, threads, seed"),
-        strategies=field(listed(TEXT), "names of strategies; own-script for a script of somebody's own"),
+        strategies=field(listed(TEXT), "names of strategies; own-script for a user's own script"),
         batch_sizes=field(listed(WHOLE), "batch sizes"),
         workers=field(listed(WHOLE), "for strategies that take workers", null="for each strategy's own number"),
         page_caches=field(listed(TEXT), "states of the page cache: as-is, warm, cold"),

@@ -77,7 +77,7 @@ def _speed(blocks: Floats) -> float:
 def since_prepared(run: StoredRun) -> float:
     """Returns seconds since the run's data were ready; below 0 while they are not.
 
-    Of somebody's own script, which prepares nothing that is known of, seconds since it was started.
+    Of a user's own script, which prepares nothing that is known of, seconds since it was started.
     """
     if is_own_script(run.config):
         return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s

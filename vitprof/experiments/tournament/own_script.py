@@ -1,4 +1,4 @@
-"""Tournaments on somebody's own script: its first trial, and what the others are made of.
+"""Tournaments on a user's own script: its first trial, and what the others are made of.
 
 The first trial is the script as it is. It tells which DataLoader trains and what the script writes; a person then
 agrees that the script is repeated. What the others change is put in as that loader is constructed (`vitprof.watch`).

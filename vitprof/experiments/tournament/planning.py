@@ -55,7 +55,7 @@ class PlannedTrial:
     refused: str = ""
     """Why it cannot be run here; "" if it can."""
     setting: OwnSetting | None = None
-    """What of somebody's own script it changes; None for a job of vitprof's own."""
+    """What of a user's own script it changes; None for a job of vitprof's own."""
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:

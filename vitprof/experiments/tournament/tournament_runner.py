@@ -203,7 +203,7 @@ class TournamentRunner:
         return "done", ""
 
     def _run_first(self) -> tuple[TournamentStatus, str] | None:
-        """Runs somebody's own script as it is, and learns of it what the other trials need; how to end, if it has to.
+        """Runs a user's own script as it is, and learns of it what the other trials need; how to end, if it has to.
 
         It ends here until a person agrees that the script is repeated.
         """
@@ -264,7 +264,7 @@ class TournamentRunner:
     ) -> int | None:
         """One run of a trial, to its end or until it is cut short; its id, None where there was none to make.
 
-        `opened` takes the files that somebody's own script opens for writing.
+        `opened` takes the files that a user's own script opens for writing.
         """
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
         best = to_beat(self._view.board(now), now, trial) if may_be_cut else None

@@ -31,7 +31,7 @@ def turns(
 ) -> Iterator[Turn]:
     """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
 
-    Settings of somebody's own script that are too many for the time given are halved.
+    Settings of a user's own script that are too many for the time given are halved.
     """
     if is_large(view.look(), spec, planned):
         yield from _halved(view, spec, planned, cut_short)
@@ -51,7 +51,7 @@ def turns(
 
 
 def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> bool:
-    """Returns whether the time given does not hold all rounds of the settings of somebody's own script."""
+    """Returns whether the time given does not hold all rounds of the settings of a user's own script."""
     if spec.script is None or spec.seconds is None:
         return False
     return _run_s(now) * spec.repeats * sum(not t.refused for t in planned) > spec.seconds

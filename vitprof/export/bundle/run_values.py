@@ -202,7 +202,7 @@ def _config(values: Any) -> RunConfig:
 
 
 def _check_own(config: RunConfig) -> None:
-    """Raises `BundleError` where somebody's own script has what only a job of vitprof has (`config.own_script`)."""
+    """Raises `BundleError` where a user's own script has what only a job of vitprof has (`config.own_script`)."""
     parts = {kind: getattr(config, kind) for kind in PARTS if kind != "storage"}
     own = parts == {"location": None, "loader": "dataloader", "transfer": None} and config.model == OWN_SCRIPT
     own = own and config.storage in (None, KEPT_IN_RAM)

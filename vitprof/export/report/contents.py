@@ -213,7 +213,7 @@ def _transforms(run: StoredRun) -> list[Table]:
 
 
 def _own_headroom(run: StoredRun) -> list[Table]:
-    """Returns the headroom that was measured in somebody's own loop, if it was."""
+    """Returns the headroom that was measured in a user's own loop, if it was."""
     found = own_headroom(run.facts)
     if found is None or math.isnan(found.speed_up.value):
         return []

@@ -1,4 +1,4 @@
-"""What the page has in place of its buttons for a tournament on somebody's own script: it starts no command, and shows
+"""What the page has in place of its buttons for a tournament on a user's own script: it starts no command, and shows
 the line to type.
 """
 

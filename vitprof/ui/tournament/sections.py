@@ -33,7 +33,7 @@ SECTIONS: dict[str, str] = {
     "setting": "One setting",
 }
 OF_OWN_SCRIPTS = ("speed", "costs", "setting")
-"""Those that mean something for somebody's own script: its epochs are not counted, and nothing of it is prepared."""
+"""Those that mean something for a user's own script: its epochs are not counted, and nothing of it is prepared."""
 CHART_PX = 400
 
 

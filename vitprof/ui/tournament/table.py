@@ -171,7 +171,7 @@ COST_COLUMNS: tuple[Column, ...] = (
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_script: bool = False) -> None:
     """Draws one row for each setting: `recommended` first and marked, the others by rank.
 
-    A setting of somebody's own script cannot be used from here.
+    A setting of a user's own script cannot be used from here.
     """
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = Column(

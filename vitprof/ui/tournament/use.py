@@ -29,7 +29,7 @@ COMPARED = 4
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
     """Buttons: use the setting, compare it; and the setting as code, made when it is asked for.
 
-    Of somebody's own script the line of code to paste.
+    Of a user's own script the line of code to paste.
     """
     script = now.tournament.spec.script
     if script is not None:
