@@ -99,7 +99,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
     threads, processes = set(threading.enumerate()), set(_children())
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
+    for number, handler in handlers.items():  # commands that run in this process set their own
+        signal.signal(number, handler)
     left = [t for t in threading.enumerate() if t not in threads and (not t.daemon or t.name.startswith("vitprof"))]
     for thread in left:
         thread.join(LEFT_GRACE_S)
@@ -176,12 +179,11 @@ def read_only_dir() -> Iterator[Path]:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """Run the command line here: (exit status, standard output, standard error). Signals are handled as before then."""
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line here: (exit status, standard output, standard error)."""
     from vitprof import cli  # not for tests without it
 
     monkeypatch.setattr(typer.main, "get_command", _built_once)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def run(*args: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", [cli.__file__.replace("cli/__init__", "__main__"), *args])
@@ -193,9 +195,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         out, err = capsys.readouterr()
         return status, out, err
 
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 @functools.cache

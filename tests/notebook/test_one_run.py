@@ -12,9 +12,10 @@ import plotly.graph_objects as go
 import pytest
 
 import vitprof
+from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
-from vitprof.export import run_object, steps_csv
+from vitprof.export import run_object, write_steps_csv
 from vitprof.export.csv import STEPS_HEADER
 from vitprof.notebook.figures import FIGURES
 from vitprof.records import TELEMETRY_COLUMNS
@@ -57,7 +58,7 @@ def test_one_that_never_began(stored: RunStore) -> None:
 def test_steps_are_those_of_the_csv_file(stored: RunStore) -> None:
     """Column by column and to the last digit."""
     steps = vitprof.run(1).steps
-    header, *rows = csv.reader(io.StringIO(steps_csv(stored, [stored.run(1)]), newline=""))
+    header, *rows = csv.reader(io.StringIO(written(write_steps_csv, stored, [stored.run(1)]).decode(), newline=""))
     assert header == list(STEPS_HEADER) == list(steps.columns)
     for name, cells in zip(header, zip(*rows, strict=True), strict=True):
         if name == "name":

@@ -67,7 +67,9 @@ def add_run(
         n_steady_steps=max(n - 5, 0),
         samples_per_s=128 / step_s,
         wall_s=3.0,
+        data_wait_frac=wait_s / step_s,
         device_idle_frac=wait_s / step_s,
+        rss_peak_bytes=2**30,
         step_ms_median=step_s * 1e3,
     )
     store.update_run(run_id, status=status, t_origin_s=100.0, summary=summary if n else None)

@@ -41,8 +41,16 @@ def mark_multiprocessing() -> None:
 
 
 def clear_orphans() -> None:
-    """Removes the directories and ends the processes that are left over. What can't be removed stays, without a word:
-    nothing depends on it.
+    """Removes the directories and ends the processes that are left over."""
+    clear_temporary()
+    for process in _stopped_and_alone():
+        with contextlib.suppress(psutil.Error):  # gone meanwhile, or another program by now: psutil looks
+            process.kill()
+
+
+def clear_temporary() -> None:
+    """Removes temporary files and directories of ours whose process is gone. What can't be removed stays, without a
+    word: nothing depends on it.
     """
     for path in _left_in(Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
@@ -50,9 +58,6 @@ def clear_orphans() -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
-    for process in _stopped_and_alone():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or another program by now: psutil looks
-            process.kill()
 
 
 def _left_in(directory: Path) -> Iterator[Path]:

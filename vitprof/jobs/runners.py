@@ -20,6 +20,7 @@ from vitprof.errors import JobError, JobStopped
 from vitprof.home import open_log
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
 from vitprof.jobs.memory import MemoryWitness
+from vitprof.jobs.orphans import clear_temporary
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
@@ -102,6 +103,7 @@ class ProcessRunner:
         self.ask_stop()
         code = self._process.wait()
         self.kill()  # workers that outlived the child
+        clear_temporary()  # one that was killed could not do it
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
