@@ -91,7 +91,7 @@ def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         error = ModuleNotFoundError(f"No module named '{name}'", name=name)
         package = name.partition(".")[0]
         assert missing_words(error) == f"the package {package} is not installed: {install_command(extra)}"
-    keep_call("/root/.cache/uv/archive-v0/5xG/bin/vitprof")
+    keep_call("/home/ada/.cache/uv/archive-v0/5xG/bin/vitprof")
     assert install_command("images") == "uvx 'vitprof[images]'"
     monkeypatch.setenv(CALLED_AS, "pipx run vitprof")
     assert install_command("images") == "pipx run 'vitprof[images]'"
