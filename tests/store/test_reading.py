@@ -83,7 +83,7 @@ def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., P
     with pytest.raises(StoreError) as caught:
         RunStore()
     assert str(caught.value) == (
-        f"{path} can only be read here, and its last changes lie in runs.sqlite-wal, which cannot be read without "
+        f"{path} can only be read here, and its last changes are in runs.sqlite-wal, which cannot be read without "
         "writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
     )
 

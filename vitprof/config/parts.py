@@ -180,7 +180,7 @@ SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, 
 LOCATIONS: dict[str, LocationPart] = {
     p.name: p
     for p in (
-        LocationPart("disk", "Disk", "The file system that VITPROF_HOME lies on."),
+        LocationPart("disk", "Disk", "The file system that VITPROF_HOME is on."),
         LocationPart("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
         LocationPart(
             "slow-drive",
@@ -288,14 +288,14 @@ TRANSFERS: dict[str, TransferPart] = {
         TransferPart(
             "pinned",
             "Pinned, non-blocking",
-            "Batches lie in page-locked memory that is used again and again; the copy is queued and the loop goes on.",
+            "Batches are in page-locked memory that is used again and again; the copy is queued and the loop goes on.",
         ),
         TransferPart(
             "stream",
             "Prefetch stream",
             "Copy and normalisation run in a CUDA stream of their own while the previous batch trains.",
         ),
-        TransferPart("resident", "Resident", "The storage lies on the device; there is nothing to copy."),
+        TransferPart("resident", "Resident", "The storage is on the device; there is nothing to copy."),
     )
 }
 

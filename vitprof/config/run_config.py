@@ -94,7 +94,7 @@ class RunConfig:
     lr: float | None = knob_doc("learning rate for Adam; the model's own if not given", None)
     seed: int = knob_doc("seed of the weights and of the sample order", 42)
     storage: str | None = knob_doc("how samples are kept, in place of the strategy's storage", None)
-    location: str | None = knob_doc("where the storage lies, in place of the strategy's location", None)
+    location: str | None = knob_doc("where the storage is kept, in place of the strategy's location", None)
     loader: str | None = knob_doc("what builds batches, in place of the strategy's loader", None)
     transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer", None)
     workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads", None)

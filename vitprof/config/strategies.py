@@ -48,7 +48,7 @@ class Strategy:
     transfer: str = "blocking"
     """A name in `vitprof.config.parts.TRANSFERS`: how a batch reaches the device."""
     location: str = "disk"
-    """A name in `vitprof.config.parts.LOCATIONS`: where the storage lies."""
+    """A name in `vitprof.config.parts.LOCATIONS`: where the storage is kept."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from those of its parts (names in `KNOBS`)."""
     fixed: Mapping[str, Any] = field(default_factory=dict)

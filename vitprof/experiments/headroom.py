@@ -100,11 +100,11 @@ def why_no_cold(config: RunConfig) -> str:
     if not STORAGES[config.storage or ""].on_disk:
         return f"storage {config.storage} is in memory while training: no file is read, cold or warm"
     if config.location == "ram-disk":
-        return "the files lie on a RAM disk while training, which cannot be cold"
+        return "the files are on a RAM disk while training, which cannot be cold"
     if not hasattr(os, "posix_fadvise"):
         return "this system cannot drop files from its page cache"
     if is_in_ram(home().absolute()):
-        return f"{home()} lies on a RAM disk, which cannot be cold; set VITPROF_HOME to a directory on a disk"
+        return f"{home()} is on a RAM disk, which cannot be cold; set VITPROF_HOME to a directory on a disk"
     return ""
 
 

@@ -42,7 +42,7 @@ def reading_url(url: sa.URL, path: Path) -> sa.URL:
     changes = wal.is_file() and wal.stat().st_size > 0
     if changes and not shm.is_file():
         raise StoreError(
-            f"{path} can only be read here, and its last changes lie in {wal.name}, which cannot be read without "
+            f"{path} can only be read here, and its last changes are in {wal.name}, which cannot be read without "
             "writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
         )
     how = {"mode": "ro"} if changes else {"immutable": "1"}

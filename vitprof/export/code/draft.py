@@ -23,7 +23,7 @@ class Draft:
     """Fragments, in their order."""
     blanks: dict[str, str] = field(default_factory=dict)
     path: str = "data"
-    """The expression for where the storage lies."""
+    """The expression for where the storage is kept."""
     storage: str = ""
     """The expression for the storage that the loader reads."""
     block: str = ""
