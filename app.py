@@ -1,6 +1,6 @@
 """vitprof's dashboard: `streamlit run app.py`.
 
-Everything stands under a guard, because worker processes started by spawn or forkserver import this file again.
+Everything is under a guard, because worker processes started by spawn or forkserver import this file again.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ import streamlit as st
 
 
 def main() -> None:
-    """Page set-up and navigation."""
+    """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
     from vitprof.ui import demonstration, looks, navigation, notifications, resources
     from vitprof.ui.assets import ensure_assets, page_icon
@@ -40,14 +40,14 @@ def main() -> None:
     navigation.enter()
     demonstration.draw_note()
     page.run()
-    notifications.announce()  # last: what a run that is overtaken by the next one has not sent yet is lost
-    if page.url_path:  # Profile, which has none, draws itself again when a run ends
+    notifications.announce()  # last, because a script run that the next one overtakes loses what it has not sent yet
+    if page.url_path:  # Profile, which has none, redraws itself when a run ends
         notifications.keep_looking()
 
 
 if __name__ == "__main__":
     main()
-elif __name__ == "app":  # the server looks for `app` here: Streamlit, behind what says who gets in
+elif __name__ == "app":  # the server looks for `app` here: Streamlit behind the gate that decides who gets in
     from vitprof.ui import web
 
     app = st.App(__file__, **web.parts())

@@ -1,1 +1,1 @@
-"""What README quotes: ratios against references, measured side by side. Run as `python -m benchmarks.NAME`."""
+"""Measurements that the README quotes: ratios against references, side by side. Run as `python -m benchmarks.NAME`."""

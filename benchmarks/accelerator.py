@@ -1,10 +1,10 @@
-"""What a device takes for a step, as A ms + B us a sample: the figures of a simulated device that stands for it.
+"""The time of a step on a device, as A ms + B us a sample: the figures for a simulated device that imitates it.
 
     python -m benchmarks.accelerator [--device cuda:0] [--model tiny] [--batch-sizes 64,128,256,512,1024] [--rounds 3]
 
-Trains on batches that lie on the device already (`--replay device`), so that nothing but the step is measured, at
-several batch sizes in turn, and fits a line through the median steps. Prints the line with its largest error, and the
-device to ask for: `simulated:A,B`.
+Trains on batches that are on the device already (`--replay device`), so that only the step is measured, at several
+batch sizes in turn, and fits a line through the median steps. Prints the line with its largest error, and the name of
+the simulated device: `simulated:A,B`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vitprof.store import RunStore
 
 
 def step_s(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[float, str]:
-    """Median time of a step, and what the device calls itself. Ends the program where the run fails."""
+    """Returns the median step time (s) of a run, and the device's name. Raises `SystemExit` where the run fails."""
     run_id = manager.submit(config)
     manager.wait(run_id)
     run = store.run(run_id)
@@ -30,9 +30,9 @@ def step_s(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[flo
 
 
 def fit(batch_sizes: list[int], seconds: list[float]) -> tuple[float, float, float]:
-    """Seconds for each step, for each sample, and the largest relative error of the line.
+    """Returns seconds a step, seconds a sample, and the largest relative error of the line.
 
-    Least squares of the relative errors: a fit in seconds would only listen to the largest batches.
+    Minimises the squares of relative errors: a fit in seconds would follow only the largest batches.
     """
     weights = 1 / np.array(seconds)
     columns = np.stack([np.ones(len(seconds)), np.array(batch_sizes, dtype=float)], axis=1)

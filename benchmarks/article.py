@@ -1,11 +1,11 @@
-"""The article's table again: sample by sample against the whole set in memory, on a simulated RTX 2060.
+"""Repeats the article's table: sample by sample against the whole set in memory, on a simulated RTX 2060.
 
     python -m benchmarks.article [--rounds 3] [--csv FILE]
 
-Seconds for an epoch of 60,000 digits by batch size, beside the article's own figures (its RTX 2060 and its host). The
-accelerator is simulated: 66 ms a step and 70 us a sample. The loading is real, and that of this machine; `slow host`
-adds what this machine's sample-by-sample loading is faster than the article's (0.85 ms a sample, the middle of its flat
-0.78 to 1.03), as an injected wait. Rounds are interleaved; the figure is their median with the range.
+Prints seconds for an epoch of 60,000 digits by batch size, beside the article's own figures (its RTX 2060 and its
+host). The accelerator is simulated: 66 ms a step and 70 us a sample. The loading is real, on this machine. `slow host`
+adds an injected wait: the time by which this machine's sample-by-sample loading is faster than the article's (0.85 ms a
+sample, the middle of its flat range of 0.78 to 1.03). Rounds are interleaved; a figure is their median with the range.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ ARTICLE: dict[int, tuple[float, float]] = {
     5000: (47, 5.84),
     10000: (50, 4.65),
 }
-"""Seconds an epoch, sample by sample and in memory, on an RTX 2060 (REFERENCE.md section 1)."""
+"""Seconds an epoch, sample by sample and in memory, on an RTX 2060, in the article's table."""
 CASES = ("per-sample", "memory", "slow host")
 WARMUP_STEPS = 2
 
 
 def steady_steps(case: str, batch_size: int) -> int:
-    """Steps that are measured: few where a step takes seconds, and all of them are alike."""
+    """Returns the number of steps to measure: few where a step takes seconds; they are all alike."""
     if case == "slow host":
         return 5
     return 25 if batch_size <= 1000 else 10
 
 
 def config_of(case: str, batch_size: int, sample_s: float) -> RunConfig:
-    """A short job. A step of the slow host at batch 10000 takes 8.5 s."""
+    """Returns the config of a short job. A step of the slow host at batch size 10,000 takes 8.5 s."""
     wait_ms = max(0.0, ARTICLE_SAMPLE_S - sample_s) * batch_size * 1e3
     return RunConfig(
         name=f"{case}, batch {batch_size}, simulated",
@@ -62,7 +62,7 @@ def config_of(case: str, batch_size: int, sample_s: float) -> RunConfig:
 
 
 def measured(manager: JobManager, store: RunStore, config: RunConfig) -> StoredRun:
-    """The finished run of `config`. Ends the program where it fails."""
+    """Returns the finished run of `config`. Raises `SystemExit` where it fails."""
     run_id = manager.submit(config)
     manager.wait(run_id)
     run = store.run(run_id)
@@ -72,7 +72,7 @@ def measured(manager: JobManager, store: RunStore, config: RunConfig) -> StoredR
 
 
 def loading_s(manager: JobManager, store: RunStore) -> float:
-    """What sample-by-sample loading takes here: seconds a sample, without training."""
+    """Returns the time (s) of sample-by-sample loading on this machine for each sample, without training."""
     config = RunConfig(strategy="per-sample", batch_size=1000, steps=14, loader_only=True, threads=1, device="cpu")
     summary = measured(manager, store, config).summary
     assert summary is not None
@@ -80,7 +80,7 @@ def loading_s(manager: JobManager, store: RunStore) -> float:
 
 
 def cell(values: list[float], digits: int = 3) -> str:
-    """Median and range."""
+    """Returns median and range as text."""
     return f"{statistics.median(values):.{digits}g} ({min(values):.{digits}g}-{max(values):.{digits}g})"
 
 

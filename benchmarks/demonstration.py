@@ -2,10 +2,10 @@
 
     python -m benchmarks.demonstration [--output vitprof/demo/runs.sqlite.gz]
 
-Needed again when the store's version changed. Every run is made by the command line, here and now, in a home of its
-own; nothing of it is made up. It waits for moments in which the machine does little else: a run in which other programs
-took the CPU, or whose verdict is not the one that it is to show, is deleted and made again. Takes five minutes on an
-idle machine. What names this machine (its host, its temporary folder, its kernel) is replaced.
+Run it again when the store's version has changed. It makes every run on this machine, by the command line, in a home of
+its own; nothing is made up. It waits until the machine is quiet: a run in which other programs took the CPU, or whose
+verdict is not the one to show, is deleted and repeated. Takes five minutes on an idle machine. Names of this machine
+(its host, its temporary folder, its kernel) are replaced.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ GPU = ("--device", "simulated:h100", "--batch-size", "128", "--no-evaluate", "--
 VITPROF = (sys.executable, "-m", "vitprof")
 TRIES = 40
 QUIET_PCT, QUIET_S = 15.0, 2.0
-"""The machine is quiet where other programs took less of all cores than this, for this long."""
+"""The machine is quiet when other programs have used less of all cores than this, for this long (s)."""
 HOST = "the-demonstrations-machine"
 SEEN_BESIDE = {"other-programs", "cpu_contention"}
-"""Signature and cause of a run beside which other programs took the CPU."""
+"""Signature and cause of a run during which other programs took the CPU."""
 
 TRAIN = '''"""Trains a small network on a folder of images, as many do."""
 
@@ -75,7 +75,7 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 '''
-"""The script that is watched."""
+"""The script to watch."""
 
 
 class Recording:
@@ -93,12 +93,12 @@ class Recording:
         return RunStore(f"sqlite:///{self.database}")
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Starts a command of vitprof's."""
+        """Starts a command of vitprof."""
         print("vitprof", *arguments, flush=True)
         return subprocess.Popen([*VITPROF, *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL)
 
     def call(self, *arguments: str, status: int = 0) -> None:
-        """Runs a command of vitprof's to its end, which has to be that one."""
+        """Runs a command of vitprof. Raises `SystemExit` where its exit status is not `status`."""
         if (ended := self.start(*arguments).wait()) != status:
             raise SystemExit(f"it ended with status {ended}, not {status}")
 
@@ -108,7 +108,7 @@ class Recording:
             return store.runs()
 
     def run(self, kind: str, *arguments: str) -> int:
-        """Makes a run whose verdict is `kind`, found without other programs; returns its number."""
+        """Makes a run with the verdict `kind`, undisturbed by other programs; returns its number."""
         for _ in range(TRIES):
             wait_for_quiet()
             self.call(*arguments)
@@ -138,14 +138,14 @@ class Recording:
         raise SystemExit(f"no tournament in {TRIES} had the machine to itself")
 
     def count_on(self) -> None:
-        """Lets the next run and tournament have the number of one that was deleted: a reader would look for it."""
+        """Lets the next run or tournament have the number of the deleted one: a reader would miss that number."""
         with closing(sqlite3.connect(self.database)) as db, db:
             for table in ("runs", "tournaments"):
                 newest = f"coalesce((SELECT max(id) FROM {table}), 0)"
                 db.execute(f"UPDATE sqlite_sequence SET seq = {newest} WHERE name = ?", (table,))
 
     def broken_run(self, *arguments: str) -> None:
-        """Makes a run that fails: a worker of its DataLoader is killed, as by a system that is out of memory."""
+        """Makes a run that fails: kills a worker of its DataLoader, as a system does that is out of memory."""
         command = self.start(*arguments)
         while not any(run.status == "running" and run.stage == "training" for run in self.runs()):
             time.sleep(0.2)
@@ -156,13 +156,13 @@ class Recording:
 
 
 def wait_for_quiet() -> None:
-    """Returns in a moment in which this machine does nothing else."""
+    """Waits until this machine does nothing else."""
     while psutil.cpu_percent(QUIET_S) > QUIET_PCT:
         pass
 
 
 def make_images(folder: Path) -> None:
-    """Writes JPEG files as a camera's, smooth with noise, in a folder for each of four classes."""
+    """Writes smooth JPEG files of 640 x 480 pixels, in a folder for each of four classes."""
     noise = np.random.default_rng(0)
     for number in range(240):
         small = noise.integers(0, 255, (6, 8, 3), np.uint8)
@@ -172,8 +172,8 @@ def make_images(folder: Path) -> None:
 
 
 def record(recording: Recording) -> None:
-    """Makes every run of the demonstration. Compare shows the newest two unless others are chosen: those belong
-    together, and the slower one is `vitprof.demo.FIRST_SHOWN`.
+    """Makes every run of the demonstration. The page Compare shows the newest two unless others are chosen: those
+    belong together, and the slower one is `vitprof.demo.FIRST_SHOWN`.
     """
     broken = ("--strategy", "workers", "--workers", "1", "--seconds", "60", "--name", "A worker was killed")
     recording.broken_run("run", *GPU, *broken)
@@ -191,7 +191,7 @@ def record(recording: Recording) -> None:
         raise SystemExit(f"it is run {first}: change vitprof.demo.FIRST_SHOWN")
     wait_for_quiet()
     recording.call("headroom", str(first))
-    # Loading alone makes thousands of steps a second where it is fast: few of them, and no strategy that is fastest.
+    # A fast loader alone makes thousands of steps a second: leave out the fastest strategies, and keep the runs short.
     recording.call("predict", str(first), "--strategies", "tensordataset,workers,hdf5", "--seconds", "0.5")
     recording.run("not input-bound", *run, "--strategy", "memory-ahead", "--name", "Whole batches, made one ahead")
     strategies = ("--strategies", "per-sample,tensordataset,workers,memory,memory-ahead", "--batch-sizes", "64,256")
@@ -200,7 +200,7 @@ def record(recording: Recording) -> None:
 
 
 def nameless(database: Path, folder: Path) -> None:
-    """Replaces what names this machine, in all texts of a store."""
+    """Replaces the names of this machine in all texts of a store."""
     names = {str(folder.resolve()): "/home/me", str(folder): "/home/me", socket.gethostname(): HOST}
     names |= {platform.platform(): platform.system()}
 
@@ -218,7 +218,7 @@ def nameless(database: Path, folder: Path) -> None:
 
 
 def pack(database: Path, output: Path) -> None:
-    """Writes a store as one packed file: the same store gives the same bytes."""
+    """Writes a store as one compressed file: the same store gives the same bytes."""
     whole = database.with_name("whole.sqlite")
     with closing(sqlite3.connect(database)) as db:
         db.execute("VACUUM INTO ?", (str(whole),))

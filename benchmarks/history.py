@@ -1,11 +1,11 @@
-"""What the History page costs the server at 10, 1,000 and 10,000 runs.
+"""The cost of the History page for the server, at 10, 1,000 and 10,000 runs.
 
     python -m benchmarks.history [--runs 10 1000 10000] [--rounds 20]
 
-The page is run in this process by Streamlit's AppTest: CPU time of its script and of all it reads, without the web
-server. The runs are made up, with configs, summaries, verdicts and sparklines as long as real ones. A round shows the
-first page, the last one, a search, a search that nothing matches, and a filter with a sort; the columns of the table
-are CPU milliseconds for each, median (lowest to highest), and the database's part of the first page.
+Streamlit's AppTest runs the page in this process: the CPU time is that of its script and of all it reads, without the
+web server. The runs are made up, with configs, summaries, verdicts and sparklines as long as real ones. A round shows
+the first page, the last one, a search, a search without results, and a filter with a sort. The columns of the table are
+CPU milliseconds for each, median (lowest to highest), and the database's part of the first page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SENTENCE = "input-bound: the device idles 42% of the time waiting for data, most
 
 
 def fill(store: RunStore, n: int) -> None:
-    """`n` runs, and headroom anchors for a tenth of them."""
+    """Adds `n` runs, and headroom runs for a tenth of them."""
     rng = random.Random(n)
     first = store.create_run(resolve(RunConfig(steps=200, device="cpu")))
     summary = summary_to_dict(RunSummary(n_steps=200, samples_per_s=1000.0, device_idle_frac=0.4))
@@ -94,7 +94,7 @@ def open_page() -> AppTest:
 
 
 def measure(n: int, rounds: int) -> list[str]:
-    """A line of the table."""
+    """Returns the cells of a row of the table, for a store of `n` runs."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["VITPROF_HOME"] = home
         st.cache_resource.clear()

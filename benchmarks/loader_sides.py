@@ -1,4 +1,4 @@
-"""The product's side of each comparison: the pipeline that a job runs, without the training; and its copy of files."""
+"""vitprof's side of each comparison: the pipeline that a job runs, without the training; and its copying of files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from vitprof.engine.pipeline import Pipeline, open_pipeline
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20
 SMALL_FILE = 100_000
-"""Bytes of a file in the copy of many: about a photo's."""
+"""Bytes of each file where many are copied: about the size of a photo."""
 
 
 class Silent:
-    """Events nobody looks at."""
+    """A receiver that drops all events."""
 
     def environment(self, facts: dict[str, Any]) -> None: ...
 
@@ -51,13 +51,13 @@ def never() -> bool:
 
 
 def warm(config: RunConfig) -> RunConfig:
-    """`config` resolved, over a warm page cache where samples are read from files."""
+    """Returns `config` resolved, with a warm page cache where samples are read from files."""
     resolved = resolve(config)
     return replace(resolved, page_cache="warm") if STORAGES[resolved.storage or ""].on_disk else resolved
 
 
 def opened(things: ExitStack, **config: Any) -> Pipeline:
-    """The pipeline of that config as a job opens it, over a warm page cache. Raises as `open_pipeline` does."""
+    """Returns the pipeline of a config as a job opens it, with a warm page cache. Raises what `open_pipeline` does."""
     fixed: dict[str, Any] = {"device": "cpu", "threads": 1}
     resolved = warm(RunConfig(**(fixed | config)))
     clock = time.perf_counter
@@ -65,9 +65,9 @@ def opened(things: ExitStack, **config: Any) -> Pipeline:
 
 
 def in_the_loop(pipeline: Pipeline) -> Side:
-    """Batches as the training loop takes them. A slice goes on where the one before it ended.
+    """Returns a side that takes batches as the training loop does. A slice continues where the previous one ended.
 
-    For loaders that do nothing between two calls.
+    It is for loaders that do nothing between two calls.
     """
     loader, transfer = pipeline.train.loader, pipeline.train.transfer
 
@@ -93,7 +93,7 @@ def in_the_loop(pipeline: Pipeline) -> Side:
 
 
 def with_threads(pipeline: Pipeline, *, whole_epochs: bool = False) -> Side:
-    """The same for loaders with threads: each slice ends its epoch, so that none works on while another side does."""
+    """Returns the same for loaders with threads: each slice ends its epoch, so that no thread works during the next."""
     split = pipeline.train
     epochs = iter(range(10**9))
 
@@ -114,15 +114,16 @@ def with_threads(pipeline: Pipeline, *, whole_epochs: bool = False) -> Side:
 
 
 def staging(things: ExitStack, n_bytes: int, file_bytes: int) -> dict[str, Side]:
-    """`copy_tree` of `n_bytes` in files of `file_bytes`, and its two halves alone. Units are bytes.
+    """Returns three sides: `copy_tree` of `n_bytes` in files of `file_bytes`, only reading them, and only writing them.
+    Units are bytes.
 
-    None of them waits for the disk: what was written lies in the page cache when they return. Before each, outside the
-    clock, as much memory is touched and freed: without that the same write cost 0.18 to 1.24 CPU-seconds for each GB
+    None of them waits for the disk: what they wrote is in the page cache when they return. Before each, outside the
+    timing, as much memory is touched and freed: without that the same write cost 0.18 to 1.24 CPU-seconds for each GB
     on a virtual machine, with it 0.17 to 0.28, as pages that were not used for a while are slow to get.
     """
     directory = Path(things.enter_context(tempfile.TemporaryDirectory(dir=home.ensure_dir(home.home()))))
     source, target = directory / "source", directory / "target"
-    content = memoryview(os.urandom(min(file_bytes, BLOCK_BYTES)))  # the copy's own blocks: larger ones leave the cache
+    content = memoryview(os.urandom(min(file_bytes, BLOCK_BYTES)))  # blocks as in the copy: larger ones leave the cache
     names = [f"{i:06d}" for i in range(max(1, n_bytes // file_bytes))]
     written = len(names) * file_bytes
 

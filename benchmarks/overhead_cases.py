@@ -1,4 +1,4 @@
-"""The jobs that the overhead benchmark runs, and how the times of their steps are read off the loop's own clock."""
+"""The jobs that the overhead benchmark runs, and the times of their steps by the loop's own clock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Case:
     device: str
     batch_size: int
     steps: int
-    """In each round, without the warm-up."""
+    """Steps in each round, without the warm-up."""
     warmup_steps: int
     strategy: str = "memory"
 
     def config(self, scale: float = 1.0, **changes: Any) -> RunConfig:
-        """The job with `scale` times as many steps, two at least, and one more whose start ends the last of them.
+        """Returns the job with `scale` times as many steps, at least two, and one more whose start ends the last one.
 
-        The copy blocks: the device then waits for the host after each step, and what a tool costs is not hidden.
+        The copy blocks: the device then waits for the host after each step, so that a tool's cost is not hidden.
         """
         return RunConfig(
             strategy=self.strategy,
@@ -41,7 +41,7 @@ class Case:
 
 
 STARVED = "tensordataset"
-"""Each step waits for its batch, in the loop: whatever a tool adds to a step is seen in full."""
+"""A strategy whose steps wait for their batch in the loop, so that all of what a tool adds to a step is seen."""
 
 CASES: tuple[Case, ...] = (
     Case("simulated-1.5-64", "1.5 ms, simulated, batch 64", "simulated:1.5,0", 64, 400, 20),
@@ -55,13 +55,13 @@ CASES: tuple[Case, ...] = (
     Case("cuda-1000", "cuda:0, batch 1000", "cuda:0", 1000, 200, 20),
 )
 USUAL = ("simulated-1.5-64", "simulated-4-1000", "starved-400", "cpu-64", "cpu-1000")
-"""Those that run unless others are asked for: both batch sizes and both step times, in six minutes."""
+"""The default cases: both batch sizes and both step times, in six minutes."""
 
 
 def steps_of(starts: Iterable[Sequence[float]], warmup_steps: int) -> list[float]:
-    """Seconds from the start of each step to that of the next one in the same epoch, without the warm-up.
+    """Returns the seconds from the start of each step to that of the next one in the same epoch, without the warm-up.
 
-    `starts` has the moments at which the steps of each epoch began, on the loop's clock.
+    `starts` has the times at which the steps of each epoch began, on the loop's clock.
     """
     taken: list[float] = []
     number = 0

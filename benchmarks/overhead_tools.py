@@ -1,9 +1,9 @@
-"""What the overhead benchmark compares: a plain training loop, alone and under each tool.
+"""The loops that the overhead benchmark compares: a plain training loop, alone and under each tool.
 
     python -m benchmarks.overhead_tools TOOL RESULT.json FOLDER SCALE CASE...
 
-Runs in an interpreter of its own (`benchmarks.overhead` starts it). Every step is timed in the same way: by one reading
-of the clock at its end, by the loop itself. vitprof's loop makes the same reading, `t_start_s` of the next step.
+Runs in an interpreter of its own (`benchmarks.overhead` starts it). Every step is timed in the same way: the loop reads
+the clock once at its end. vitprof's loop makes the same reading, as `t_start_s` of the next step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from vitprof.records import STEP_COLUMNS
 
 
 class OnDevice(nn.Module):
-    """The model of a simulated device: a step takes its time, and computes nothing."""
+    """The model for a simulated device: a step takes the device's time, and computes nothing."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         super().__init__()
@@ -48,9 +48,10 @@ class OnDevice(nn.Module):
 
 
 def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]:
-    """The job as a user would write it, over vitprof's loader: when each step began, by epoch, and the last loss.
+    """Runs the job as a user would write it, over vitprof's loader. Returns the times (s) at which each step began, by
+    epoch, and the last loss.
 
-    The loader measures nothing, and nothing but the clock is read in a step.
+    The loader measures nothing, and a step reads nothing but the clock.
     """
     config = resolve(config)
     torch.set_num_threads(config.threads)
@@ -100,7 +101,7 @@ def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]
 
 
 def by_epoch(steps: dict[str, Any]) -> tuple[list[list[float]], float]:
-    """The same of steps that vitprof recorded."""
+    """Returns the same for the steps that vitprof recorded."""
     starts: dict[float, list[float]] = {}
     for epoch, start in zip(steps["epoch"], steps["t_start_s"], strict=True):
         starts.setdefault(epoch, []).append(float(start))
@@ -108,7 +109,9 @@ def by_epoch(steps: dict[str, Any]) -> tuple[list[list[float]], float]:
 
 
 def vitprof_loop(config: RunConfig, folder: Path) -> tuple[list[list[float]], float]:
-    """`train()` as a job's process runs it: recorder, buffer and the thread that sends, here to a file."""
+    """Runs `train()` as a job's process does, with recorder, buffer and sending thread, here to a file. Returns the
+    same.
+    """
     frames, buffer = folder / "frames", EventBuffer()
     with frames.open("wb") as stream:
         sender = Sender(buffer, stream)
@@ -124,7 +127,9 @@ def vitprof_loop(config: RunConfig, folder: Path) -> tuple[list[list[float]], fl
 
 
 def vitprof_job(config: RunConfig, folder: Path) -> tuple[list[list[float]], float]:
-    """The whole: a job manager, the job in a process of its own, telemetry at its usual 5 Hz, the store."""
+    """Runs the whole of vitprof: job manager, the job in its own process, telemetry at the usual 5 Hz, store. Returns
+    the same.
+    """
     from vitprof.jobs.manager import JobManager
     from vitprof.store import RunStore
 
@@ -143,7 +148,9 @@ def vitprof_job(config: RunConfig, folder: Path) -> tuple[list[list[float]], flo
 
 
 def run_cases(name: str, cases: Iterable[Case], folder: Path, scale: float) -> dict[str, Any]:
-    """What the tool called `name` makes of each case: step times in seconds, the last loss, steps it knows of."""
+    """Runs each case under the tool `name`. Returns, for each, step times (s), the last loss, and the number of steps
+    that the tool has recorded.
+    """
     found: dict[str, Any] = {}
     loops: dict[str, Callable[[RunConfig, Path], Any]] = {"vitprof": vitprof_loop, "vitprof-app": vitprof_job}
     tool = None if name in loops else tool_called(name, folder)

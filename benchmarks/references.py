@@ -1,4 +1,4 @@
-"""What loaders are measured against: C loops, libturbojpeg, a bare loop over files, PyTorch as tutorials use it."""
+"""The references for loaders: C loops, libturbojpeg, a bare loop over files, PyTorch as in tutorials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOURCE = Path(__file__).with_name("gather.c")
 
 @cache
 def compiled() -> ctypes.CDLL:
-    """`gather.c`, compiled for this processor. Its functions are called without Python's lock."""
+    """Returns `gather.c`, compiled for this processor. Its functions run without Python's lock (GIL)."""
     compiler = os.environ.get("CC", "cc")
     options = ["-O3", "-march=native", "-shared", "-fPIC"]
     with tempfile.TemporaryDirectory() as directory:
@@ -38,13 +38,13 @@ def compiled() -> ctypes.CDLL:
             subprocess.run([compiler, *options, "-o", library, str(SOURCE)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise SystemExit(f"the reference cannot be compiled ({error}); install a C compiler, or set CC") from error
-        return ctypes.CDLL(library)  # stays mapped when the file is gone
+        return ctypes.CDLL(library)  # stays mapped after the file is deleted
 
 
 def gather(root: Path, batch_size: int) -> Side:
-    """R: the rows of each batch copied by one C loop into the same memory again and again.
+    """Returns R: a C loop that copies the rows of each batch into the same memory again and again.
 
-    The array is NumPy's own, in huge pages where the system gives them. Orders are drawn outside the clock.
+    The array is NumPy's own, in huge pages where the system has them. Orders are drawn outside the timing.
     """
     copy = compiled().gather_rows
     copy.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
@@ -66,7 +66,7 @@ def gather(root: Path, batch_size: int) -> Side:
 
 
 def bare_files(info: DatasetInfo, root: Path, batch_size: int) -> Side:
-    """Each file opened, read into its row of a batch and closed, by the shortest Python loop that does it."""
+    """Returns the shortest Python loop that opens each file, reads it into its row of a batch, and closes it."""
     paths = raw_paths(root)
     rows = np.empty((batch_size, info.image_size**2 * info.channels), np.uint8)
     views = [[row.data] for row in rows]
@@ -81,7 +81,7 @@ def bare_files(info: DatasetInfo, root: Path, batch_size: int) -> Side:
 
 
 def files_in_c(info: DatasetInfo, root: Path, batch_size: int) -> Side:
-    """The same by one C loop for each batch."""
+    """Returns the same with one C loop for each batch."""
     read = compiled().read_files
     read.restype = ctypes.c_int64
     read.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
@@ -97,14 +97,16 @@ def files_in_c(info: DatasetInfo, root: Path, batch_size: int) -> Side:
 
 
 def raw_paths(root: Path) -> list[str]:
-    """The training files of the storage raw-files under `root`."""
+    """Returns the paths of the training files of the storage raw-files under `root`."""
     return [f"{root}/{sample_path(i, name, train=True)}" for i, name in enumerate(read_ids(root, train=True))]
 
 
 def in_random_order(
     n: int, batch_size: int, prepare: Callable[[torch.Tensor], Any], batch: Callable[[Any], None]
 ) -> Side:
-    """A side that calls `batch(prepare(indices))` for random batches, a new order for each epoch. `batch` is timed."""
+    """Returns a side that calls `batch(prepare(indices))` for random batches, in a new order each epoch. Only `batch`
+    is timed.
+    """
 
     def orders() -> Iterator[torch.Tensor]:
         while True:
@@ -123,7 +125,7 @@ def in_random_order(
 
 
 def decoding(info: DatasetInfo, root: Path) -> Side:
-    """J: the same JPEG files, from memory, decoded in full by one thread into the same memory again and again."""
+    """Returns J: one thread that decodes the same JPEG files in full, from memory into the same memory each time."""
     source = open_source(info, root, train=True)
     files = source.encoded(0, len(source.ids))
     largest = max(height * width * 3 for height, width, *_ in map(simplejpeg.decode_jpeg_header, files))
@@ -139,21 +141,21 @@ def decoding(info: DatasetInfo, root: Path) -> Side:
 
 
 def plain_mnist(info: DatasetInfo, root: Path, batch_size: int) -> Side:
-    """torchvision's MNIST in a DataLoader, as every tutorial has it."""
+    """Returns torchvision's MNIST in a DataLoader, as in every tutorial."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
     dataset = datasets.MNIST(str(root), train=True, transform=transform)
     return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
 
 
 def plain_tensors(root: Path, batch_size: int) -> Side:
-    """One float tensor of all images in a TensorDataset, as the article has it."""
+    """Returns one float tensor of all images in a TensorDataset, as in the article."""
     images, labels = read_split(root, True)
     dataset = TensorDataset(torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels))
     return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
 
 
 def batches_of(loader: DataLoader[Any]) -> Side:
-    """Epoch after epoch of a DataLoader; a slice goes on where the one before it ended."""
+    """Returns a side that iterates over a DataLoader forever; a slice continues where the previous one ended."""
 
     def forever() -> Iterator[Any]:
         while True:

@@ -1,6 +1,6 @@
-"""A browser's side of a Streamlit session without a browser: holds a page open and asks for its live refreshes.
+"""The browser's side of a Streamlit session, without a browser: keeps a page open and requests its live refreshes.
 
-A real Chromium takes a core for itself; on a small machine that would be measured instead of the dashboard.
+A real Chromium uses a whole core; on a small machine that would be measured instead of the dashboard.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Session:
         self._closing = threading.Event()
         self.refreshes = 0
         self.sizes: list[int] = []
-        """Bytes received in each run of the script or of a fragment, in turn."""
+        """Bytes received in each run of the script or of a fragment, in order."""
         self._size = 0
         self.finished = threading.Event()
         """Set whenever the server has finished a script run."""
@@ -52,7 +52,7 @@ class Session:
         self._socket.send(message.SerializeToString())
 
     def press(self, label: str, timeout: float = 30.0) -> None:
-        """Press the button with this label once the page shows it."""
+        """Presses the button with this label once the page shows it. Raises `TimeoutError` after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while label not in self._buttons:
             if time.monotonic() > deadline:
@@ -107,7 +107,7 @@ class Session:
 
     @property
     def query(self) -> dict[str, str]:
-        """The page's query parameters, as the server last set them."""
+        """Returns the page's query parameters, as the server last set them."""
         return dict(pair.split("=", 1) for pair in self._query.lstrip("?").split("&") if "=" in pair)
 
     def close(self) -> None:

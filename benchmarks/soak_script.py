@@ -1,4 +1,4 @@
-"""A training script of somebody who knows nothing of vitprof, short, with the end that is asked for.
+"""A short training script that knows nothing of vitprof, and ends with a given exit status.
 
 python -m benchmarks.soak_script STEPS EXIT_STATUS
 """

@@ -1,4 +1,4 @@
-"""The strategies side by side on this machine: loader only, and with training.
+"""Compares strategies side by side on this machine: loader only, and with training.
 
     python -m benchmarks.strategies [--rounds 3] [--loader-only] [--csv FILE]
 

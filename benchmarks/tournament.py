@@ -2,10 +2,11 @@
 
     python -m benchmarks.tournament --seeds 1000
 
-Five settings, two of them within 1%. A run is 20 blocks. Machines: quiet; noisy (blocks and runs vary by 3%); drifting
-(by up to 30%, up and down over four rounds); with fits (other programs slow 20% of the time down by 30 to 60%, for 12
-blocks on average); spoiled (fits, and 15% of all runs slowed down from beginning to end); uneven (fits, and the third
-setting's blocks vary by 8% by themselves). An answer is right where its setting is within 5% of the fastest.
+There are five settings, two of them within 1%. A run is 20 blocks. The machines are quiet; noisy (blocks and runs vary
+by 3%); drifting (by up to 30%, up and down over four rounds); with fits (other programs slow the machine down by 30 to
+60% in 20% of the time, for 12 blocks on average); spoiled (fits, and 15% of all runs are slowed down from beginning to
+end); uneven (fits, and blocks of the third fastest setting vary by 8% by themselves). An answer is right if its setting
+is within 5% of the fastest.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ RIGHT = 950.0
 MACHINES = ("quiet", "noisy", "drifting", "fits", "spoiled", "uneven")
 N_BLOCKS = 20
 UNEVEN = 2
-"""Index of the setting that is uneven by itself."""
+"""Index in `SPEEDS` of the setting that is uneven by itself."""
 
 
 class Machine:
-    """A simulated machine, on which settings run one after another."""
+    """A simulated machine that runs settings one after another."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -41,13 +42,13 @@ class Machine:
         self._n = 0
 
     def run(self, setting: int) -> Floats:
-        """samples/s of a run's blocks, (20,)."""
+        """Returns the samples/s of a run's blocks, (20,)."""
         rng, kind, speed = self._rng, self.kind, self.speeds[setting]
         blocks_sd, runs_sd = {"noisy": (0.03, 0.03)}.get(kind, (0.01, 0.005))
         logs = math.log(speed) + rng.normal(0, runs_sd) + rng.normal(0, blocks_sd, N_BLOCKS)
         if kind == "uneven" and speed == SPEEDS[UNEVEN]:
             own = np.exp(rng.normal(0, 0.08, N_BLOCKS))
-            logs += np.log(own * (1 / own).mean())  # its throughput is what it was
+            logs += np.log(own * (1 / own).mean())  # keeps its throughput
         if kind == "drifting":
             logs += self._drift * np.sin(math.pi * (self._n + np.arange(N_BLOCKS)) / (4 * len(SPEEDS) * N_BLOCKS))
         if kind in ("fits", "spoiled", "uneven"):
@@ -66,7 +67,7 @@ class Machine:
 
 
 def tournament(kind: str, seed: int, least: int, more: int) -> tuple[str, float]:
-    """Returns what came of one: right, wrong or undecided; and the runs of a setting, on average."""
+    """Returns a tournament's result (right, wrong or undecided), and the mean number of runs of a setting."""
     machine = Machine(kind, seed)
     runs: dict[str, list[Floats]] = {f"s{k}": [] for k in range(len(SPEEDS))}
     keys = list(runs)
@@ -91,7 +92,7 @@ def _board(runs: dict[str, list[Floats]]) -> Leaderboard:
 
 
 def board_of(runs: Mapping[str, Sequence[Outcome]], cut: Container[str]) -> Leaderboard:
-    """Returns the leaderboard of these runs, those that were cut marked as such; s0 is the baseline."""
+    """Returns the leaderboard of these runs, with the settings in `cut` marked as cut; s0 is the baseline."""
     entries = [
         Entry(
             key=key,

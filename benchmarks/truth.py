@@ -2,10 +2,10 @@
 
     python -m benchmarks.truth [--rounds 3] [--html FILE]
 
-The device is simulated and computes 12 ms a step; a wait of 20 ms is put into the reading of each batch. What a step
-takes is read off the host's clock, from launch to launch, and the device idles for all of that but 12 ms. Beside it
-what that would be if waits ended when they should: a step of 20 ms and what loading and launching take without the wait
-(measured beside it). Rounds are interleaved; figures are medians with the range.
+The device is simulated and computes 12 ms a step; a wait of 20 ms is put into the reading of each batch. The host's
+clock gives the time of a step, from launch to launch, and the device idles for all of that but 12 ms. For comparison,
+it also prints the share if waits ended exactly on time: with a step of 20 ms plus the time of loading and launching
+without the wait, which is measured as well. Rounds are interleaved; figures are medians with the range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOB = {"strategy": "memory", "batch_size": 128, "threads": 1, "evaluate": False,
 
 
 def measured(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[StoredRun, RunSummary]:
-    """The finished run of `config` and its figures. Ends the program where it fails."""
+    """Returns the finished run of `config` and its summary. Raises `SystemExit` where it fails."""
     run_id = manager.submit(config)
     manager.wait(run_id)
     run = store.run(run_id)
@@ -41,7 +41,7 @@ def measured(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[S
 
 
 def true_idle_frac(store: RunStore, run_id: int) -> float:
-    """1 - compute / step, steps by the host's clock."""
+    """Returns 1 - compute / step, with steps by the host's clock."""
     steps = store.steps(run_id)
     launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady_state(steps)]
     return 1 - COMPUTE_S / float(np.diff(launched).mean())
@@ -52,7 +52,7 @@ def line(name: str, values: list[float]) -> str:
 
 
 def chart(store: RunStore, run: StoredRun, true_frac: float) -> str:
-    """One run's three lines as a page of HTML that needs nothing else."""
+    """Returns a chart of one run's three lines as a self-contained HTML page."""
     steps, telemetry = store.steps(run.id), store.telemetry(run.id)
     origin = float(steps["t_start_s"][0])
     edges, reported = idle_bins(steps, run.phases, bins=round(SECONDS / BIN_S))

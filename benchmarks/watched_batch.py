@@ -1,4 +1,4 @@
-"""What watching adds to making one batch, where a worker makes it: fetch, collate, and the way into the queue."""
+"""The time that watching adds to making a batch in a worker: fetch, collate, and pickling for the queue."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vitprof.watch.timed import TimedCollate, timed_fetch
 
 ROUNDS, BATCHES = 60, 400
 AT_MOST_US = 3.0
-"""The most that watching may add to a batch in a worker (issue 15, part 6)."""
+"""Most that watching may add to a batch in a worker (issue 15, part 6)."""
 
 
 class _Fetcher:
-    """As PyTorch's: a dataset, and a collate function."""
+    """A fetcher like PyTorch's, with a dataset and a collate function."""
 
     def __init__(self, sample: Callable[[int], Any], collate: Callable[[list[Any]], Any]) -> None:
         self.sample, self.collate = sample, collate
@@ -32,7 +32,7 @@ class _Fetcher:
 
 
 class _Compose:
-    """As torchvision's."""
+    """A Compose like torchvision's."""
 
     def __init__(self, transforms: list[Callable[[Any], Any]]) -> None:
         self.transforms = transforms
@@ -52,9 +52,10 @@ def _total(samples: list[int]) -> int:
 
 
 def batch_maker(*, watched: bool, transforms: int, batch_size: int) -> Callable[[], None]:
-    """Returns what makes a batch and pickles it, as a worker does; of next to nothing, so that what is added shows.
+    """Returns a function that makes a batch and pickles it, as a worker does. The samples cost almost nothing, so that
+    what watching adds shows.
 
-    Each sample goes through a Compose of so many `transforms`, or through none.
+    Each sample goes through a Compose of `transforms` transforms, or through none if that is 0.
     """
     compose = (_TimedCompose if watched else _Compose)([int] * transforms) if transforms else int
     fetcher = _Fetcher(compose, TimedCollate(_total) if watched else _total)
@@ -70,8 +71,8 @@ def batch_maker(*, watched: bool, transforms: int, batch_size: int) -> Callable[
 
 
 def added_us(*, transforms: int, batch_size: int, rounds: int = ROUNDS, batches: int = BATCHES) -> Interval:
-    """Returns the microseconds of CPU that watching adds to a batch: the median over rounds, both sides in turns in
-    each, with its interval.
+    """Returns the microseconds of CPU that watching adds to a batch: the median over rounds, with its interval. Both
+    sides run in turns in each round.
     """
     sides = [batch_maker(watched=watched, transforms=transforms, batch_size=batch_size) for watched in (False, True)]
     more = []
@@ -89,7 +90,7 @@ def added_us(*, transforms: int, batch_size: int, rounds: int = ROUNDS, batches:
 
 
 def print_batches() -> None:
-    """Prints what is added to a batch, and to each sample that goes through a Compose."""
+    """Prints the time added to a batch, and to each sample that goes through a Compose."""
     batch = added_us(transforms=0, batch_size=8)
     small, large = (added_us(transforms=1, batch_size=n).value for n in (8, 64))
     more = added_us(transforms=4, batch_size=64).value

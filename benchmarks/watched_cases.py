@@ -1,4 +1,4 @@
-"""What the benchmark of watching runs, and what it reads of the processes around a loop."""
+"""The cases of the watching benchmark, and the CPU times of the processes around a loop."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RUN_OF = "VITPROF_BENCHMARK_RUN"
-"""Names the run that a process was started for."""
+"""Environment variable: the run that a process was started for."""
 BATCH = 8
 WARMUP_STEPS = 20
-"""Steps before the clock is read: workers start, vitprof's collector begins its telemetry."""
+"""Steps before timing begins: workers start, vitprof's collector begins its telemetry."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A loop over a DataLoader with `workers`, whose step takes `step_ms` where nobody watches."""
+    """A loop over a DataLoader with `workers`, whose step takes `step_ms` when it is not watched."""
 
     step_ms: float
     workers: int
     steps: int
-    """In each round."""
+    """Steps in each round."""
 
     @property
     def name(self) -> str:
@@ -33,13 +33,13 @@ class Case:
 
 
 STEPS: dict[float, int] = {0.5: 1600, 1.5: 600, 5.0: 200, 20.0: 50}
-"""Step in ms -> steps in a round: about a second of each."""
+"""Step time in ms -> steps in a round: about a second each."""
 CASES: tuple[Case, ...] = tuple(Case(ms, workers, n) for ms, n in STEPS.items() for workers in (0, 2))
 
 
 def cpu_beside() -> dict[str, float]:
-    """Returns the CPU seconds so far of the other processes of this run that are alive: "workers", which descend from
-    this one, and "others", whoever watches. To the nanosecond, by Linux's schedstat.
+    """Returns the CPU seconds so far of the other live processes of this run: "workers", which descend from this one,
+    and "others", which watch it. Reads Linux's schedstat, which counts nanoseconds.
     """
     me, parents = os.getpid(), dict(_of_this_run(os.environ[RUN_OF]))
     spent = {"workers": 0.0, "others": 0.0}
@@ -49,14 +49,14 @@ def cpu_beside() -> dict[str, float]:
 
 
 def _of_this_run(name: str) -> Iterator[tuple[int, int]]:
-    """Yields pid and parent of every process that was started for this run, whatever session it is in."""
+    """Yields the pid and parent of every process that was started for this run, in whatever session."""
     mark = f"{RUN_OF}={name}\0".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 if mark in (entry / "environ").read_bytes():
                     yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:  # gone, or somebody else's
+            except OSError:  # gone, or another user's
                 continue
 
 

@@ -1,10 +1,10 @@
-"""The training script of the benchmark of watching: plain PyTorch, as somebody would write it, and its own clock.
+"""The training script of the watching benchmark: plain PyTorch, as a user would write it, with its own clock.
 
     python -m benchmarks.watched_loop TOOL RESULT.json FOLDER SCALE CASE=SPIN_S ...
 
-A step fetches a batch of a DataLoader (dataset with a torchvision Compose), trains a tiny model on it, and then
-computes until the thread has spent SPIN_S more of CPU time. Every step is timed by one reading of the clock at its end.
-vitprof and bare run this very script; for the other tools it has the calls that their manuals ask for.
+A step fetches a batch from a DataLoader (a dataset with a torchvision Compose), trains a tiny model on it, and then
+computes until the thread has used SPIN_S more of CPU time. Every step is timed by one reading of the clock at its end.
+vitprof and bare run this script as it is; for the other tools it makes the calls that their manuals ask for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _doubled(sample: Tensor) -> Tensor:
 
 
 class Samples(Dataset[Any]):
-    """Samples that cost next to nothing to make."""
+    """Samples that cost almost nothing to make."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -45,7 +45,7 @@ class Samples(Dataset[Any]):
 
 
 def run_case(case: Case, spin_s: float, steps: int, tool: Bare) -> dict[str, Any]:
-    """Returns the times of the steps, and the CPU seconds of this process, its workers and whoever watches."""
+    """Returns the step times (s), and the CPU seconds a step of this process, its workers and the watching programs."""
     torch.manual_seed(0)
     model, loss_of = nn.Linear(8, 4), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

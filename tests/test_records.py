@@ -49,7 +49,6 @@ def test_every_column_says_what_it_means_and_carries_its_unit(record: type) -> N
 
 
 def test_the_tables_hold_what_was_promised() -> None:
-    # DESIGN.md section 5
     steps = "rank step epoch t_start_s data_wait_s h2d_s compute_s gap_s exposed_wait_s step_s samples loss warmup "
     steps += "read_s decode_s transform_s collate_s queue_depth"
     assert set(steps.split()) <= set(STEP_COLUMNS)

@@ -1,13 +1,13 @@
 """vitprof: is my GPU starved by data loading, by which part, and what would a fix gain?
 
-In a training script of your own: `for batch in vitprof.watch(loader)`. See docs/watching.md. Runs that are recorded:
+In your own training script: `for batch in vitprof.watch(loader)`. See docs/watching.md. Recorded runs:
 `vitprof.runs()`, `vitprof.run(1)`. See docs/python.md.
 """
 
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
-"""Type checkers take it for true. `typing` is not imported for it: importing vitprof brings nothing along."""
+"""Type checkers treat it as true. `typing` is not imported for it, so that importing vitprof imports nothing else."""
 if TYPE_CHECKING:
     from vitprof.notebook.listing import run as run
     from vitprof.notebook.listing import runs as runs
@@ -23,7 +23,7 @@ _MODULES = {
     "LightningCallback": "vitprof.watch.lightning_callback",
     "TrainerCallback": "vitprof.watch.trainer_callback",
 }
-"""Where things are that are imported when somebody asks for them."""
+"""Public name -> the module that it is imported from on first access."""
 
 
 def __getattr__(name: str) -> object:

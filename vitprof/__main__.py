@@ -6,14 +6,14 @@ from vitprof.program import install_core
 
 
 def main() -> None:
-    """Runs the command line; says what to install where that lacks a package."""
+    """Runs the command line. Exits with what to install where a package is missing."""
     try:
         from vitprof import cli
     except ModuleNotFoundError as error:
         if (error.name or "vitprof").partition(".")[0] == "vitprof":
             raise
         sys.exit(f"vitprof: the package {error.name} is not installed: {install_core()}")
-    except KeyboardInterrupt:  # the commands take a second to import, and nothing has begun
+    except KeyboardInterrupt:  # importing the commands takes a second; nothing has begun yet
         sys.exit(130)
     cli.main()
 

@@ -23,7 +23,7 @@ class DataError(VitprofError):
 
 
 class SampleError(DataError):
-    """One sample that cannot be read; the others can. A run fails with it unless told to skip such samples."""
+    """A single sample that cannot be read. The run fails with it unless `skip_unreadable` is set."""
 
 
 class StoreError(VitprofError):
@@ -31,7 +31,7 @@ class StoreError(VitprofError):
 
 
 class StoreAwayError(StoreError):
-    """The run store cannot be reached just now: locked, full, read-only, restarted. Later it may be; `why` says what
+    """The run store cannot be used right now (locked, full, read-only, restarting), but may be later; `why` says what
     is wrong in a few words.
     """
 
@@ -45,7 +45,7 @@ class JobError(VitprofError):
 
 
 class JobStopped(VitprofError):
-    """Raised inside a job when it has been asked to stop; what was measured until then is kept."""
+    """A request to stop, raised inside the job; what was measured until then is kept."""
 
 
 class DeviceError(VitprofError):
@@ -53,9 +53,9 @@ class DeviceError(VitprofError):
 
 
 def one_line(error: BaseException) -> str:
-    """Returns what to show for `error`: the message of ours, or the type and the first line of somebody else's.
+    """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line.
 
-    Of a DataLoader worker's exception the last line: PyTorch puts the worker's whole traceback in front of it.
+    Of an exception from a DataLoader worker it takes the last line: PyTorch puts the worker's traceback in front.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[1].startswith("Original Traceback"):

@@ -13,7 +13,7 @@ def _missing(value: float | int | None) -> bool:
 
 
 def number(value: float | int | None, unit: str = "") -> str:
-    """Returns three significant digits with thousands separators, and the unit: 12,500 samples/s."""
+    """Returns `value` with three significant digits, thousands separators and the unit: 12,500 samples/s."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
     rounded = float(f"{value:.3g}")
@@ -22,17 +22,17 @@ def number(value: float | int | None, unit: str = "") -> str:
 
 
 def percent(share: float | None) -> str:
-    """Returns a share 0..1 as percent, one decimal below ten."""
+    """Returns a share (0 to 1) in percent, with one decimal below 10%."""
     if share is None or _missing(share):
         return NOT_AVAILABLE
     return f"{share * 100:.1f}%" if share < 0.0995 else f"{share * 100:.0f}%"
 
 
 def seconds(value: float | None) -> str:
-    """Returns a duration in the unit that suits it: 85 us, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
+    """Returns a duration in the unit that suits it: 85 µs, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
     if value is None or _missing(value):
         return NOT_AVAILABLE
-    shown = abs(float(f"{value:.3g}"))  # what is rounded up to the next unit is told in it
+    shown = abs(float(f"{value:.3g}"))  # a value that rounds up to the next unit is shown in that unit
     if shown < 1e-3:
         return number(value * 1e6, "µs")
     if shown < 1:
@@ -47,13 +47,13 @@ def seconds(value: float | None) -> str:
 
 
 def moment(epoch_s: float) -> str:
-    """Returns a moment in local time, in seconds since the epoch: 10:32, with the day if it is not today's."""
+    """Returns the local time of `epoch_s` (seconds since 1970, UTC): 10:32, with the date unless it is today."""
     at = dt.datetime.fromtimestamp(epoch_s)
     return f"{at:%H:%M}" if at.date() == dt.datetime.now().date() else f"{at:%Y-%m-%d %H:%M}"
 
 
 def size(n_bytes: float | int | None) -> str:
-    """Returns the bytes in binary units: 1.23 GiB."""
+    """Returns a number of bytes in binary units: 1.23 GiB."""
     if n_bytes is None or _missing(n_bytes):
         return NOT_AVAILABLE
     value = float(n_bytes)

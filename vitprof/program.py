@@ -1,4 +1,4 @@
-"""What a person types to call vitprof and to install what is missing of it. No other place decides that."""
+"""The commands that a person types to run vitprof and to install its packages. They are decided here only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 NAME = "vitprof"
 MODULE = "python -m vitprof"
 CALLED_AS = "VITPROF_CALLED_AS"
-"""The variable in which the command line tells the processes it starts how it was called."""
+"""Environment variable by which the command line tells the processes that it starts how it was called."""
 OF_IMAGES = ("cv2", "simplejpeg")
-"""Modules that the extra images brings; all others come with a plain installation."""
+"""Modules that the extra `images` installs; all others come with a plain installation."""
 CORE = "extra == 'core'"
-"""What a wheel's list says of the packages of this extra."""
+"""Marker in the wheel's metadata of the packages that the extra `core` lists."""
 UVX = ("uv", "archive-v0")
-"""Folders that follow each other in the path of what `uvx` runs: uv keeps it in its cache, not on PATH."""
+"""Consecutive folders in the path of a command that `uvx` runs: uv keeps it in its cache, not on PATH."""
 
 
 def program() -> str:
     """Returns how a person calls vitprof here, such as "vitprof" or "python -m vitprof", for a line to be typed.
 
-    As the command line above this process was called; else the command, where it is installed beside this Python and
-    found by its name.
+    This is how the command line that started this process was called. Without one it is the command, if it is installed
+    beside this Python and found on PATH, else the module.
     """
     if called := os.environ.get(CALLED_AS):
         return called
@@ -33,16 +33,16 @@ def program() -> str:
 
 
 def keep_call(argument: str) -> str:
-    """Keeps how this process was called, for itself and for those that it starts; returns the words.
+    """Stores how this process was called, for itself and the processes that it starts, and returns it.
 
-    `argument`: `sys.argv[0]`, which is the file that Python runs.
+    `argument`: `sys.argv[0]`, the file that Python runs.
     """
     os.environ[CALLED_AS] = words = _words(argument)
     return words
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that installs what an extra of pyproject.toml lists."""
+    """Returns the command that installs the packages of an extra of pyproject.toml."""
     if _is_checkout():
         return "python -m pip install -r requirements.txt"
     if program() in (f"uvx {NAME}", f"pipx run {NAME}"):
@@ -51,11 +51,11 @@ def install_command(extra: str) -> str:
 
 
 def install_core() -> str:
-    """Returns the command that installs what the command line needs, and no more.
+    """Returns the command that installs the packages that the command line needs, and no others.
 
-    An extra cannot say that: with it comes all that a plain installation has.
+    Installing an extra would not do: it includes a plain installation.
     """
-    from importlib import metadata  # slow, and programs that are watched import this module
+    from importlib import metadata  # slow to import, and watched scripts import this module
 
     if _is_checkout():
         return install_command("core")
@@ -64,7 +64,7 @@ def install_core() -> str:
 
 
 def _is_of_pipx_run(command: Path) -> bool:
-    """Returns whether a command lies in an environment that pipx keeps for a while: it tags its cache so."""
+    """Returns whether a command lies in an environment of `pipx run`: pipx puts a tag into its cache."""
     tag = command.absolute().parent.parent.parent / "CACHEDIR.TAG"
     try:
         return "created by pipx" in tag.read_text(encoding="utf-8", errors="replace")
@@ -73,7 +73,7 @@ def _is_of_pipx_run(command: Path) -> bool:
 
 
 def missing_words(error: ModuleNotFoundError) -> str:
-    """Returns which package is missing, and what to install, in one line."""
+    """Returns one line that names the missing package and the command that installs it."""
     name = (error.name or str(error)).partition(".")[0]
     return f"the package {name} is not installed: {install_command('images' if name in OF_IMAGES else 'dashboard')}"
 
@@ -98,5 +98,8 @@ def _words(argument: str) -> str:
 
 
 def _beside_python() -> Path:
-    """Returns the folder that pip puts commands into; a virtual environment's Python is a link that leads out of it."""
+    """Returns the folder that pip installs commands into.
+
+    Only the directory is resolved: a virtual environment's Python itself is a link that leads out of it.
+    """
     return Path(os.path.realpath(os.path.dirname(sys.executable)))

@@ -18,7 +18,7 @@ def images_per_s(card: str, model: str) -> float:
 
 def test_the_articles_card() -> None:
     card = accelerator("simulated:rtx2060-article")
-    article = {500: 12, 1000: 7.18, 5000: 5.84, 10000: 4.65}  # seconds an epoch of 60,000, REFERENCE.md section 1
+    article = {500: 12, 1000: 7.18, 5000: 5.84, 10000: 4.65}  # seconds an epoch of 60,000, in the article's table
     for batch, seconds in article.items():
         assert card.compute_s(batch) * 60_000 / batch == pytest.approx(seconds, rel=0.15)
     assert "article" in card.origin

@@ -11,7 +11,7 @@ from vitprof.config.drives import PRESETS, SlowDrive, slow_drive
 def test_presets_say_what_the_reference_says() -> None:
     network = PRESETS["network-drive"]
     epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
-    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # REFERENCE.md section 5
+    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # the article on a mounted network drive
     assert PRESETS["mechanical-disk"].serial
     assert not network.serial
 

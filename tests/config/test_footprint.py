@@ -61,7 +61,7 @@ def test_what_is_kept_in_memory() -> None:
     assert takes["per-sample"].ram_bytes == takes["threads"].disk_bytes == 0
     assert takes["ram-disk"].ram_disk_bytes == takes["staged"].staged_bytes == source_bytes(photos)
     assert takes["device"].device_bytes == pixel_bytes(photos)
-    # torchvision's MNIST reads its whole file when it is constructed (REFERENCE.md section 1)
+    # torchvision's MNIST reads its whole file when it is constructed
     cache = STRATEGIES["cache"].combination(digits)
     assert footprint(cache, digits, 5.0).ram_bytes == footprint(cache, digits).ram_bytes + 5_000_000
     assert footprint(STRATEGIES["per-sample"].combination(digits), digits).ram_bytes == pixel_bytes(digits)

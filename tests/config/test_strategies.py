@@ -27,7 +27,7 @@ def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
 
 
 def test_every_row_of_the_reference_can_be_chosen() -> None:
-    """REFERENCE.md's feature table, rows 1 to 16; those that are settings are fields of the config."""
+    """The feature table of the articles, rows 1 to 16; those that are settings are fields of the config."""
     assert set(STRATEGIES) >= {"per-sample", "workers", "memory", "device", "tensordataset"}  # 1, 2, 4
     assert set(STRATEGIES) >= {"cache", "preprocessed", "prefetch", "ram-disk", "dali"}  # 5, 6, 8, 9, 10
     assert set(STRATEGIES) >= {"pt", "pt-whole", "generator", "slow-drive", "staged", "hdf5", "lmdb"}  # 11, 12, 14-16

@@ -19,7 +19,7 @@ def parameters(model: ViT) -> int:
 
 
 def test_tiny_has_the_parameters_of_the_article() -> None:
-    dim, mlp, inner, tokens = 64, 128, 8 * 8, 16 + 1  # REFERENCE.md section 1
+    dim, mlp, inner, tokens = 64, 128, 8 * 8, 16 + 1  # as in the article
     patches = 7 * 7 * dim + dim
     attention = 2 * dim + dim * 3 * inner + inner * dim + dim
     block = attention + 2 * dim + dim * mlp + mlp + mlp * dim + dim

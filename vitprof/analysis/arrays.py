@@ -1,4 +1,4 @@
-"""The types of arrays and columns, and means that pass over what is not known."""
+"""Types of arrays and columns, and means that ignore unknown values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 """One bool for each row of a series."""
 Series = Mapping[str, Floats]
-"""Columns by name, each (n,): the steps or the telemetry of a run. Nobody changes a series that was handed out."""
+"""Columns by name, each (n,): the steps or the telemetry of a run. Read-only: callers share it."""
 
 
 def column(series: Series, name: str) -> Floats:
-    """Returns a column, (n,); NaN where an older run does not have it."""
+    """Returns a column, (n,); all NaN where an older run does not have it."""
     return series[name] if name in series else np.full(len(next(iter(series.values()))), np.nan)
 
 
@@ -29,18 +29,18 @@ def known(values: Floats) -> Floats:
 
 
 def mean(values: Floats) -> float:
-    """Returns the mean of what is known; NaN where nothing is."""
+    """Returns the mean of the finite values; NaN if there are none."""
     finite = known(values)
     return float(finite.mean()) if len(finite) else math.nan
 
 
 def median(values: Floats) -> float:
-    """Returns the median of what is known; NaN where nothing is."""
+    """Returns the median of the finite values; NaN if there are none."""
     finite = known(values)
     return float(np.median(finite)) if len(finite) else math.nan
 
 
 def highest(values: Floats) -> float:
-    """Returns the largest value that is known; NaN where none is."""
+    """Returns the largest finite value; NaN if there is none."""
     finite = known(values)
     return float(finite.max()) if len(finite) else math.nan

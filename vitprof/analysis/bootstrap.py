@@ -1,7 +1,4 @@
-"""95% intervals of a ratio of sums over steps, by a bootstrap of blocks of neighbouring steps.
-
-And of the ratio of two figures that have such intervals.
-"""
+"""Intervals of ratios: of sums over steps, by a block bootstrap, and of two figures that have intervals themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from vitprof.analysis.arrays import Floats
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_RESAMPLES = 1000
 MIN_BLOCKS = 4
-"""With fewer blocks a bootstrap interval is narrower than the truth; none is given then."""
+"""Blocks below which no interval is given: the bootstrap's would be narrower than the truth."""
 
 
 class Interval(NamedTuple):
-    """An estimate with its 95% interval; NaN where it is not known."""
+    """An estimate and its interval, 95% unless a function takes another level; NaN where a figure is not known."""
 
     value: float
     low: float
@@ -30,10 +27,11 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
-    """sum(part) / sum(whole) for each row of `parts` (m, n), with `whole` (n,): one value for each step.
+    """Returns sum(part) / sum(whole) with its 95% interval for each row of `parts`.
 
-    Drawn are up to 20 runs of neighbouring steps, because neighbours are not independent (Kuensch 1989); every row
-    sees the same draws. Fewer than four steps give no interval, a `whole` that sums to 0 not even a value.
+    `parts` is (m, n) and `whole` (n,), with one value a step. The bootstrap draws up to 20 blocks of neighbouring
+    steps, because neighbours are not independent (Kuensch 1989). Every row sees the same draws. With fewer than four
+    steps there is no interval; if `whole` sums to 0, there is no value either.
     """
     sums = parts.sum(axis=1)
     whole_sum = float(whole.sum())
@@ -55,15 +53,15 @@ def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
 
 
 def ratio_interval(part: Floats, whole: Floats) -> Interval:
-    """`ratio_intervals` of one part."""
+    """Returns `ratio_intervals` of a single part, (n,)."""
     return ratio_intervals(np.asarray(part)[None], whole)[0]
 
 
 def ratio_of(above: Interval, below: Interval) -> Interval:
-    """`above` / `below`, both above 0 and independent of each other, with its interval.
+    """Returns `above` / `below`, both above 0 and independent of each other, with its interval.
 
-    From the two single intervals, on logarithms, as in Zou and Donner (Statistics in Medicine 2008), which allows for
-    asymmetry.
+    Combines the two single intervals on logarithms by the method of Zou and Donner (Statistics in Medicine 2008), which
+    allows for asymmetry.
     """
     a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
     ratio = a.value - b.value

@@ -1,4 +1,4 @@
-"""Arrays in, Plotly figures out. Colours mean the same in every chart."""
+"""Charts: arrays in, Plotly figures out. A colour means the same in every chart."""
 
 from vitprof.charts.batch import batch_chain
 from vitprof.charts.comparison import overlay, shares

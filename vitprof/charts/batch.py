@@ -16,16 +16,17 @@ from vitprof.charts.style import DEVICE_TIME, LEGEND, LOADING_COLOURS, MARGIN, a
 
 LOADER_LANE = "loader"
 INVISIBLE_FRAC = 0.003
-"""Share of the chart's width that is less than two pixels: such a piece would only lengthen the legend."""
+"""Share of the chart's width below which a piece is under two pixels wide and would only lengthen the legend."""
 Piece = tuple[str, str, str, float, float, str]
 """Lane, words, colour, start and length in seconds, hover text."""
 
 
 def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
-    """Lanes of the loader, the loop, the copy and the device, in milliseconds since the loop asked for the batch.
+    """Returns lanes of the loader, the loop, the copy and the device, in milliseconds since the loop asked for the
+    batch.
 
-    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages for each sample:
-    what is drawn one after the other is what they add up to, so long as the batch took.
+    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages for each sample;
+    the stages drawn one after the other are their sums, which take as long as the batch took.
     """
     lanes = [LOADER_LANE, *(LANE_NAMES[lane] for lane in LANES)]
     pieces = [*_made(step), *_spans(line)]
@@ -69,7 +70,7 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
 
 
 def _made(step: OneStep) -> Iterator[Piece]:
-    """The making of the batch, divided in proportion to its stages; then its hand-over to the loop."""
+    """Yields the making of the batch, divided in proportion to its stages; then its hand-over to the loop."""
     if math.isfinite(step.made_s) and step.made_s > 0:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())

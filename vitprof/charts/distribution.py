@@ -1,4 +1,4 @@
-"""The chart of distributions: which share of a run's steps waited at most how long."""
+"""The chart of distributions: which share of a run's steps waited for at most how long."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vitprof.charts.comparison import run_line
 from vitprof.charts.style import LEGEND, MARGIN, NEUTRAL, axis, plain
 
 FLOOR_MS = 1e-3
-"""A logarithmic axis has no place for 0: waits below a microsecond are drawn at one. The clock of Python reads in 50 to
-100 ns, so they tell little more."""
+"""A logarithmic axis has no place for 0, so waits below a microsecond are drawn at one. Python's clock takes 50 to 100
+ns to read, so shorter waits would mean little."""
 MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamond"))
-"""(in words, share, symbol) of what is marked on each curve."""
+"""What is marked on each curve: (in words, share, symbol)."""
 
 
 def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait (ms), logarithmic") -> go.Figure:
-    """Returns one stair for each run, of values in seconds, with its median and 95th percentile marked."""
+    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     lowest, highest = math.inf, 0.0
     for place, (name, found) in enumerate(runs):
@@ -30,7 +30,7 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
         ms = np.maximum(found.values * 1e3, FLOOR_MS)
         lowest, highest = min(lowest, float(ms[0])), max(highest, float(ms[-1]))
         figure.add_scatter(
-            x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the stair begins at the bottom
+            x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
             y=np.concatenate([[0.0], found.share * 100]).astype(np.float32),
             name=plain(name),
             legendgroup=str(place),
@@ -81,7 +81,7 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
 
 
 def _decades(lowest: float, highest: float) -> list[float] | None:
-    """Returns the axis from the decade of the shortest wait to that of the longest, at least one."""
+    """Returns the axis from the decade of the shortest wait to that of the longest, at least one; None for no wait."""
     if not highest > 0:
         return None
     first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))

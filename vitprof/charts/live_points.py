@@ -1,4 +1,4 @@
-"""Points that a live chart draws for a span of a run, group by group, so that a refresh can send just new groups."""
+"""The points of live charts for a span of a run, group by group, so that a refresh can send new groups only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitprof.analysis.timing.downsample import min_max, slices
 
 @dataclass(frozen=True)
 class Points:
-    """What one trace draws for some groups; `text` is hover text, one for each point."""
+    """The points of one trace for some groups; `text` is hover text, one for each point."""
 
     x: Floats
     y: Floats
@@ -26,12 +26,12 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the device's line, the loop's waits beneath it, evaluations, and launch bubbles where there are any."""
+    """Returns the points of the device, of the loop's waits beneath it, of evaluations, and of launch bubbles."""
     s = slices(series, origin, start, stop, k)
     busy_from = s.end_s - s.busy_s
     other_to = s.start_s + s.other_s
     busy = np.stack([s.start_s, busy_from, s.end_s], axis=1).ravel()
-    # One wait where it happened; several in one piece where they cost time, and one where they are hidden.
+    # A single step's wait is drawn where it happened; those of several in two pieces, exposed and hidden.
     single = s.n_steps == 1
     wait_from = np.where(single, s.wait_start_s, other_to)
     wait_to = wait_from + np.where(single, s.wait_s, s.exposed_wait_s)
@@ -67,7 +67,7 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
 
 
 def batch_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns data wait, copy and compute in milliseconds, of the quickest and the slowest step of each group."""
+    """Returns data wait, copy and compute in milliseconds for the quickest and the slowest step of each group."""
     at = min_max(series["step_s"], start, stop, k)
     x = at.astype(float)
     return [Points(x, series[name][at] * 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")]
@@ -80,7 +80,7 @@ def loss_points(series: Series, origin: float, start: int, stop: int, k: int) ->
 
 
 def telemetry_points(*names: tuple[str, float]) -> Builder:
-    """Returns what draws these columns of telemetry over time, each multiplied by its scale."""
+    """Returns a builder that draws these columns of telemetry over time, each multiplied by its scale."""
 
     def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
         points = []

@@ -1,4 +1,4 @@
-"""The chart of what each transform takes of a sample's time."""
+"""The chart of the time that each transform takes for a sample."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vitprof.analysis.timing.transforms import TransformTime
 from vitprof.charts.style import LOADING_COLOURS, axis, plain
 
 NAME_SHOWN = 22
-"""Characters of a name beside its bar, so that bars have room on a narrow screen; the hover text has all of it."""
+"""Characters of a name beside its bar, so that bars have room on a narrow screen; the hover text has the whole name."""
 ROW_PX, AROUND_PX = 28, 76
-"""Height of a bar, and of what is above and below all of them."""
+"""Height of a bar, and of what is above and below all bars."""
 
 
 def transform_bars(found: Sequence[TransformTime]) -> go.Figure:
-    """Returns one bar for each transform, in the order of the Compose, with its share of all of them as text."""
+    """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
     names = [plain(t.name) for t in found]
     told = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"

@@ -1,4 +1,4 @@
-"""`doctor`: whether this machine has what vitprof needs."""
+"""`doctor`: checks whether this machine has what vitprof needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitprof.cli.common.terminal import EXIT_FAILED, VERDICT_COLOURS, AsJson, ou
 def doctor(as_json: AsJson = False) -> None:
     """Check versions, GPU, NVML, shared memory, disk and database, with a verdict for each.
 
-    The exit status is 1 where something is bad. `schema doctor` describes the object of --json.
+    The exit status is 1 if a verdict is bad. `schema doctor` describes the object of --json.
     """
     from vitprof.jobs.preflight import examine
 

@@ -1,4 +1,4 @@
-"""`import`: the runs of a file that `bundle` wrote on another machine."""
+"""`import`: imports the runs of a file that `bundle` wrote on another machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def import_runs(
     file: Annotated[Path, typer.Argument(help="a .vitprof file")],
     as_json: AsJson = False,
 ) -> None:
-    """Take in the runs of a file that `bundle`, or Export on the History page, wrote on another machine."""
+    """Import the runs of a file that `bundle`, or Export on the History page, wrote on another machine."""
     from vitprof.export.bundle import import_bundle
 
     with contextlib.closing(RunStore()) as store:

@@ -1,4 +1,4 @@
-"""`tournament`: many settings against each other, and the search for one strategy's best setting."""
+"""`tournament`: runs many settings against each other, or searches for one strategy's best setting."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ POLL_S = 0.2
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
-    Ctrl-C pauses: --resume ID continues, also after a restart of the machine. --auto finds the workers, prefetch factor
-    and batch size of one strategy by itself. With a command after -- it runs your own script, unchanged, with other
-    arguments of its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
+    Ctrl-C pauses; --resume ID continues, also after a restart of the machine. --auto searches for the best workers,
+    prefetch factor and batch size of one strategy. With a command after -- it runs your own script, unchanged, with
+    other arguments for its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
     """
     asked = {p.name: given.pop(p.name) for p in OPTIONS}
     check_output(asked["csv"], "csv")
@@ -70,19 +70,19 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         _run(asked, tournament_id)
 
 
-# Typer reads a command's options off its signature; this one is made, not written down.
+# Typer reads a command's options from its signature; this one is generated.
 cast(Any, run_tournament).__signature__ = SIGNATURE
 
 
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
-    """Runs a tournament as far as Ctrl-C lets it, and shows it."""
+    """Runs a tournament until it is done or stopped, and shows its results."""
     from vitprof.experiments.tournament.tournament_view import TournamentView
     from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
 
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
         error, stopped = "", False
-        if is_to_be_agreed(store, tournament_id):  # what its first trial wrote was shown before, and nobody agreed
+        if is_to_be_agreed(store, tournament_id):  # asked after its first trial in an earlier run, without agreement
             ask_to_repeat(store, tournament_id, asked["yes"])
         if stored(store, tournament_id).status != "done":
             error, stopped = _work(store, view, tournament_id, anyway=asked["anyway"])
@@ -99,7 +99,7 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
     else:
         show_board(now, board, pays, best)
     again = f"continue with {program()} tournament --resume {tournament_id}"
-    if asked["csv"] is not None:  # after the result was shown: a full disk takes nothing of it away
+    if asked["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
         _write_csv(asked["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
     if stopped and now.tournament.status != "done":
         complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
@@ -110,7 +110,7 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
 
 
 def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
-    """Runs what is left of a tournament; what ended it where that was no person's wish, and whether a person did."""
+    """Runs the rest of a tournament. Returns the error that ended it ("" if none), and whether a person stopped it."""
     from vitprof.experiments.tournament.tournament_runner import TournamentRunner
     from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager

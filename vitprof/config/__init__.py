@@ -1,6 +1,6 @@
-"""What a job is asked to do, and what it can be made of: settings, data sets, models, strategies and their parts.
+"""Configuration of a job: its settings, and the data sets, models, strategies and parts to choose from.
 
-Nothing here imports torch: the dashboard and the command line ask before a job exists.
+Nothing here imports torch: the dashboard and the command line use it before a job exists.
 """
 
 from vitprof.config.cards import Precision

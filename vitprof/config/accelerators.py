@@ -1,6 +1,6 @@
-"""Accelerators that can be imitated: how long one takes for a step and for a copy.
+"""Simulated accelerators: how long each takes for a step and for a copy.
 
-They answer "would my loader feed such a GPU?" where there is none. Everything measured on one is called simulated.
+They answer "would my loader feed such a GPU?" where there is none. Everything measured on one is marked as simulated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from vitprof.errors import ConfigError
 
 SIMULATED = "simulated:"
 FIGURES = "="
-"""Between the name of a card and its figures for one model: `simulated:h100=3,7.02`."""
+"""Separates the name of a card from its figures for one model: `simulated:h100=3,7.02`."""
 COUNTER_WINDOW_S = 1 / 6
-"""How far back a utilisation counter looks. NVML's reference says of `nvmlUtilization_t`: percent of time over the past
-sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product."""
+"""Seconds over which a utilisation counter averages. NVML's reference says of `nvmlUtilization_t`: percent of time over
+the past sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product.
+"""
 LAUNCHING = ",launch="
-"""Before the milliseconds that the host needs to launch a step: `simulated:1,0,launch=4`."""
+"""Precedes the milliseconds that the host needs to launch a step: `simulated:1,0,launch=4`."""
 LINK_SHARE = 0.76
-"""Of a PCIe link's rate in copies out of page-locked memory: about 12 of 15.75 GB/s are seen in practice."""
+"""Share of a PCIe link's rate that copies from page-locked memory reach: about 12 of 15.75 GB/s in practice."""
 
 
 @dataclass(frozen=True)
@@ -31,74 +32,78 @@ class Accelerator:
 
     name: str
     step_s: float
-    """Seconds for each step, whatever the batch."""
+    """Seconds for each step, whatever the batch size."""
     sample_s: float
-    """Seconds for each sample, on top."""
+    """Additional seconds for each sample."""
     origin: str
     """Where the figures come from."""
     pinned_bytes_per_s: float = 12e9
-    """Copies out of page-locked memory. PCIe 3.0 x16 carries 15.75 GB/s; about 12 are seen in practice."""
+    """Rate of copies from page-locked memory. PCIe 3.0 x16 carries 15.75 GB/s; about 12 are reached in practice."""
     pageable_bytes_per_s: float = 6e9
-    """Copies out of other memory, which the driver first moves to a page-locked buffer of its own."""
+    """Rate of copies from other memory, which the driver first moves to a page-locked buffer of its own."""
     copy_latency_s: float = 10e-6
-    """From the call to the first byte."""
+    """Seconds from the call to the first byte of a copy."""
     launch_s: float = 0.0
-    """Seconds that the host needs to launch a step of training, a third of that for a forward pass. 0: no time."""
+    """Seconds that the host needs to launch a training step; a forward pass takes a third of that. 0: no time."""
     normalise_s: float = 0.0
-    """Seconds of device work in which a batch is normalised: in the step, or beside it in a stream of its own. 0: it is
-    part of what a step takes."""
+    """Seconds of device work to normalise a batch: in the step, or beside it in a stream of its own. 0: included in the
+    step's time."""
     gather_s: float = 0.0
-    """Seconds of device work in which a batch is gathered from a set that lies on the device."""
+    """Seconds of device work to gather a batch from a set that is on the device."""
     queue_steps: int = 3
-    """Steps that may be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
+    """Most steps that can be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 
     @property
     def times(self) -> str:
-        """Returns what a step takes, in words."""
+        """Returns how long a step takes, in words."""
         launching = f", launched in {self.launch_s * 1e3:g} ms" if self.launch_s else ""
         return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} µs a sample{launching}"
 
     def compute_s(self, samples: int) -> float:
-        """Returns seconds of device work in a step of training on `samples`."""
+        """Returns the seconds of device work in a training step on `samples` samples."""
         return self.step_s + self.sample_s * samples
 
     def span_s(self, samples: int) -> float:
-        """Returns seconds from one step to the next where nothing but the device and its launches takes time."""
+        """Returns the seconds from one step to the next if only the device and its launches take time."""
         return max(self.compute_s(samples), self.launch_s)
 
     def copy_s(self, n_bytes: int, *, pinned: bool) -> float:
-        """Returns seconds for a copy of `n_bytes` to the device."""
+        """Returns the seconds that a copy of `n_bytes` to the device takes, from page-locked memory if `pinned`."""
         return self.copy_latency_s + n_bytes / (self.pinned_bytes_per_s if pinned else self.pageable_bytes_per_s)
 
 
 ARTICLE = "rtx2060-article"
 ARTICLE_FIGURES = (66e-3, 70e-6, "fitted to an article's in-memory column on an RTX 2060 (largest error 14%)")
-"""The one card that was measured with one of these models (`tiny`): the article's table of seconds for an epoch, by
-batch size. Its 66 ms a step are far more than launching takes; they stand as they were measured."""
+"""Seconds for each step and each sample, and their origin, of the one card that was measured with one of these models
+(`tiny`): they fit the article's table of seconds for an epoch by batch size. 66 ms a step are far more than launching
+takes; they are kept as measured."""
 
 
 DERIVED = "derived from published training throughput, TFLOP/s and memory bandwidth (vitprof.config.cards)"
 
 
 def is_simulated(device: str) -> bool:
-    """Returns whether `device` names an accelerator that is only imitated."""
+    """Returns whether `device` names a simulated accelerator."""
     return device.startswith(SIMULATED)
 
 
 def is_given(device: str) -> bool:
-    """Returns whether `device` is an imitated accelerator whose times are its name: `simulated:A_MS,B_US`."""
+    """Returns whether `device` is a simulated accelerator that gives times instead of a name: `simulated:A_MS,B_US`."""
     return is_simulated(device) and FIGURES not in device.partition(LAUNCHING)[0] and "," in device
 
 
 def given(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
-    """Returns the device that takes these times."""
+    """Returns the name of the device that takes these times: milliseconds for each step, microseconds for each sample,
+    and milliseconds that the host needs to launch a step.
+    """
     return f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}{f'{LAUNCHING}{launch_ms:.6g}' if launch_ms else ''}"
 
 
 def device_for(device: str, model: str, image_size: int, precision: Precision) -> str:
-    """Returns `device`, a card's name completed by what the card takes for this model: `simulated:h100=3,7.02`.
+    """Returns `device`; if it is a card's name, with the card's times for this model added: `simulated:h100=3,7.02`.
 
-    So a run says with which figures it was made, also when later versions know better ones.
+    The times are milliseconds for each step and microseconds for each sample. With them a run records which figures it
+    was made with, even if later versions have better ones.
     """
     card = CARDS.get(device.removeprefix(SIMULATED)) if is_simulated(device) else None
     if card is None:
@@ -109,17 +114,17 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
 
 
 def card_of(device: str) -> Card | None:
-    """Returns the card that `device` imitates; None for times of one's own and for real devices."""
+    """Returns the card that `device` simulates; None for a device given by its times, and for real devices."""
     return CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0]) if is_simulated(device) else None
 
 
 def as_asked(device: str) -> str:
-    """Returns a card's device without the figures that `device_for` completed it by; any other as it is."""
+    """Returns a card's device without the figures that `device_for` added; any other device unchanged."""
     return device if card_of(device) is None or LAUNCHING in device else device.partition(FIGURES)[0]
 
 
 def device_in_words(device: str) -> str:
-    """Returns a device as people call it: simulated H100."""
+    """Returns a device in words, such as "simulated H100"; unchanged if it is no card's."""
     card = card_of(device)
     return device if card is None else f"simulated {card.title}"
 
@@ -131,10 +136,11 @@ def _figures(card: Card, model: str, image_size: int, precision: Precision) -> t
 
 
 def accelerator(device: str) -> Accelerator:
-    """Returns what `device` means: `simulated:NAME`, `simulated:A_MS,B_US`, or both as `simulated:NAME=A_MS,B_US`.
+    """Returns the accelerator that `device` names: `simulated:NAME`, `simulated:A_MS,B_US`, or
+    `simulated:NAME=A_MS,B_US`.
 
-    A name alone is that card with the model `tiny` in fp32. Behind numbers may stand what the host needs to launch a
-    step: `simulated:A_MS,B_US,launch=C_MS`. Raises `ConfigError`.
+    A name alone is that card with the model `tiny` in fp32. After the numbers may follow the time that the host needs
+    to launch a step: `simulated:A_MS,B_US,launch=C_MS`. Raises `ConfigError` for any other text.
     """
     rest, launched, launch = device.removeprefix(SIMULATED).partition(LAUNCHING)
     name, separator, figures = rest.partition(FIGURES)

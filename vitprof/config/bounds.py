@@ -1,7 +1,7 @@
-"""The least and the most that each number may be: of a run, of a tournament, and of what is measured beside them.
+"""Limits of all numbers that can be set: for runs, for tournaments, and for other measurements.
 
-Generous for any real use, and small enough that nothing counts, allocates or waits without end. Whatever asks for one
-of these numbers (config, command line, form, URL) reads its limits here.
+They are generous for any real use, and small enough that nothing counts, allocates or waits without end. Config,
+command line, forms and URLs all take their limits from here.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from vitprof.errors import ConfigError
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one number may be, both ends included."""
+    """The range of a number, both ends included."""
 
     least: float
     most: float
     whole: bool = True
-    """Whether it has no fraction."""
+    """Whether it must be a whole number."""
 
     @property
     def allowed(self) -> str:
-        """In words, for a message."""
+        """Returns the range in words, for an error message."""
         return f"give a {'whole ' if self.whole else ''}number from {self.least:,} to {self.most:,}"
 
     def check(self, name: str, value: object) -> None:
-        """Raises `ConfigError` that names `name`, the value and the range."""
+        """Raises `ConfigError` that names `name`, the value and the range if `value` is outside it or no number."""
         kinds = (int,) if self.whole else (int, float)
-        # no number at all, or NaN: every comparison with it is false
+        # NaN is refused too: every comparison with it is false
         if isinstance(value, bool) or not isinstance(value, kinds) or not self.least <= value <= self.most:
             raise ConfigError(name, value, self.allowed)
 
@@ -54,17 +54,17 @@ RUN_BOUNDS: dict[str, Bounds] = {
     "threads": Bounds(0, 1024),
     "telemetry_hz": Bounds(0.01, 50, whole=False),
 }
-"""By field of `RunConfig`: every one that is a number."""
+"""Field of `RunConfig` -> bounds, for every field that is a number."""
 
 DEVICE_BOUNDS: dict[str, Bounds] = {
     "cuda": Bounds(0, 999),
     "step_ms": Bounds(0, 60_000, whole=False),
     "sample_us": Bounds(0, 1_000_000, whole=False),
 }
-"""The numbers in the name of a device: a GPU's, and what a simulated one takes for each step and each sample."""
+"""Bounds of the numbers in a device's name: a GPU's number, and a simulated one's times for each step and sample."""
 
 INJECTED_MS = Bounds(0.001, 60_000, whole=False)
-"""A wait put into each batch on purpose."""
+"""Milliseconds of a wait that is added to each batch on purpose."""
 
 TOURNAMENT_BOUNDS: dict[str, Bounds] = {
     "batch_sizes": RUN_BOUNDS["batch_size"],
@@ -72,26 +72,26 @@ TOURNAMENT_BOUNDS: dict[str, Bounds] = {
     "repeats": Bounds(1, 100),
     "seconds": RUN_BOUNDS["seconds"],
 }
-"""By field of `TournamentSpec`: every one that is a number, or a list of numbers."""
+"""Field of `TournamentSpec` -> bounds, for every field that is a number or a list of numbers."""
 
 MORE_ROUNDS = 7
-"""Rounds that a tournament adds at most until it is decided: in simulation 3 to 5 in all are enough."""
+"""Most rounds that a tournament adds until it is decided. In simulations 3 to 5 rounds in all are enough."""
 MOST_TRIALS = 1000
-"""A tournament of more would take days; the leaderboard of so many is not read by anyone."""
+"""Most trials of a tournament. More would take days, and nobody reads a leaderboard of that length."""
 ANCHOR_REPEATS = Bounds(0, 100)
-"""Times that each anchor of a headroom is run."""
+"""Number of times that each anchor of a headroom is run."""
 TUNING_S = RUN_BOUNDS["seconds"]
-"""Time for a tuning."""
+"""Seconds for a tuning."""
 LOADING_S = Bounds(0.1, 600, whole=False)
-"""Time for the loader-only run of a prediction."""
+"""Seconds of the loader-only run of a prediction."""
 WATCHED_STEPS = RUN_BOUNDS["steps"]
-"""Training steps after which a watched script is ended, or goes on unobserved."""
+"""Training steps after which a watched script is ended, or is no longer watched."""
 LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)
-"""Samples a second that a check may demand."""
+"""Samples per second that a check can demand."""
 
 LIST_PAGE = Bounds(1, 2**31 - 1)
 """Runs on a page of a list, and the number of that page."""
 MAX_SEARCH = 200
-"""Characters of a search in a list of runs. Each word is looked for in every text of every run."""
+"""Most characters of a search in a list of runs. Each word is looked for in every text of every run."""
 MOST_FILTERED = 100
-"""Values of one filter of such a list."""
+"""Most values of one filter of such a list."""

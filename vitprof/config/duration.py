@@ -1,7 +1,7 @@
-"""How long a run will take, worked out before it is started: what is known of slow drives, budgets and devices.
+"""Estimates how long a run will take before it is started, from slow drives, budgets and simulated devices.
 
-Arithmetic, no measurement: latency x files, bytes / bandwidth, and the budget. How fast a loader is on this machine is
-not known beforehand, so a budget in steps or epochs has only a lower bound, or none.
+This is arithmetic, no measurement: latency x files, bytes / bandwidth, and the budget. The loader's speed on this
+machine is not known beforehand, so a budget in steps or epochs gives a lower bound at most.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from vitprof.config.run_config import RunConfig
 from vitprof.formats import number
 
 STARTUP_S = 2.0
-"""What starting a job takes, about: its process, the model, the first batch from a fast drive."""
+"""Seconds that starting a job takes, about: its process, the model, the first batch from a fast drive."""
 MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
-"""Making one image of a data set, by its kind: medians on two cores."""
+"""Kind of data set -> seconds to make one image: medians on two cores."""
 STORING_S: dict[str, dict[str, float]] = {
     "idx": {"files": 0.2e-3, "raw-files": 0.06e-3, "pt": 0.26e-3, "encoded": 0.1e-3},
     "jpeg": {"pt": 7e-3, "pixels": 1.8e-3},
 }
-"""Bringing one image of a data set, by its kind, into a storage, by its name or form: likewise. What is not here takes
-under 5 us."""
+"""Kind of data set -> name or form of a storage -> seconds to store one image in it: medians on two cores. Storages
+that are not listed take less than 5 us."""
 ONE_FILE_EACH: tuple[str, ...] = ("files", "raw-files", "pt", "imagefolder")
 """Storages that open a file for each sample."""
 STAGING_READERS = 512
-"""Files that are copied at once at most from a drive whose latencies overlap: `vitprof.engine.locations.staging`."""
+"""Most files that staging copies at the same time (`vitprof.engine.locations.staging`), from a drive whose latencies
+overlap."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """What a run takes from the click to its end."""
+    """The estimated time of a run, from the click to its end."""
 
     seconds: float
-    """About; NaN where only the loader's speed would tell."""
+    """Estimated time of the run; NaN where it depends on the loader's speed alone."""
     least: bool
-    """Whether it is what the run takes at least."""
+    """Whether `seconds` is a lower bound."""
     first_step_s: float
-    """Until the first step is made, about."""
+    """Estimated time until the first step is done."""
     why: str
-    """What takes most of it, for a sentence; "" where there is nothing to explain."""
+    """What takes most of the time, as part of a sentence; "" where there is nothing to explain."""
 
 
 def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
-    """Returns how long the resolved `config` will take.
+    """Returns the estimated time of a run with the resolved `config` on the data set `info`.
 
-    `made` is whether the data set is there already, `prepared` whether its storage is.
+    `made`: whether the data set exists already. `prepared`: whether its storage does.
     """
     n_images = info.n_train + info.n_test
     once = {
@@ -75,7 +76,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
             loading_s = samples * sample_s
             whys += [f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}"] if each else []
     if config.seconds is not None:
-        # a run ends with the first step that is done when its time is over, and its time begins before the first batch
+        # the run ends after the first step that ends past its time, which begins before the first batch is read
         evaluates = config.evaluate and not config.loader_only and not is_simulated(config.device)
         whys += ["the evaluation comes on top"] if evaluates else []
         return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys))
@@ -88,7 +89,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
 
 
 def _storing_s(config: RunConfig, info: DatasetInfo) -> float:
-    """Returns seconds for making the storage out of the data set, about."""
+    """Returns about how many seconds it takes to make the storage from the data set."""
     storage = prepared_as(config.storage or "", info.kind)
     if storage is None:
         return 0.0
@@ -98,7 +99,7 @@ def _storing_s(config: RunConfig, info: DatasetInfo) -> float:
 
 
 def _samples(config: RunConfig, info: DatasetInfo) -> float:
-    """Returns how many samples a budget in steps or epochs asks for; NaN for one in seconds."""
+    """Returns the number of samples in a budget of steps or epochs; NaN for one in seconds."""
     if config.steps is not None:
         return config.steps * config.batch_size
     return math.nan if config.epochs is None else config.epochs * info.n_train
@@ -110,13 +111,13 @@ def _sample_bytes(config: RunConfig, info: DatasetInfo) -> float:
 
 
 def _readers(config: RunConfig) -> int:
-    """Returns how many files the loader reads at once."""
+    """Returns the number of files that the loader reads at the same time."""
     return max(config.workers or 1, 1) if config.loader in ("dataloader", "threads") else 1
 
 
 def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
-    """Returns seconds until the first batch is read, seconds for each sample once all readers are busy; and
-    "207 ms for each of" where every sample is a file.
+    """Returns the seconds until the first batch is read, the seconds for each sample once all readers are busy, and
+    words such as "207 ms for each of" if every sample is a file, else "".
     """
     drive, n_bytes = slow_drive(config), _sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
@@ -131,7 +132,7 @@ def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
 
 
 def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
-    """Returns seconds for the copy of training's samples that staging makes, and what they are made of."""
+    """Returns the seconds that staging takes to copy the training samples, and in words what takes them."""
     drive, n = slow_drive(config), info.n_train
     total = _sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
@@ -158,14 +159,14 @@ def _at_a_time(readers: int) -> str:
 
 
 def about(seconds: float) -> str:
-    """Returns a duration as one says it beforehand: 24 s, 44 min, 2.5 h."""
+    """Returns a duration rounded for an estimate: 24 s, 44 min, 2.5 h."""
     if seconds < 95:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 95 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def duration_sentence(found: Duration) -> str:
-    """Returns how long it takes, such as "About 88 min: 207 ms for each of 25,600 files."; "" where nothing is
+    """Returns the estimate in a sentence, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is
     known.
     """
     if math.isnan(found.seconds):

@@ -1,7 +1,7 @@
-"""What a strategy takes of a machine, worked out before anything is made: disk, memory, and what is prepared already.
+"""What a strategy needs of a machine, estimated before it runs: disk, memory, and what is prepared already.
 
-Estimates for pages and messages. What a storage really takes is measured when it is prepared and stands in its
-manifest, which is read here where there is one. Nothing here imports torch.
+The estimates are for pages and messages. The real size of a storage is measured when it is prepared and kept in its
+manifest, which is used here if there is one. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES, Combination, prepared_as
 
 BLOCK = 4096
-"""What a file takes at least, on most file systems; also a page of an LMDB database."""
+"""Least bytes of disk that a file takes on most file systems; also the size of a page of an LMDB database."""
 JPEG_BYTES = 105_000
-"""A photo at quality 90, on average (`vitprof.config.catalog`)."""
+"""Mean bytes of a photo at JPEG quality 90 (`vitprof.config.catalog`)."""
 PNG_BYTES = 350
-"""A digit as PNG: always one block."""
+"""Bytes of a digit as PNG, so that it always takes one block."""
 PT_OVERHEAD = 1_500
-"""The zip archive that torch.save writes around a tensor."""
+"""Bytes of the zip archive that torch.save writes around a tensor."""
 
 
 @dataclass(frozen=True)
@@ -28,35 +28,35 @@ class PreparedStorage:
     """A storage that was prepared earlier."""
 
     size_bytes: int
-    """Room it takes on disk."""
+    """Disk space that it takes."""
     prepare_s: float
-    """How long making it took."""
+    """Seconds that making it took."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What running one combination of parts on one data set takes, in bytes."""
+    """What running one combination of parts on one data set needs, in bytes."""
 
     source_bytes: int
-    """The data set's own files on disk, which every strategy needs."""
+    """Disk for the data set's own files, which every strategy needs."""
     prepared_as: str | None
-    """The storage that is made from them first; None where they are read as they are."""
+    """The storage that is made from them first; None if they are read as they are."""
     prepared_bytes: int
-    """Disk for that storage: measured if it is there already, else estimated."""
+    """Disk for that storage: measured if it exists already, else estimated."""
     made: PreparedStorage | None
-    """That storage, if it is there already."""
+    """That storage, if it exists already."""
     ram_bytes: int
-    """RAM for what is kept in memory as a whole: the set, or its copy on a RAM disk. Not: workers and batches."""
+    """RAM for data that is kept in memory: the set, its copy on a RAM disk, a cache. Without workers and batches."""
     ram_disk_bytes: int
-    """The part of `ram_bytes` that lies in a tmpfs."""
+    """The part of `ram_bytes` that is in a tmpfs."""
     staged_bytes: int
     """Disk for the copy that location "staged" makes for each run."""
     device_bytes: int
-    """Device memory for the set, where it is resident."""
+    """Device memory for the set if it is resident."""
 
     @property
     def disk_bytes(self) -> int:
-        """Disk for storage and staged copy together, without the data set's own files."""
+        """Returns the disk space for storage and staged copy together, without the data set's own files."""
         return self.prepared_bytes + self.staged_bytes
 
 
@@ -66,7 +66,7 @@ def pixel_bytes(info: DatasetInfo) -> int:
 
 
 def source_bytes(info: DatasetInfo) -> int:
-    """Returns the bytes of the data set's own files, about."""
+    """Returns about how many bytes the data set's own files have."""
     return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
 
 
@@ -75,7 +75,7 @@ def _blocks(n_bytes: int) -> int:
 
 
 def storage_bytes(storage: str, info: DatasetInfo) -> int:
-    """Disk that `storage` takes once it is made, about; 0 where the data set's own files are read."""
+    """Returns about how many bytes of disk `storage` takes once it is made; 0 if it reads the data set's own files."""
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return 0
@@ -93,10 +93,10 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
 
 
 def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
-    """Returns what is known of `storage` if it has been made: from the manifest that `vitprof.engine.storage.prepare`
-    writes.
+    """Returns size and preparation time of `storage` from the manifest that `vitprof.engine.storage.prepare` writes;
+    None if it has not been made.
 
-    Whether it is still up to date is found out when it is used.
+    Whether it is still up to date is checked only when it is used.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -105,17 +105,17 @@ def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         return PreparedStorage(int(manifest["size_bytes"]), float(manifest["prepare_s"]))
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or not readable: then it is made again
+    except (OSError, ValueError, KeyError, TypeError):  # missing or not readable: it will be made again
         return None
 
 
 def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = None) -> Footprint:
-    """Returns what loading `info` through `parts` takes, with a cache of part of it where a budget is given."""
+    """Returns what loading `info` through `parts` needs, with a cache of `cache_mb` MB if that is given."""
     there = made(parts.storage, info)
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
     read = prepared or source_bytes(info)
     pixels = pixel_bytes(info)
-    # "idx" is in memory too: torchvision reads the whole file when it is constructed (REFERENCE.md section 1).
+    # "idx" is in memory too: torchvision's MNIST reads the whole file when it is constructed.
     in_memory = {"memory": pixels, "memory-float": 4 * pixels, "pt-whole": pixels, "idx": pixels}.get(parts.storage, 0)
     resident = parts.transfer == "resident"
     cache = min(cache_mb * 1e6, read) if cache_mb else 0

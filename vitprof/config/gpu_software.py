@@ -1,4 +1,4 @@
-"""What is wrong with the software of this machine's GPUs, as far as it can be told without PyTorch."""
+"""Finds what is wrong with the software of this machine's GPUs, as far as that is possible without PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from vitprof.telemetry import VisibleGpu
 
 
 def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns why the installed PyTorch cannot use the GPU `card`; None where it can, or where that is not known."""
+    """Returns why the installed PyTorch cannot use the GPU `card`; None if it can or that is not known.
+
+    `driver` is the driver's version, `cuda_driver` the newest CUDA that it supports.
+    """
     build = torch_build()
     if build is None or build.rocm:
         return None
@@ -32,10 +35,10 @@ def findings(
     precision: str = "",
     archs: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
-    """Returns what is wrong here for runs on `gpus`, the worst first; nothing where there are none.
+    """Returns what is wrong here for runs on `gpus`, the worst first; nothing if there are no GPUs.
 
-    `driver` is the version of theirs, "" where it is not known; `precision` is that of the run to come, "" for all that
-    there are. `archs` is what PyTorch has kernels for, as it says itself, where somebody has asked it.
+    `driver`: version of their driver, "" if it is not known. `precision`: that of the run to come, "" to check them
+    all. `archs`: the architectures that PyTorch has kernels for, empty if they are not known.
     """
     return tuple(_findings(gpus, environ, driver, precision, archs)) if gpus else ()
 
@@ -59,7 +62,7 @@ def _findings(
 
 
 def dali_wheel(gpus: Sequence[VisibleGpu], driver: str = "") -> str:
-    """Returns the name of DALI's wheel for `gpus` and their driver, of which the version may be known."""
+    """Returns the name of DALI's wheel for `gpus` and their driver's version, "" if that is not known."""
     return rules.dali_package(driver, gpus[0].cuda_driver) if gpus else rules.dali_package()
 
 
@@ -72,15 +75,15 @@ def installed_dali() -> tuple[str, str] | None:
 
 
 def dali_finding(gpus: Sequence[VisibleGpu], driver: str = "") -> Finding | None:
-    """Returns that the wheel of DALI that is installed is too new for the driver of `gpus`, where it is."""
+    """Returns a finding if the installed wheel of DALI is too new for the driver of `gpus`, else None."""
     dali = installed_dali()
     return rules.dali_too_new(dali[0], driver, gpus[0].cuda_driver) if dali and gpus else None
 
 
 def pynvml_finding() -> Finding | None:
-    """Returns that the old package pynvml is in front of nvidia-ml-py, where it is.
+    """Returns a finding if the old package pynvml hides nvidia-ml-py, else None.
 
-    Theirs is a folder `pynvml`, which Python prefers to nvidia-ml-py's file `pynvml.py`; from version 12 on the package
+    The old package is a folder `pynvml`, which Python prefers to nvidia-ml-py's file `pynvml.py`. From version 12 on it
     has no such folder and is harmless.
     """
     if not hasattr(pynvml, "__path__"):

@@ -1,4 +1,4 @@
-"""The config of a run that is a user's own training script: what is known of it, in the words of all other runs."""
+"""The config of a run that is a user's own training script: what is known of it, in the fields of any other run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 
 OWN_SCRIPT = "own-script"
-"""Stands for the strategy and the model of such a run, neither of which vitprof chose."""
+"""Strategy and model of such a run, neither of which vitprof chose."""
 UNKNOWN_DATA = "own-data"
 KNOBS = {
     "batch_size": "batch_size",
@@ -20,16 +20,16 @@ KNOBS = {
     "pin_memory": "pin_memory",
     "persistent_workers": "persistent_workers",
 }
-"""Arguments of a DataLoader -> the settings of a run that mean the same."""
+"""Argument of a DataLoader -> the setting of a run that means the same."""
 
 
 def is_own_script(config: RunConfig) -> bool:
-    """Returns whether the run is a user's own script, of which nothing can be set from here."""
+    """Returns whether the run is a user's own script, none of whose settings vitprof chose."""
     return config.strategy == OWN_SCRIPT
 
 
 def own_config(name: str, **more: Any) -> RunConfig:
-    """Returns the config of a script of which nothing is known yet but its name, with `more` of its fields."""
+    """Returns the config of a script of which only the name is known yet; `more` sets other fields."""
     return RunConfig(
         name=tamed_name(name),
         strategy=OWN_SCRIPT,
@@ -43,9 +43,9 @@ def own_config(name: str, **more: Any) -> RunConfig:
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with what the script's process told of its device and its train loader ("watched").
+    """Returns `config` with the device and the train loader ("watched") that the script's process reported.
 
-    What does not fit into a setting's bounds stays as it is: the run is not what vitprof would have started.
+    A value outside a setting's bounds is left out: a script may use values that vitprof would not.
     """
     told = environment.get("watched") or {}
     changes: dict[str, Any] = {setting: told.get(argument) for argument, setting in KNOBS.items()}

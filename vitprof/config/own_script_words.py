@@ -1,4 +1,4 @@
-"""A setting of a user's own script as a person reads it, and as a line of code to paste."""
+"""Settings of a user's own script in words, and as a line of code to paste."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SWITCHED = {
 
 
 def is_own_key(key: str) -> bool:
-    """Returns whether a trial's key is that of a setting of an own script."""
+    """Returns whether a trial's key is that of a setting of a user's own script."""
     return key.startswith(f"{OWN_SCRIPT}/")
 
 
 def own_key_in_words(key: str) -> str:
-    """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; the key itself if it is none."""
+    """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; any other text unchanged."""
     if key == UNCHANGED:
         return AS_IT_IS
     said = []
@@ -47,7 +47,7 @@ def _in_words(name: str, value: str) -> str:
 def code_line(script: OwnScript, key: str) -> str:
     """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is.
 
-    An argument that the script gives and that must not be there any more is set to what stands for leaving it out.
+    An argument that the script gives but the setting does not allow gets the value that means the same as no argument.
     """
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:

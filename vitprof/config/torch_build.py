@@ -1,4 +1,4 @@
-"""Which PyTorch is installed, and for which CUDA it was built; read from its version file, without importing it."""
+"""The installed PyTorch and the CUDA that it was built for, read from its version file without importing it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from vitprof.config.gpu_findings import Version, version
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What is known of a PyTorch before it is loaded."""
+    """What is known about a PyTorch before it is loaded."""
 
     version: str
-    """As it names itself, such as 2.15.0+cu132."""
+    """Its own version, such as 2.15.0+cu132."""
     cuda: Version | None
-    """CUDA it was built for, such as (13, 2); None for a build without CUDA."""
+    """Version of CUDA that it was built for, such as (13, 2); None for a build without CUDA."""
     rocm: bool = False
     """Whether it is a build for AMD's GPUs."""
 
 
 @functools.cache
 def torch_build() -> TorchBuild | None:
-    """Returns what `torch/version.py` says; None where there is none that can be read."""
+    """Returns the build that `torch/version.py` describes; None if it is missing or cannot be read."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return None
@@ -36,7 +36,10 @@ def torch_build() -> TorchBuild | None:
 
 
 def read_build(source: str) -> TorchBuild | None:
-    """Returns the build that the text of a version file describes. Raises `SyntaxError` and `ValueError`."""
+    """Returns the build that the text of a version file describes; None if it names no version.
+
+    Raises `SyntaxError` or `ValueError` if the text is no Python.
+    """
     values: dict[str, str] = {}
     for line in ast.parse(source).body:
         if not isinstance(line, ast.Assign | ast.AnnAssign) or not isinstance(line.value, ast.Constant):

@@ -1,1 +1,1 @@
-"""What happens to a batch: read, decoded, collated, moved to the device, trained on, timed. In the job's process."""
+"""Reads, decodes and collates batches, moves them to the device and trains on them, timed, in the job's process."""

@@ -1,6 +1,6 @@
 """Random flip, crop and rotation as one affine map for each sample: on the device for a whole batch, or on the CPU.
 
-Both draw from the same geometry, so they show the model the same kind of images; only who does the work differs.
+Both draw from the same geometry, so the model sees the same kind of images; only where the work is done differs.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.decode.opencv import opencv
 
 N_UNIFORM = 6
-"""Random numbers that a sample's map is made from."""
+"""Random numbers that the map of one sample takes."""
 
 ROTATION_RAD = math.radians(15.0)
-"""Largest rotation, as MNIST recipes have it."""
+"""Largest rotation, as in common MNIST recipes."""
 PADDED_CROP_PX = 2
-"""A random crop of an image padded by this much: a shift by at most that, for small images shown whole."""
+"""Padding before a random crop, so a shift by at most this much: for small images, which are shown whole."""
 CROP_AREA = (0.35, 1.0)
-"""Share of the image that a crop keeps. Narrower than RandomResizedCrop's 0.08: what is cropped here has been cropped
-to its centre and scaled to the model's input once already."""
+"""Range of the share of the image's area that a crop keeps. Its lower end is above RandomResizedCrop's 0.08 because
+the image has already been cropped to its centre and scaled to the model's input."""
 CROP_RATIO = (3 / 4, 4 / 3)
-"""Width over height of a crop, as in torchvision's RandomResizedCrop."""
+"""Range of a crop's width over its height, as in torchvision's RandomResizedCrop."""
 
 
 def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
-    """Returns a map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
+    """Returns one map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
 
-    theta (b, 2, 3), as `torch.nn.functional.affine_grid` takes it.
+    The result is the theta of `torch.nn.functional.affine_grid`: (b, 2, 3), in the dtype of `uniform`.
     """
     u = uniform.unbind(1)
     angle = (2 * u[0] - 1) * ROTATION_RAD
@@ -56,13 +56,13 @@ def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def on_device(images: Tensor, theta: Tensor) -> Tensor:
-    """`images` (b, channels, side, side) float under the maps `theta` (b, 2, 3), black outside; a new tensor."""
+    """Returns a new tensor: `images` (b, channels, side, side) float under the maps `theta` (b, 2, 3), zero outside."""
     grid = F.affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def on_cpu(images: NDArray[np.uint8], theta: Tensor) -> None:
-    """The same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
+    """Does the same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
     cv2, side = opencv(), images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
         moved = cv2.warpAffine(image, matrix, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
@@ -78,6 +78,9 @@ def in_pixels(theta: Tensor, side: int) -> NDArray[np.float64]:
 
 
 def sample_uniform(seed: int, epoch: int, index: int, n: int) -> NDArray[np.float64]:
-    """`n` random numbers in 0..1 that depend on these three alone: whoever makes the sample draws the same."""
+    """Returns `n` random numbers in 0..1 that depend only on `seed`, `epoch` and `index`.
+
+    Every thread or process that makes the sample therefore draws the same.
+    """
     numbers: NDArray[np.float64] = np.random.Generator(np.random.Philox(key=[(seed << 32) | epoch, index])).random(n)
     return numbers

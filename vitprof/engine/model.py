@@ -46,10 +46,11 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Images (b, channels, image_size, image_size), float -> logits (b, classes).
+    """A Vision Transformer: images (b, channels, image_size, image_size), float -> logits (b, classes).
 
-    `scale` is what attention logits are multiplied by: the article's model uses dim**-0.5, the usual one is
-    dim_head**-0.5; `vitprof.config.catalog.MODELS` states it for each preset. No dropout, so that a seed fixes the run.
+    Attention logits are multiplied by `scale`: the article's model uses dim**-0.5, the usual value is dim_head**-0.5;
+    `vitprof.config.catalog.MODELS` states it for each preset. No dropout, so that a seed fixes the run. Raises
+    `ValueError` if `patch_size` does not divide `image_size`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""How long each stage of making a batch took, noted where it happens; and waits put into a stage on purpose.
+"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage.
 
 The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows too it counts from the
-machine's start: what a worker process reads can be compared with what the training loop reads.
+machine's start: a worker process's readings can be compared with the training loop's.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from vitprof.records import Stage
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait of known length that is put into one stage of each batch, to check what is reported about it."""
+    """A wait of known length that is added to one stage of each batch, to check what is reported about it."""
 
     stage: str
     seconds: float
 
     def into(self, stage: Stage) -> None:
-        """Called inside each stage of a batch, once: waits where it is this one, without using the CPU."""
+        """Waits, without using the CPU, if `stage` is this wait's stage. Call it once inside each stage of a batch."""
         if stage == self.stage:
             time.sleep(self.seconds)
 
 
 def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
-    """Returns the wait that `config` asks for in batches that are trained on; None if none."""
+    """Returns the wait that `config` asks for in each training batch; None if it asks for none, or not for `train`."""
     return Wait(*injection(config.inject)) if train and config.inject is not None else None
 
 
 def stopwatch_cost_s(n: int = 1000) -> float:
-    """Returns seconds that noting one part of one sample takes here: two readings of the clock and a sum. Done in 0.2
-    ms.
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum.
+
+    The measurement itself takes 0.2 ms.
     """
     stopwatch = Stopwatch()
     begun = perf_counter()
@@ -52,36 +53,36 @@ class Stopwatch:
 
     def __init__(self, wait: Wait | None = None) -> None:
         self.noted: tuple[Stage, ...] = ()
-        """Stages that a Dataset notes here while it makes a sample."""
+        """Stages that a Dataset times here while it makes a sample."""
         self.rest: Literal["read", "decode", ""] = ""
-        """The stage that the rest of its `__getitem__` belongs to; empty where the rest is none of them."""
+        """The stage that the rest of its `__getitem__` counts as; empty if neither."""
         self._wait = wait
         self.restart()
 
     def restart(self) -> None:
-        """For the next batch."""
+        """Sets all times to 0 for the next batch, which is due its wait again."""
         self.read_s = self.decode_s = self.transform_s = 0.0
-        self.due = self._wait  # until it was waited
+        self.due = self._wait
 
     def wait(self, stage: Stage) -> None:
-        """To be called inside each stage of each sample: the first sample of a batch gets the wait."""
+        """Waits if the batch is still due a wait in `stage`: once a batch. Call it inside each stage of each sample."""
         if self.due is not None and self.due.stage == stage:
             self.due.into(stage)
             self.due = None
 
     def wait_for_rest(self) -> None:
-        """To be called before the samples of a Dataset: the wait, where it belongs to a stage that is not noted."""
+        """Waits if the batch is due a wait in a stage that is not noted. Call it before the samples of a Dataset."""
         if self.due is None:
             return
         if self.rest:
             self.wait(self.rest)
-        if "read" not in self.noted:  # not the rest either, or it is done
+        if "read" not in self.noted:  # nor is it the rest, or the wait is already done
             begun = perf_counter()
             self.wait("read")
             self.read_s += perf_counter() - begun
 
     def end_rest(self, begun_s: float) -> None:
-        """To be called after them: what was not noted since `begun_s` goes to the stage that the rest belongs to."""
+        """Adds the time since `begun_s` that no stage noted to the stage `rest`. Call it after the samples."""
         if self.rest:
             left = max(0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s)
             if self.rest == "read":
@@ -90,7 +91,7 @@ class Stopwatch:
                 self.decode_s += left
 
     def add(self, other: Stopwatch) -> None:
-        """Adds what another thread spent on the same batch."""
+        """Adds the time that another thread spent on the same batch."""
         self.read_s += other.read_s
         self.decode_s += other.decode_s
         self.transform_s += other.transform_s

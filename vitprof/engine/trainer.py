@@ -1,4 +1,4 @@
-"""What is done with a batch that has arrived: trained on, or evaluated. By torch, or by a simulated device."""
+"""Trains on a batch that has arrived, or evaluates it: with torch, or on a simulated device."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from vitprof.engine.transfer import Moved, ToInput
 
 
 class Trainer(Protocol):
-    """Launches work on batches. `to_input` is None where a batch comes ready for the model."""
+    """The training and evaluation of batches. `to_input` is None where a batch arrives ready for the model."""
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches one step of training. Returns where its compute begins, and its loss: a scalar on the device.
+        """Launches one training step. Returns the mark where its compute begins, and its loss: a scalar on the device.
 
-        Often compute begins where the batch is ready; a launch that knows better gives a mark of its own. The loss is
-        None where there is none.
+        Usually compute begins where the batch is ready; a trainer that knows better returns a mark of its own. The loss
+        is None if the trainer has none.
         """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
-        """Launches the evaluation of a batch of the test set."""
+        """Launches the evaluation of one batch of the test set."""
 
     def evaluated(self) -> dict[str, float]:
-        """Returns what all evaluations since the last call gave, for the run's record. Waits for the device."""
+        """Returns the results of all evaluations since the last call, for the run's record. Waits for the device."""
 
 
 class TorchTrainer:
-    """A Vision Transformer, Adam and cross-entropy."""
+    """Training of a Vision Transformer with Adam and cross-entropy."""
 
     def __init__(self, config: RunConfig, device: Device) -> None:
         info, preset = dataset_info(config.dataset), model_preset(config.model)
@@ -51,7 +51,7 @@ class TorchTrainer:
         self._optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr or preset.lr, fused=config.fused_optimizer or None
         )
-        # fp16 ends at 6e-8: gradients are scaled up, and a step that overflows is left out
+        # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
         scales = config.precision == "fp16"
         self._scaler = torch.amp.GradScaler(device.torch_device.type) if scales else None
         self._model: Callable[[Tensor], Tensor] = (
@@ -100,13 +100,13 @@ class TorchTrainer:
 
 
 class SimulatedTrainer:
-    """Has a simulated device take the time. There is no loss and no accuracy."""
+    """Steps that only take time on a simulated device. There is no loss and no accuracy."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        # a mark from before the launch would count Python's delays as compute
+        # a mark made before the launch would count Python's delays as compute
         return self._device.launch(len(batch.labels), normalise=to_input is not None), None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
@@ -118,5 +118,5 @@ class SimulatedTrainer:
 
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:
-    """Returns the trainer for `device`; the weights are those of torch's generator as it is now."""
+    """Returns the trainer for `device`. The weights are drawn from torch's generator in its present state."""
     return SimulatedTrainer(device) if isinstance(device, SimulatedDevice) else TorchTrainer(config, device)

@@ -1,4 +1,4 @@
-"""Other ways to run the job of a profiled run: with another strategy, and that strategy's loading alone."""
+"""Other ways to run the job of a profiled run: with another strategy, or with that strategy's loading alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from vitprof.errors import ConfigError
 from vitprof.store import StoredRun
 
 MICRO_S = 2.0
-"""Seconds of a loader-only run: at 50 ms a batch 40 of them."""
+"""Seconds of a loader-only run: 40 batches of 50 ms."""
 USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
-"""Strategies to predict unless others are asked for: each loads in a way of its own, and needs no copy of the set."""
+"""Strategies to predict unless others are given: each loads in a different way, and needs no copy of the data set."""
 
 
 def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
@@ -36,7 +36,7 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
     """Returns the job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
     values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
     values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
-    # The same augmentation wherever the strategy can do it, the page cache and injected waits as far as it has any.
+    # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
     asked = run.config.augment
     elsewhere: tuple[str | None, ...] = (asked,) if asked in ("off", None) else (asked, "device", "cpu")
     failed: ConfigError | None = None
@@ -60,5 +60,5 @@ def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
 
 
 def device_of(run: StoredRun) -> str:
-    """Returns the device that the run trained on, where it asked for "auto" too."""
+    """Returns the device that the run trained on, also where its config says "auto"."""
     return str(run.environment.get("device") or run.config.device)

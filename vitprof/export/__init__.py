@@ -1,6 +1,6 @@
-"""What leaves vitprof: CSV, Parquet, JSON, an HTML report, a trace, TensorBoard's files. docs/formats.md tells them.
+"""Exports: CSV, Parquet, JSON, an HTML report, a trace, TensorBoard's files. docs/formats.md describes them.
 
-What takes long to import is imported where it is used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+Modules that take long to import are imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
 from vitprof.export.csv import summary_csv, write_steps_csv

@@ -1,7 +1,7 @@
-"""CSV files. Column names and their order come from `vitprof.records`; docs/formats.md tells them.
+"""CSV files. Column names and their order come from `vitprof.records`; docs/formats.md describes them.
 
-UTF-8 by RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet
-would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"); who reads it takes that off again.
+UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet would
+run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other readers have to remove.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS_HEADER = (*RUN_COLUMNS[:2], *(c.name for c in columns(StepRecord)), "simul
 
 
 def cell_text(value: object) -> str:
-    """`value` as a CSV cell: numbers in full precision, nothing for what is not available, no live formulas."""
+    """Returns `value` as a CSV cell: numbers in full precision, "" for what is not available, no live formulas."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
-    """Returns the run's summary; for one that was never summed up nothing is available, not 0 steps."""
+    """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
     return summary_to_dict(run.summary) if run.summary else dict.fromkeys(SUMMARY_COLUMNS)
 
 
@@ -84,13 +84,14 @@ def summary_row(run: StoredRun) -> list[object]:
 
 
 def summary_csv(runs: Iterable[StoredRun]) -> str:
-    """Returns one row for each run: its config and its summary."""
+    """Returns a CSV file with one row for each run: its config and its summary."""
     return csv_text(SUMMARY_HEADER, (summary_row(run) for run in runs))
 
 
 def write_steps_csv(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes one row for each step of each run, in the memory of a few thousand rows. Times since the start of the run,
-    so that runs can be laid over each other.
+    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory at a time.
+
+    Moments are seconds since the start of the run, so that runs can be laid over each other.
     """
     file.write(csv_text(STEPS_HEADER, ()).encode())
     write = _arrow_rows if find_spec("pyarrow") is not None else _python_rows
@@ -113,7 +114,7 @@ def _arrow_rows(run: StoredRun, part: Series) -> bytes | memoryview:
     ends = (pa.scalar(before, text), pa.scalar(f"{after}\r\n", text))
     options = {"null_handling": "replace", "null_replacement": ""}
     rows = pc.binary_join_element_wise(ends[0], *cells, ends[1], pa.scalar(",", text), **options)
-    _, ends_at, texts = rows.buffers()  # the texts of an array lie behind one another: they are the file
+    _, ends_at, texts = rows.buffers()  # the texts of an array are stored one after another: they are the file
     n_bytes = int(np.frombuffer(ends_at, np.int64)[len(rows)])
     return memoryview(texts)[:n_bytes] if n_bytes else b""
 

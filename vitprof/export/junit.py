@@ -1,4 +1,4 @@
-"""Outcomes as JUnit XML, which CI servers show beside those of tests."""
+"""Outcomes as JUnit XML, which CI servers show beside the results of tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to write (https://www.w3.org/TR/xml/#charsets)."""
+"""Characters that XML 1.0 cannot hold (https://www.w3.org/TR/xml/#charsets)."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Case:
 
     name: str
     outcome: Literal["passed", "failure", "error"]
-    """failure: what was tested does not hold. error: it could not be told."""
+    """failure: what was tested does not hold. error: whether it holds could not be found out."""
     kind: str
-    """What kind of failure or error, in a word."""
+    """The kind of failure or error, in a word."""
     text: str
     """What was found, in a line."""
 

@@ -1,4 +1,4 @@
-"""Runs as JSON: RFC 8259, so null stands for what is not available, never NaN."""
+"""Runs as JSON (RFC 8259): null for what is not available, never NaN."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def run_object(run: StoredRun) -> dict[str, Any]:
 
 
 def runs_json(runs: Iterable[StoredRun]) -> str:
-    """Returns runs as one JSON object of one line, without what was measured for each step."""
+    """Returns runs as one JSON object on one line, without steps and telemetry."""
     return _json({"schema_version": SCHEMA_VERSION, "runs": [strict(run_object(run)) for run in runs]}) + "\n"
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs as one JSON object of one line; each has its phases, and its steps and telemetry by column.
+    """Writes runs as one JSON object on one line; each has its phases, and its steps and telemetry by column.
 
-    Moments are seconds since the run began, as in the CSV files. A number at a time is an object: a million steps take
-    the memory of their arrays.
+    Moments are seconds since the run began, as in the CSV files. Only `NUMBERS_AT_ONCE` numbers at a time become Python
+    objects: a million steps take the memory of their arrays.
     """
     file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
@@ -66,7 +66,7 @@ def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) 
 
 
 def strict(value: Any) -> Any:
-    """`value` with None for every number in it that JSON has no way to write."""
+    """Returns `value` with None in place of every NaN and infinity in it, and plain dicts and lists."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Parquet files: the columns of the CSV files with their types, null for what is not available.
 
-The file's own metadata tells schema version, what the rows are and whether any run was simulated; steps carry each
-run's settings and figures there as JSON.
+The file's metadata has the schema version, what the rows are and whether any run was simulated; in a file of steps also
+each run's settings and figures as JSON.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ DOCS: dict[str, str] = {c.name: c.doc for record in (StepRecord, RunSummary) for
 }
 """Column -> what it means: the description of each field in a file."""
 ROW_GROUP = 131_072
-"""Rows of a row group: 35 MB of memory while it is written; readers take in as many at once."""
+"""Rows of a row group: 35 MB of memory while it is written; readers load as many at once."""
 INTEGERS = frozenset(c.name for record in (StepRecord, RunSummary) for c in columns(record) if c.integer)
 
 
 def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes one row for each step of each run, columns as in `STEPS_HEADER`; moments since the run began. In the
-    memory of a row group.
+    """Writes a Parquet file with one row for each step of each run, with one row group in memory at a time.
+
+    Columns are as in `STEPS_HEADER`; moments are seconds since the run began.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -61,7 +62,7 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
 
 
 def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
-    """Returns one row for each run, columns as in `SUMMARY_HEADER`."""
+    """Returns a Parquet file with one row for each run, columns as in `SUMMARY_HEADER`."""
     import pyarrow as pa
 
     schema = _schema(SUMMARY_HEADER, "summary", runs)

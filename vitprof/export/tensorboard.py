@@ -1,7 +1,7 @@
 """Scalars for TensorBoard: one directory of events for each run.
 
 The files are written by tensorboardX in a short-lived process of its own: it imports torch where it finds it, which
-the dashboard's process must not do (DESIGN.md section 3).
+the dashboard's process must not do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
 LIMIT_S = 300
 VALUE_BYTES, EVENT_BYTES = 11, 40
-"""Room of a value in a file beside its tag, and of the event around the values of one moment."""
+"""Bytes of a value in a file besides its tag, and of the event around the values of one moment."""
 STEP_TAGS: dict[str, tuple[str, float]] = {
     "data_wait_s": ("step/data_wait_ms", 1e3),
     "h2d_s": ("step/h2d_ms", 1e3),
@@ -76,7 +76,7 @@ TELEMETRY_TAGS: dict[str, str] = {
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
     """Writes the event files into `directory`, which must be new or empty; all of them or none. Raises `VitprofError`.
 
-    Wall times are those of the run, from its one anchor to UTC.
+    Wall times are those of the run, by its one UTC anchor.
     """
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
@@ -90,7 +90,7 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    """Returns the same directory as a zip file. Raises `VitprofError`."""
+    """Returns the directory that `write_tensorboard` writes as a zip file. Raises `VitprofError`."""
     out = io.BytesIO()
     try:
         with tempfile.TemporaryDirectory(prefix=temporary_prefix("tensorboard")) as top:
@@ -107,14 +107,14 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def run_directory(run: StoredRun) -> str:
-    """Returns what TensorBoard calls the run: its id and its name, as far as that is safe in a path."""
+    """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe in a path."""
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
     simulated = "-simulated" if is_simulated(run.config.device) and "simulated" not in safe else ""
     return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"
 
 
 def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
-    """Tags -> (3, n): step, wall time in seconds since 1970, value."""
+    """Returns the run's scalars by tag, (3, n) each: step, wall time in seconds since 1970, value."""
     steps, telemetry = store.steps(run.id), store.telemetry(run.id)
     origin = run.t_origin_s or 0.0
     began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
@@ -146,9 +146,10 @@ def _room(runs: Mapping[str, Mapping[str, Floats]]) -> int:
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars of each run to `tensorboard_child`; its last line is what went wrong.
+    """Hands the scalars of each run to `tensorboard_child`. Raises `VitprofError` with the child's last line.
 
-    Its input stays open until it has ended: where this process is killed, that end tells it to go too.
+    The child's input stays open until the child has ended: if this process is killed, the input ends and so does the
+    child.
     """
     lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
     data = io.BytesIO()
@@ -179,6 +180,6 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
 
 
 def _env() -> dict[str, str]:
-    """This process's environment, in which the child finds the same vitprof wherever it was started from."""
+    """Returns this process's environment, in which the child finds the same vitprof wherever it was started from."""
     root = str(Path(__file__).resolve().parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}

@@ -1,4 +1,4 @@
-"""Moments of a run, told since it began: so that runs can be laid over each other."""
+"""Moments of a run in seconds since it began, so that runs can be laid over each other."""
 
 from __future__ import annotations
 

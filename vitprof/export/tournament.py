@@ -47,7 +47,7 @@ WITH_UNITS = {
     "epoch_low": "epoch_s_low",
     "epoch_high": "epoch_s_high",
 }
-"""Their names where they stand by themselves."""
+"""Fields of `FIGURES` whose names need their unit outside a row of the leaderboard."""
 SETTING = ("strategy", "batch_size", "workers", "page_cache", "status", "reason")
 COSTS = ("prepare_s", "disk_bytes", "ram_bytes")
 TOURNAMENT_HEADER = (
@@ -108,7 +108,7 @@ def _figure(row: LeaderboardRow, name: str) -> Any:
 def tournament_csv(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> str:
-    """Returns one row for each trial, the ranked ones first; those that did not run have status and reason."""
+    """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
     rows = _values(found, board, pays, best)
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
@@ -180,5 +180,5 @@ def _cell(cell: ArticleCell | None) -> str:
 
 
 def _cell_text(text: str) -> str:
-    """`text` in a cell of a table."""
+    """Returns `text` for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -1,9 +1,9 @@
 """A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event Format (Google).
 
-Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies and whoever
-made the batches. Spans are complete events ("X") whose times are microseconds since the run began, to the
-nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters ("C"). The file is written
-piece by piece: what it takes in memory does not grow with the run.
+Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies and the loader
+or its workers. Spans are complete events ("X") whose times are microseconds since the run began, to the nanosecond;
+those of one track never overlap. Telemetry and the loader's queue are counters ("C"). The file is written piece by
+piece: of a whole run only telemetry and the columns `GLANCE` are in memory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from vitprof.records import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
 CHUNK = 2_000
-"""Steps whose spans are worked out at once: each is compared with the evaluations near the chunk."""
+"""Steps whose spans are computed at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
-"""Steps of a trace up to which a batch tells the stages of its making."""
+"""The most steps of a trace in which each batch has the times of the stages of making it."""
 PHASES, HOST, DEVICE, BUBBLES, COPY, LOADER = 1, 100, 200, 250, 300, 1_000
-"""Number of the first track of a kind; it is also what tracks are sorted by."""
+"""Number of the first track of each kind; tracks are also sorted by it."""
 TRACKS: dict[str, tuple[int, str]] = {
     "host": (HOST, "training loop"),
     "copy": (COPY, "H2D copy"),
@@ -41,9 +41,9 @@ TRACKS: dict[str, tuple[int, str]] = {
 }
 """Lane of `analysis.timing.timeline` -> its track and the track's name."""
 GLANCE = ("step", "t_start_s", "made_start_s", "step_s")
-"""Columns of which a trace needs the whole run: where it begins, and which steps are the longest."""
+"""Columns that a trace needs of the whole run, to find its beginning and its longest steps."""
 MAX_GROUPS = 5_000
-"""Groups of neighbouring telemetry samples of a run whose steps are sampled, the lowest and the highest of each."""
+"""Groups of neighbouring telemetry samples where steps are sampled; the lowest and the highest of each are kept."""
 EVENTS_AT_ONCE = 10_000
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
@@ -67,9 +67,10 @@ ARGS = ',"args":{"step":%d}'
 
 
 def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
-    """Writes the trace of these runs, each from its own beginning. Strict JSON.
+    """Writes the trace of these runs as strict JSON; the times of each run start at its own beginning.
 
-    Of long runs a sample, unless `whole`: returns which and how much, see `sampling_words`; "" where it holds all.
+    Long runs are sampled, unless `whole`. Returns which runs and how much of them, see `sampling_words`; "" where the
+    trace holds all.
     """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     sampled = sampling_words((trace.run, trace.chosen) for trace in traces)
@@ -93,13 +94,13 @@ def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, w
 
 
 def write_trace_gz(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
-    """`write_trace`, compressed: both viewers open that too, and it is about a tenth of the size."""
+    """Does what `write_trace` does, compressed: both viewers open that too, and it is about a tenth of the size."""
     with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed:
         return write_trace(store, runs, cast(BinaryIO, packed), whole=whole)
 
 
 class RunTrace:
-    """One run on its way into a trace: its events as JSON, and what must be known of those before."""
+    """A run that is being written to a trace: its events as JSON, and what they need to know of those before."""
 
     def __init__(self, store: RunStore, run: StoredRun, *, whole: bool) -> None:
         self.run, self._store = run, store
@@ -108,7 +109,7 @@ class RunTrace:
         self._telemetry = store.telemetry(run.id)
         self._origin = _origin(run, glance, self._telemetry)
         self._depth = np.nan
-        """Of the loader's queue at the step before."""
+        """Depth of the loader's queue at the previous step."""
         self._packers: dict[int, TrackPacker] = {}
         """First track of a kind -> its lanes."""
 
@@ -129,7 +130,7 @@ class RunTrace:
         return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
 
     def _tracks(self, first: int, title: str, start: Ints, end: Ints, made: list[str]) -> Ints:
-        """Returns the track of each span; what tells the viewer of a new track is added to `made`."""
+        """Returns the track of each span; adds the events that name new tracks to `made`."""
         packer = self._packers.setdefault(first, TrackPacker())
         known = packer.n_lanes
         lanes = packer.pack(start, end)
@@ -158,7 +159,7 @@ class RunTrace:
         )
 
     def _spans(self, piece: Piece) -> Iterator[str]:
-        """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
+        """Yields spans of the loop, the copies, the device (idle gaps with their cause) and its launch bubbles."""
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
         idle = [_json("compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
         for at in range(piece.first, len(piece.steps["step"]), CHUNK):
@@ -175,8 +176,8 @@ class RunTrace:
                 yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
 
     def _making(self, piece: Piece) -> Iterator[str]:
-        """Yields a track for each worker process; one for the loop or the threads that make batches where there is
-        none.
+        """Yields the spans in which batches were made, on a track for each worker process, or on one for the loop or
+        threads where there are no workers.
         """
         steps = {name: values[piece.first :] for name, values in piece.steps.items()}
         start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
@@ -229,7 +230,7 @@ class RunTrace:
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    """Returns where the trace of the run begins, ns on the monotonic clock: no event lies before it."""
+    """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before it."""
     seen = [run.t_origin_s] if run.t_origin_s is not None else []
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
     seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]

@@ -1,4 +1,4 @@
-"""Spans of time on as few tracks as they need: a track of a trace holds one thing at a time."""
+"""Packs spans of time onto as few tracks as they need: a track of a trace holds one span at a time."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from vitprof.analysis.arrays import Ints
 
 
 class TrackPacker:
-    """Lanes for spans that come in parts, each about as late as the one before or later."""
+    """Lanes for spans that arrive in parts, roughly in the order of time."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
-        """Of each lane, when the last span on it ends."""
+        """When the last span on each lane ends."""
 
     def pack(self, start: Ints, end: Ints) -> Ints:
-        """Returns a lane for each span of a part, from 0, so that none of a lane overlap, nor any of the parts before;
-        of one part as few lanes as can be. (n,) int64. Spans may come in any order; end >= start.
+        """Returns a lane, from 0, for each span of a part, so that spans on one lane never overlap, those of earlier
+        parts included.
+
+        One part takes as few lanes as possible. All arrays are (n,) int64. Spans may come in any order; end >= start.
         """
         found = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))
         reached = np.maximum.accumulate(end[order])
         alone = len(self._ends) < 2 and not (start[order][1:] < reached[:-1]).any()
         if alone and len(order) and (not self._ends or start[order[0]] >= self._ends[0]):
-            self._ends = [int(reached[-1])]  # the rule: whoever makes batches makes one at a time
+            self._ends = [int(reached[-1])]  # the usual case: a worker makes one batch at a time
             return found
         busy = sorted((until, lane) for lane, until in enumerate(self._ends))
         free: list[int] = []

@@ -16,35 +16,37 @@ from vitprof.formats import size
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of `text` in UTF-8, line ends as they are."""
+    """Writes `text` in UTF-8, line ends unchanged, as `write_bytes` does. Raises `VitprofError`."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a whole file or none, see `new_file`. Raises `VitprofError`."""
+    """Writes `data` to a file as a whole or not at all, see `new_file`. Raises `VitprofError`."""
     with new_file(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write under a temporary name that nobody can guess: `path` at the end of the block, or gone.
+    """Yields a file with an unguessable temporary name, which becomes `path` at the end of the block or, on an error,
+    is removed.
 
-    What was at `path` stays until then; a link is followed, a pipe or a device is written to. Raises `VitprofError`.
+    `path` is unchanged until then. A link is followed; a pipe or a device is written to directly. Raises
+    `VitprofError`.
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout
             with path.open("wb") as file:
                 yield file
             return
-        target = path.resolve()  # of a link, the file it leads to is replaced, not the link
+        target = path.resolve()  # the file that a link leads to is replaced, not the link
         temporary = target.with_name(f".vitprof-{secrets.token_hex(8)}.tmp")
         try:
-            with temporary.open("xb") as file:  # exclusively: what lies there, a link too, is somebody else's
+            with temporary.open("xb") as file:  # exclusively: what is there already, even a link, is not ours
                 yield file
             temporary.replace(target)
         finally:
-            with contextlib.suppress(OSError):  # gone after the rename; else the first error is the one to tell
+            with contextlib.suppress(OSError):  # gone after the rename; otherwise the first error is the one to report
                 temporary.unlink()
     except OSError as error:
         raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -52,10 +54,11 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def new_directory(path: Path, room: int) -> Iterator[Path]:
-    """A directory to fill under a temporary name: `path` at the end of the block, or gone. Raises `VitprofError`.
+    """Yields a directory with a temporary name, which becomes `path` at the end of the block or, on an error, is
+    removed.
 
-    There must be nothing at `path` but an empty directory; who calls this has looked. `room` is about how many bytes
-    will be written: where the disk has less, nothing is begun.
+    `path` must be new or an empty directory: the caller has checked that. `room` is about how many bytes will be
+    written: where the disk has less, nothing is written. Raises `VitprofError`.
     """
     try:
         target = path.resolve()
@@ -72,8 +75,8 @@ def new_directory(path: Path, room: int) -> Iterator[Path]:
 
 
 def _check_room(directory: Path, path: Path, room: int) -> None:
-    """Raises `VitprofError` where the disk of `directory` has less than `room` bytes free; `OSError`."""
+    """Raises `VitprofError` where the disk of `directory` has less than `room` bytes free, and `OSError`."""
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and free < room:  # a file system without blocks does not say
+    if disk.f_blocks and free < room:  # a file system without blocks does not report its free space
         raise VitprofError(f"{path} cannot be written: it takes about {size(room)}, and {size(free)} are free there")

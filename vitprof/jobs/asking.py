@@ -1,4 +1,4 @@
-"""Who asks for jobs to start and to stop, where people log in to the dashboard."""
+"""The user who starts and stops jobs, where the dashboard has a login."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _carried: ContextVar[str | None] = ContextVar("who asked for a thread's work", d
 
 
 def ask_with(source: Callable[[], str]) -> None:
-    """Has `who` ask `source`, which returns a name, or "" where nobody logs in."""
+    """Makes `who` call `source`, which returns the user's name, or "" where there is no login."""
     _source[:] = [source]
 
 
 def who() -> str:
-    """Returns who asks; "" for whoever uses this machine, such as from the command line."""
+    """Returns the current user's name; "" for the user of this machine, such as on the command line."""
     carried = _carried.get()
     if carried is not None:
         return carried
@@ -29,7 +29,7 @@ def who() -> str:
 
 
 def carried(work: Callable[P, R]) -> Callable[P, R]:
-    """Returns `work` for another thread, which asks there for whoever asks here."""
+    """Returns `work` for another thread, where `who` then returns the user who is current here."""
     name = who()
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,11 +40,14 @@ def carried(work: Callable[P, R]) -> Callable[P, R]:
 
 
 def may_stop(started_by: str) -> bool:
-    """Returns whether who asks may stop what `started_by` started: their own, and this machine's user everything."""
+    """Returns whether the current user may stop what `started_by` started.
+
+    Users may stop their own jobs and those without an owner; the user of this machine may stop any job.
+    """
     return who() in ("", started_by) or not started_by
 
 
 def check_may_stop(what: str, started_by: str) -> None:
-    """Raises `JobError` where who asks may not stop it."""
+    """Raises `JobError` where the current user may not stop `what`, which `started_by` started."""
     if not may_stop(started_by):
         raise JobError(f"{what} was started by {started_by}; others cannot stop it")

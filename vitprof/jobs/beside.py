@@ -1,4 +1,4 @@
-"""Which other jobs ran at the same time as a run: both are marked, also where one of them notices it only later."""
+"""Which other jobs ran at the same time as a run: both are marked, even if one of them notices only later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHARED = "ran at the same time: they shared CPU and disk, so loading may be slow
 
 
 class Beside:
-    """The other jobs on this machine while a run goes on. `look` several times, and once more at its end."""
+    """The other jobs on this machine during a run. Call `look` several times, and once more at the run's end."""
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store, self._run_id = store, run_id
@@ -21,21 +21,21 @@ class Beside:
         self._seen: set[object] = set()
         self._looked_s = time.perf_counter()
         self.notices: list[str] = []
-        """One line for each of them."""
+        """One line for each of those jobs."""
 
     @property
     def n(self) -> int:
-        """Returns how many there were so far."""
+        """Returns the number of other jobs seen so far."""
         return len(self._seen)
 
     def look(self, ticket: Ticket) -> None:
-        """Takes note of the runs that are running now, those that have begun since the last look and are over, and jobs
-        that are recorded elsewhere. `ticket` is that of the run. Raises `StoreError`.
+        """Notes the runs that are running now, those that began and ended since the last look, and the jobs of other
+        stores. `ticket` is the run's own. Raises `StoreError`.
         """
         now = time.perf_counter()
         running = running_beside(self._store, self._run_id)
         ended = self._store.ended_since(self._run_id, self._looked_s)
-        self._looked_s = now  # not where the store is away: what it has is looked for again
+        self._looked_s = now  # only here: after a look that raised, the next one covers its time too
         for run in (*running, *ended):
             self._note(run.id, f"run {run.id} on {device_of(run)} ({run.name}) {SHARED}")
         for other in ticket.others():
@@ -43,7 +43,7 @@ class Beside:
             if not other.running or (holder is not None and (holder.store, holder.run) == (self._mark, self._run_id)):
                 continue
             if holder is not None and holder.store == self._mark:
-                if not other.alive:  # of a program that was killed; of others the store tells, or will in a moment
+                if not other.alive:  # its program was killed; the store lists the others, or soon will
                     self._note(holder.run, f"{name_of(other, self._mark)} on {holder.device} ({other.who}) {SHARED}")
             else:
                 device = "" if holder is None else f" on {holder.device}"

@@ -1,8 +1,9 @@
-"""A script that watches itself (`vitprof.watch`) as a job: this program is started beside it, and records it.
+"""The program that records a script which watches itself (`vitprof.watch`): it is started beside the script.
 
-The script holds the other end of a socket (`watch/connection.py`). It sends what any job sends, and may begin again
-after its "end": a loop in a notebook that is run once more. It is told, as a line of JSON, the number of the run, or
-why there is none. Where the script ends, is killed or hangs up, what came until then is recorded, and this ends too.
+The script holds the other end of a socket (`watch/connection.py`). It sends the messages of any job, and may begin
+again after its "end", as when the cell of a notebook is run once more. It receives a line of JSON with the run's
+number, or with the reason why there is no run. When the script ends, is killed or closes the socket, what it has sent
+is recorded, and this program ends too.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.store import RunStore
 
 LOOK_EVERY_S = 1.0
-"""How often to look whether the script is still there: a process that it left behind may hold the socket open."""
+"""How often (s) to check that the script still runs: a process that it left behind may hold the socket open."""
 GONE = "the script's process ended without a last message"
 
 
 class ScriptRunner:
-    """A script under way that this program did not start and does not end."""
+    """A running script that this program did not start and does not end."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.pid = pid
         self._connection = connection
         self._listener = Listener([connection], str(pid))
         self._first: list[Message] = []
-        """What came before the training was described, and that."""
+        """The messages up to and including the "environment", which describes the training."""
         self._looked_s = time.monotonic()
         self._process: psutil.Process | None = None
         with contextlib.suppress(psutil.Error):
             self._process = psutil.Process(pid)
 
     def begins(self) -> dict[str, Any] | None:
-        """Waits until a training is described ("environment"), and returns that; None where none will come."""
+        """Waits for the description of a training ("environment") and returns it; None where none will come."""
         while True:
             message = self._get()
             if message is None and self._is_over():
@@ -67,7 +68,7 @@ class ScriptRunner:
                 return
 
     def ask_stop(self) -> None:
-        """Does nothing: the script is not ours to end."""
+        """Does nothing: vitprof does not end a script that it did not start."""
 
     def kill(self) -> None:
         """Does nothing, for the same reason."""
@@ -76,7 +77,7 @@ class ScriptRunner:
         return GONE
 
     def tell(self, **values: object) -> None:
-        """Tells the script, if it still listens."""
+        """Sends `values` to the script as a line of JSON, if it is still listening."""
         with contextlib.suppress(OSError):
             self._connection.sendall(json.dumps(values).encode() + b"\n")
 
@@ -88,11 +89,11 @@ class ScriptRunner:
 
     @property
     def over(self) -> bool:
-        """Returns whether the script is gone; what it said last may still wait."""
+        """Returns whether the script is gone; its last messages may still be in the queue."""
         return self._gone() or not self._listener.listens
 
     def _is_over(self) -> bool:
-        """Returns whether nothing more can come."""
+        """Returns whether no more messages can come."""
         return self.over and self._listener.inbox.empty()
 
     def _gone(self) -> bool:
@@ -105,12 +106,12 @@ class ScriptRunner:
             return script is None or not script.is_running() or bool(script.status() == psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return True
-        except psutil.Error:  # not ours to look at: the socket's end will tell
+        except psutil.Error:  # access denied: the end of the socket will show it
             return False
 
 
 def record(runner: ScriptRunner) -> None:
-    """Records all that the script trains as one run. Raises `VitprofError`."""
+    """Records everything that the script trains as one run. Raises `VitprofError`."""
     described = runner.begins()
     if described is None:
         return
@@ -127,7 +128,7 @@ def record(runner: ScriptRunner) -> None:
 
 
 def main() -> None:
-    """Records the script whose socket (a descriptor) and process id are the arguments."""
+    """Records a script. The command's arguments are the descriptor of its socket and its process id."""
     runner = ScriptRunner(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
     try:
         record(runner)

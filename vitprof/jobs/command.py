@@ -1,4 +1,4 @@
-"""A user's own script as a job: its command, started with the watching in front of it."""
+"""A user's own script as a job: its command, started so that its training is watched."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from vitprof.home import temporary_prefix
 from vitprof.jobs.listener import Listener
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
-"""Comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
+"""The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
 STOP_GRACE_S = 30.0
-"""How long a script may take after a wish to stop before it is ended: enough to write a checkpoint."""
+"""How long (s) a script may take to end after it was asked to, before it is killed: enough to write a checkpoint."""
 LAST_WORDS_S = 10.0
-"""How long what a script told may take to be read when it has ended."""
+"""How long (s) reading the last messages of a script that has ended may take."""
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-"""Signals that a terminal sends to the script as well."""
+"""Signals that a terminal sends to the script as well as to vitprof."""
 NOT_WATCHED = (
     "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps; see the "
     "script's own output for what happened"
@@ -37,7 +37,7 @@ NOT_WATCHED = (
 
 
 class CommandRunner:
-    """A command under way, in a process group of its own; input and output stay those of the terminal.
+    """A running command, in the process group, and with the input and output, of this program.
 
     Raises `JobError` where it cannot be started.
     """
@@ -53,10 +53,11 @@ class CommandRunner:
         variables: Mapping[str, str] | None = None,
         **process: Any,
     ) -> None:
-        """`steps`: after so many the script is ended; `detach_after`: after so many it goes on unobserved; `headroom`:
-        some of its batches are given again. `on_steps` is called with finished steps as they come, in a thread.
+        """`steps`: ends the script after that number of steps. `detach_after`: stops watching after that number.
+        `headroom`: measures the headroom, by serving kept batches again in some of the steps. `on_steps` is called
+        with finished steps as they arrive, in the listener's thread.
 
-        `variables` are more of its environment, `process` more arguments of `subprocess.Popen`.
+        `variables` are added to the command's environment, `process` to the arguments of `subprocess.Popen`.
         """
         self._directory = tempfile.mkdtemp(prefix=temporary_prefix("watch"))
         self._listening = socket.socket(socket.AF_UNIX)
@@ -79,7 +80,7 @@ class CommandRunner:
             raise JobError(f"cannot start {command[0]}: {error.strerror or error}{missing}") from error
         self.pid = self._process.pid
         self._asked = False
-        """Whether somebody wants the script to end."""
+        """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
         self._closing = threading.Event()
         self._listener = Listener(self._connections(), str(self.pid), on_steps)
@@ -91,16 +92,16 @@ class CommandRunner:
 
     @property
     def stopping(self) -> bool:
-        """Returns whether the script was asked to end, and its time for that runs."""
+        """Returns whether vitprof asked the script to end; from then on it has `STOP_GRACE_S`."""
         return self._stop_by is not None
 
     @property
     def unobserved(self) -> bool:
-        """Returns whether the training process was watched and said that it tells no more."""
+        """Returns whether the training process was watched and has closed its connection."""
         return self._listener.heard and not self._listener.listens
 
     def _connections(self) -> Iterator[socket.socket]:
-        """Yields whoever connects, until the command has ended."""
+        """Yields the connections that processes of the command make, until the command has ended."""
         while not self._closing.is_set():
             try:
                 yield self._listening.accept()[0]
@@ -133,13 +134,14 @@ class CommandRunner:
         return Note("end", {"status": "done", "error": ""})
 
     def ask_stop(self) -> None:
-        """Asks the script to end, as `kill` would: it may put its things in order. Once: it was told of a signal."""
+        """Sends the script SIGTERM, so that it can clean up; does nothing if it was already asked to end."""
         if self._stop_by is None:
             self.signalled(signal.SIGTERM)
 
     def signalled(self, number: int) -> None:
-        """Takes note of a signal that came to vitprof, and passes it on where no terminal does that. The script ends as
-        it would by itself, and has its time for it.
+        """Notes a signal that vitprof received, and passes it on unless it is one that a terminal sends to both.
+
+        A script that it was passed on to has `STOP_GRACE_S` to end in its own way.
         """
         self._asked = True
         if number in FROM_THE_TERMINAL:
@@ -150,7 +152,9 @@ class CommandRunner:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Ends a script that was asked to end and had its time. Any other goes on, whatever happens to vitprof."""
+        """Kills a script that was asked to end and has not within `STOP_GRACE_S`. Any other script goes on, whatever
+        happens to vitprof.
+        """
         if self._stop_by is not None and time.monotonic() >= self._stop_by:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -163,7 +167,7 @@ class CommandRunner:
         return "the script ended without a last message"
 
     def finish(self) -> None:
-        """Waits for the script's end without anybody who takes its messages."""
+        """Waits for the script's end and drops its messages."""
         for _ in self.messages():
             self.kill()
         self.close()
@@ -174,7 +178,7 @@ class CommandRunner:
 
 
 def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
-    """Returns the environment in which each Python process looks for a training to watch."""
+    """Returns an environment that makes every Python process look for a training to watch."""
     before = environment.get("PYTHONPATH")
     return {
         **environment,

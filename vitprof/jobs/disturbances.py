@@ -1,4 +1,4 @@
-"""What of a run is not the job's own: other jobs at the same time, and times in which it could not run."""
+"""What disturbed a run: other jobs at the same time, and times in which the job could not run."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
 N_BESIDE = "n_beside"
-"""The fact of a run that says how many other jobs ran at the same time."""
+"""The name of the fact that holds the number of other jobs at the same time."""
 
 
 class Disturbances:
-    """What is known of them while a run goes on. The recorder's thread asks, the one that writes looks at the store."""
+    """The disturbances of a run, while it goes on. The recorder's thread calls `look`, the writing thread
+    `look_at_store`.
+    """
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store, self._run_id = store, run_id
         self._beside, self._left_out = Beside(store, run_id), LeftOut()
         self._n_beside = 0
         self._earlier: list[Stop] = []
-        """Stops that a telemetry found which is over, of a job that went on after its end."""
+        """Stops that an earlier telemetry found, of a job that began again after its "end"."""
         self._to_mark: deque[int] = deque()
-        """Steps that are left out, and of which the store may not know."""
+        """Numbers of steps to leave out that the store may not have marked yet."""
         self.ticket: Ticket | None = None
-        """That of the run while it goes on."""
+        """The run's ticket while it goes on."""
 
     @property
     def notices(self) -> list[str]:
-        """Returns what a person should know, one line for each."""
+        """Returns what the user should know, one line for each disturbance."""
         unseen = [self.ticket.why_not] if self.ticket is not None and self.ticket.why_not else []
         return [*self._beside.notices, *self._left_out.notices, *unseen]
 
     def look_at_store(self) -> None:
-        """Looks for other jobs, and marks steps that are stored; in the thread that writes. Raises `StoreError`."""
+        """Looks for other jobs, and marks stored steps to leave out; in the writing thread. Raises `StoreError`."""
         if (ticket := self.ticket) is not None:
             self._beside.look(ticket)
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
-        self._store.leave_out(self._run_id, numbers)  # those that are not stored yet are left out when the run ends
+        self._store.leave_out(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
 
     def new_telemetry(self, before: Telemetry | None) -> None:
-        """Takes what the telemetry before found: another one begins."""
+        """Keeps the stops that the telemetry `before` found, as a new one takes its place."""
         self._earlier += before.stops if before is not None else []
 
     def look(self, rows: list[Steps], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:

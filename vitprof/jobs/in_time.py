@@ -1,4 +1,4 @@
-"""Work of which nobody may have to wait without end: given up after a time."""
+"""Work with a time limit, after which it is given up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitprof.formats import seconds
 
 T = TypeVar("T")
 ENDS_S = 1.0
-"""How long work that was given up may take to notice: a thread hears of it between two of Python's instructions."""
+"""How long (s) to wait for work that was given up: its thread gets the exception between two Python instructions."""
 
 
 class TookTooLong(VitprofError):
@@ -20,14 +20,16 @@ class TookTooLong(VitprofError):
 
 
 class _GivenUp(SystemExit):
-    """Raised in the thread of work that was given up: nothing catches it, and a thread that ends by it says nothing."""
+    """Raised in the thread of work that was given up: `except Exception` does not catch it, and a thread that ends
+    with it prints nothing.
+    """
 
 
 def in_time(limit_s: float, work: Callable[[], T]) -> T:
-    """Returns what `work` returns, or raises what it raises. Raises `TookTooLong` after `limit_s`.
+    """Returns what `work` returns, or raises what it raises. Raises `TookTooLong` after `limit_s` seconds.
 
-    It is done in a thread, which is ended then; one that sits in a single call of a C library ends after that call, or
-    with the program. `work` must hold nothing that others wait for, such as a lock or a transaction.
+    The work runs in a thread, which is ended at the limit; if it is inside a call of a C library, it ends after that
+    call, or with the program. `work` must hold nothing that others wait for, such as a lock or a transaction.
     """
     results: list[T] = []
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Starts the processes of jobs: forks of one that has PyTorch loaded where that is wanted, else each anew."""
+"""Starts the processes of jobs: as forks of a warm process that has PyTorch loaded, or each from scratch."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from vitprof.jobs.fork_server import MAX_MESSAGE_BYTES
 from vitprof.jobs.orphans import OWNER, owner_mark
 
 CAN_FORK = sys.platform == "linux"
-"""macOS ends a fork of a process that has loaded its own libraries for arithmetic; Windows has none."""
+"""macOS ends a fork of a process that has loaded the system's math libraries; Windows has no fork."""
 READY_S = 60.0
-"""How long loading PyTorch may take. From a slow disk it is some 20 s."""
+"""How long (s) loading PyTorch may take. From a slow disk it takes about 20 s."""
 POLL_S = 0.05
 FREE_BYTES = 2 << 30
-"""Memory that must be free: it takes 0.7 GB (PyTorch with CUDA; 0.4 of them its own), which forks share."""
+"""Memory that must be free: the warm process takes 0.7 GB (PyTorch with CUDA; 0.4 GB of it private), which forks
+share."""
 ANSWER_S = 5.0
-"""How long a fork may take: it is some 10 ms."""
+"""How long (s) a fork may take; about 10 ms is usual."""
 
 
 class ChildProcess(Protocol):
-    """A process as `subprocess.Popen` has it."""
+    """The part of `subprocess.Popen` that a job's process offers."""
 
     @property
     def pid(self) -> int: ...
@@ -39,10 +40,10 @@ class ChildProcess(Protocol):
     @property
     def stdout(self) -> IO[bytes] | None: ...
     def poll(self) -> int | None:
-        """Returns the exit status (-N: ended by signal N), None while it runs."""
+        """Returns the exit status (-N: ended by signal N); None while it runs."""
 
     def wait(self) -> int:
-        """Waits for the exit status."""
+        """Waits for the process to end and returns its exit status."""
 
 
 def command(module: str, *args: str) -> list[str]:
@@ -51,19 +52,19 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables for a process that runs a module of this package, wherever that lies."""
+    """Returns the environment for a process that runs a module of this package, wherever the package is installed."""
     package_root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
     return {**os.environ, "PYTHONPATH": path, OWNER: owner_mark()}
 
 
 def wanted() -> bool:
-    """Returns whether a process may be kept warm here: not with VITPROF_WARM=0, nor where memory is short."""
+    """Returns whether to keep a warm process: on Linux only, not with VITPROF_WARM=0, nor where memory is short."""
     return CAN_FORK and os.environ.get("VITPROF_WARM") != "0" and psutil.virtual_memory().available >= FREE_BYTES
 
 
 def start_anew(log: BinaryIO) -> ChildProcess:
-    """Starts a process for a job that loads everything itself. Raises `OSError`."""
+    """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
     return subprocess.Popen(
         command("vitprof.jobs.child"),
         stdin=subprocess.PIPE,
@@ -75,10 +76,11 @@ def start_anew(log: BinaryIO) -> ChildProcess:
 
 
 class Launcher:
-    """Starts the processes of jobs. From `warm` to `close` it keeps one with PyTorch loaded, and forks jobs from it.
+    """A starter of jobs' processes. From `warm` to `close` it keeps a process with PyTorch loaded, and forks jobs from
+    it.
 
-    A job then begins some 3 s sooner. While it waits it takes no time of the CPU. Where it cannot be had, or died, jobs
-    are started anew: they begin later, that is all.
+    A job then begins about 3 s sooner. A warm process that is waiting takes no CPU time. Where there is none, or it
+    died, jobs are started from scratch; they only begin later.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,7 @@ class Launcher:
         self._server: _Server | None = None
 
     def warm(self) -> Launcher:
-        """Begins to load, unless that was done, and returns at once."""
+        """Starts the warm process, unless there is one already, and returns at once."""
         with self._lock:
             if self._server is None and wanted():
                 with contextlib.suppress(OSError):
@@ -95,17 +97,21 @@ class Launcher:
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """Returns what PyTorch has kernels for, as `torch.cuda.get_arch_list()` gives it; empty before it is loaded."""
+        """Returns the architectures that PyTorch has kernels for, as `torch.cuda.get_arch_list()` does; empty before
+        it is loaded.
+        """
         server = self._server
         return () if server is None else server.archs
 
     def wait(self, stop: threading.Event) -> None:
-        """Waits for loading that has begun, which would disturb a job, or until `stop` is set."""
+        """Waits until the warm process has loaded, which would disturb a job, or `stop` is set."""
         if (server := self._server) is not None:
             server.wait_ready(stop)
 
     def start(self, log: BinaryIO) -> ChildProcess:
-        """Starts a process for a job: `vitprof.jobs.child`. Raises `OSError` where that cannot be done."""
+        """Starts `vitprof.jobs.child` for a job; its standard error goes to `log`. Raises `OSError` where it cannot be
+        started.
+        """
         with self._lock:
             if self._server is not None and self._server.ready:
                 with contextlib.suppress(OSError):
@@ -113,7 +119,7 @@ class Launcher:
         return start_anew(log)
 
     def close(self) -> None:
-        """Ends the process, not the jobs. May be called again."""
+        """Ends the warm process; jobs go on. May be called again."""
         with self._lock:
             if self._server is not None:
                 self._server.close()
@@ -121,7 +127,7 @@ class Launcher:
 
 
 class _Server:
-    """A fork server's process, and the thread that reads what it says. Raises `OSError` where it cannot be started."""
+    """The fork server's process, and the thread that reads its answers. Raises `OSError` where it cannot be started."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -143,7 +149,7 @@ class _Server:
         self.archs: tuple[str, ...] = ()
         """See `Launcher.archs`."""
         self.ended = threading.Event()
-        """Set when it is gone: nobody tells any more how its jobs end."""
+        """Set when it is gone: the exit statuses of its jobs are no longer reported."""
         self._pids: queue.Queue[int] = queue.Queue()
         self._codes: dict[int, int] = {}
         self._told = threading.Condition()
@@ -169,17 +175,17 @@ class _Server:
 
     @property
     def ready(self) -> bool:
-        """Returns whether it can fork."""
+        """Returns whether the server can fork."""
         return self._ready.is_set() and not self.ended.is_set()
 
     def wait_ready(self, stop: threading.Event) -> None:
-        """Waits until it has loaded or ended, until `stop`, or for `READY_S`."""
+        """Waits until the server has loaded or ended, until `stop` is set, or for `READY_S`."""
         waited_s = 0.0
         while not (self._ready.wait(POLL_S) or self.ended.is_set() or stop.is_set() or waited_s > READY_S):
             waited_s += POLL_S
 
     def fork(self, log: BinaryIO) -> ChildProcess:
-        """Returns a fork that is a job. Raises `OSError` where none came."""
+        """Returns the process of a forked job. Raises `OSError` where the server does not answer or cannot fork."""
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         request = json.dumps({"directory": os.getcwd(), "environment": environment()}).encode()
@@ -191,7 +197,7 @@ class _Server:
         except (OSError, queue.Empty) as error:
             os.close(stdin)
             os.close(stdout)
-            self.close()  # whatever it says later, nobody would understand
+            self.close()  # a late answer would be taken for that to the next request
             raise OSError("the process that forks jobs does not answer") from error
         finally:
             os.close(theirs_in)
@@ -199,13 +205,13 @@ class _Server:
         return _Fork(self, pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb"))
 
     def code(self, pid: int) -> int | None:
-        """Returns how `pid` ended, None while it runs."""
+        """Returns the exit status of `pid`; None while it runs."""
         with self._told:
             code = self._codes.get(pid)
         return UNKNOWN if code is None and self.ended.is_set() and not _lives(pid) else code
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until something is told, or until `timeout_s` have passed."""
+        """Waits until the server reports an exit status, or until `timeout_s` have passed."""
         with self._told:
             self._told.wait(timeout_s)
 
@@ -231,7 +237,7 @@ def _lives(pid: int) -> bool:
 
 
 class _Fork:
-    """A job that was forked: see `ChildProcess`."""
+    """The process of a forked job, see `ChildProcess`."""
 
     def __init__(self, server: _Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout

@@ -1,4 +1,4 @@
-"""Finds the steps that a stop of the job fell into, while it goes on; `jobs.settling` does so when it has ended."""
+"""Finds the steps in which the job was stopped, while it runs; `jobs.settling` does so when it has ended."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from vitprof.engine.protocol import Steps
 from vitprof.records import STEP_COLUMNS, Stop
 
 LOOK_BACK = 20_000
-"""Steps that are looked at: nothing ran in a stop, and what the fastest job did since it was over is less."""
+"""The number of latest steps to search: no step ends during a stop, and even the fastest job makes fewer between the
+end of a stop and the search."""
 SURE_AFTER_S = 1.0
-"""When a step that ended so long after a stop is there, all those that the stop fell into are."""
+"""Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have arrived."""
 PLACES = [STEP_COLUMNS.index(name) for name in STOP_COLUMNS]
 
 
 class LeftOut:
-    """The stops of a run, and what came of them."""
+    """The stops of a run, and the steps that are left out because of them."""
 
     def __init__(self) -> None:
         self._recent: list[Steps] = []
         self.settled = 0
-        """How many of the stops are settled."""
+        """The number of stops whose steps were found."""
         self.notices: list[str] = []
-        """What a person should know, one line for each of those."""
+        """What the user should know, one line for each of those that matters."""
 
     def add(self, rows: Steps) -> None:
-        """Takes finished steps."""
+        """Adds finished steps, (n, len(STEP_COLUMNS)), and drops those that are too old to be searched."""
         self._recent.append(rows[:, PLACES])
         while len(self._recent) > 1 and sum(map(len, self._recent[1:])) >= LOOK_BACK:
             del self._recent[0]
 
     def look(self, stops: Sequence[Stop], *, last: bool) -> list[int]:
-        """Returns the numbers of the steps that the stops which are not settled fell into. `stops` are all there were,
-        in order; `last`: no more steps will come.
+        """Returns the numbers of the steps that stops fell into which are not settled yet. `stops` are all so far, in
+        order; `last`: no more steps will come.
         """
         if len(stops) == self.settled:
             return []

@@ -1,4 +1,4 @@
-"""What a program had to leave in files because the store was away when it ended, taken in by the next one."""
+"""Takes in the spool files that programs left because the store was away when they ended."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 TAKE_IN_S = 20.0
-"""How long a program that starts may spend on it; what is left then is taken in at the next start."""
+"""How long (s) a starting program may spend on it; the rest is taken in at the next start."""
 OWNED_BY = ("id", "created_utc", "owner_host", "owner_pid", "owner_started")
-"""What tells a run from every other one, also from one of the same number in a store that was begun anew."""
+"""The columns that tell a run from every other, even from one with the same number in a store that was made anew."""
 SumUp = Callable[[int, float | None], None]
-"""(run, when it ended on its clock; None where nobody wrote that down)"""
+"""Sums up a run. Its arguments: the run's id, and when it ended on its clock; None where that was not recorded."""
 
 
 @dataclass
 class TakenIn:
-    """What came of the files that were left."""
+    """What became of the files."""
 
     lines: list[str] = field(default_factory=list)
-    """What people should read."""
+    """Lines for the user."""
     waiting: set[int] = field(default_factory=set)
-    """Runs of which something still waits."""
+    """Ids of runs that still have data in files."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A file that was left."""
+    """A file that a program left, and its header."""
 
     file: SpoolFile
     header: dict[str, Any]
 
 
 def places(store: RunStore) -> list[Path]:
-    """Returns where the files of runs of this store lie: beside it, and for a full disk in the temporary directory."""
+    """Returns the directories of this store's spool files: beside it, and the temporary one where that disk is full."""
     beside = store.file.parent if store.file is not None else home()
     return list(dict.fromkeys([beside, Path(tempfile.gettempdir())]))
 
 
 def header_of(store: RunStore, run: StoredRun, why: str) -> dict[str, Any]:
-    """Returns what a file says of itself."""
+    """Returns the header of a spool file of `run`; `why` says why the store could not be written."""
     return {
         "magic": MAGIC,
         "store": store.identity,
@@ -69,10 +69,11 @@ def take_in(
     within_s: float = TAKE_IN_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> TakenIn:
-    """Takes in what was left for this store by programs that are gone, and removes the files.
+    """Takes in the files that programs which are gone left for this store, and removes them.
 
-    Only files of this user that name this store are read. What is damaged is read up to there and set aside. Where the
-    store does not take it, it waits for the next time. `sum_up` is called for each run when its steps are there.
+    Reads only files of this user that name this store. A damaged file is read up to the damage and set aside. What the
+    store does not take, or not within `within_s` seconds, is left for the next time. `sum_up` is called for each run
+    once its steps are stored.
     """
     taken, until = TakenIn(), clock() + within_s
     left = _left(store, taken)
@@ -92,12 +93,12 @@ def take_in(
 
 
 def _left(store: RunStore, taken: TakenIn) -> dict[int, list[_Found]]:
-    """Returns the open files that were left for this store, by run and in their order."""
+    """Returns the files that were left for this store, open, by run and in their order."""
     found: dict[int, list[_Found]] = {}
     for path in _candidates(store):
         if (file := SpoolFile.left(path)) is None:
             continue
-        if not file.size:  # whoever made it was ended just then
+        if not file.size:  # its program was killed just after it made the file
             file.delete()
             continue
         try:
@@ -135,7 +136,7 @@ def _header(file: SpoolFile) -> dict[str, Any]:
 
 
 class _Leftover:
-    """What was left of one run, on its way into the store."""
+    """The files that were left of one run, on their way into the store."""
 
     def __init__(self, store: RunStore, found: list[_Found], taken: TakenIn) -> None:
         self._store, self._found, self._taken = store, found, taken
@@ -144,7 +145,7 @@ class _Leftover:
         self._n_steps = 0
 
     def take_in(self, sum_up: SumUp, late: Callable[[], bool]) -> None:
-        """Takes in all of it, or as much as can be read. Raises `StoreAwayError`, then nothing is closed."""
+        """Takes in all files, or as much of them as can be read. Raises `StoreAwayError`; the files are then open."""
         run_id, say = self._run["id"], self._taken.lines.append
         names = ", ".join(str(each.file.path) for each in self._found)
         if not self._store.has_run(self._run):
@@ -177,7 +178,7 @@ class _Leftover:
                 each.file.delete()
 
     def _read(self, found: _Found, late: Callable[[], bool]) -> bool:
-        """Writes the rows of a file; whether it came to the end in time."""
+        """Writes the rows of a file; returns whether it reached the end in time."""
         columns = {"steps": found.header["steps"], "samples": ["seq", *found.header["telemetry"]]}
         while batch := read_batch(found.file.frames(), **columns):
             if late():
@@ -188,7 +189,7 @@ class _Leftover:
         return True
 
     def _end(self, damage: str, sum_up: SumUp) -> None:
-        """Gives the run its last columns."""
+        """Writes the last columns of the run and sums it up."""
         run_id, values = self._run["id"], self._values
         ended_s = values.pop("t_end_s", None)
         notices = list(values.get("notices") or self._store.run(run_id).notices)

@@ -1,4 +1,4 @@
-"""Takes what a training process sends over its socket: of a command that was started here, or of one beside us."""
+"""Reads what a training process sends over its socket, whether vitprof started it or was started by it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from vitprof.engine.protocol import Message, Note, Steps, read_messages
 
 
 class Listener:
-    """A thread that reads the first of `connections` that says anything, to its end."""
+    """A thread that reads the first of `connections` that sends anything, to its end."""
 
     def __init__(
         self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Steps], object] | None = None
     ) -> None:
-        """`on_steps` is called with finished steps as they come, in the thread."""
+        """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections, self._on_steps = connections, on_steps
         self.inbox: queue.Queue[Message] = queue.Queue()
-        """What was said, in order."""
+        """The messages, in order."""
         self.heard = False
-        """Whether anything was said."""
+        """Whether any message has come."""
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 
     @property
     def listens(self) -> bool:
-        """Returns whether anything more can come."""
+        """Returns whether more messages can come."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:
-        """Waits until nothing more can come, so long at most."""
+        """Waits until no more messages can come, for at most `timeout_s` seconds."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -44,5 +44,5 @@ class Listener:
                     self.inbox.put(message)
                     if self._on_steps is not None and not isinstance(message, Note):
                         self._on_steps(message)
-            if self.heard:  # a script that trains twice is told of once
+            if self.heard:  # of several processes that train, only the first is recorded
                 return

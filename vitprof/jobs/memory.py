@@ -1,4 +1,4 @@
-"""Why a job was ended by SIGKILL: who keeps count of memory, what the job held, and what to try. In words."""
+"""Says why a job was ended by SIGKILL: which memory limit was reached, what the job held, and what to try."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CGROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 LOOK_EVERY_S = 1.0
 NO_LIMIT = 2**60
-"""Version 1 of control groups says "none" by a number near 2**63."""
+"""Version 1 of control groups reports "no limit" as a number near 2**63."""
 TRY = "try a smaller batch size, fewer workers, a smaller prefetch factor, or a storage that is not kept in memory"
 
 
 @dataclass(frozen=True)
 class KillCounts:
-    """How often memory was short so far; None where the kernel does not tell."""
+    """How often memory has run short so far; None where the kernel does not report it."""
 
     group: int | None
-    """Processes that it ended in the control group that this process is in, such as a container's: `oom_kill` of cgroup
+    """Processes that the kernel killed in this process's control group, such as a container's: `oom_kill` of cgroup
     v2's memory.events, of v1's memory.oom_control."""
     limit: int | None
-    """Times that the limit of that group, or of one above it, was reached: `oom` of memory.events, v1's failcnt. It is
-    not where the whole machine has no memory left."""
+    """Times that the limit of that group, or of one above it, was reached: `oom` of memory.events, v1's failcnt. Does
+    not rise where the whole machine runs out of memory."""
     machine: int | None
-    """Processes that it ended on the whole machine: `oom_kill` of /proc/vmstat, from Linux 4.13 on."""
+    """Processes that the kernel killed on the whole machine: `oom_kill` of /proc/vmstat, from Linux 4.13 on."""
 
 
 def kill_counts() -> KillCounts:
-    """Returns the counts of now."""
+    """Returns the current counts."""
     groups = _groups()
     of_group = [_numbers(group / "memory.events") or _numbers(group / "memory.oom_control") for group in groups[:1]]
     limits = [_numbers(group / "memory.events").get("oom", _number(group / "memory.failcnt")) for group in groups]
@@ -46,7 +46,7 @@ def kill_counts() -> KillCounts:
 
 
 def memory_limit() -> int | None:
-    """Returns the bytes that this process's control group may have, by its own limit or one above it; None without."""
+    """Returns the bytes that this process's control group may use, by its own limit or one above it; None without."""
     limits = (_number(group / name) for group in _groups() for name in ("memory.max", "memory.limit_in_bytes"))
     return min((limit for limit in limits if limit is not None and limit < NO_LIMIT), default=None)
 
@@ -60,7 +60,7 @@ def _groups() -> list[Path]:
                 continue
             top = CGROUPS if number == "0" else CGROUPS / "memory"
             own = top / path.lstrip("/")
-            if not own.is_dir():  # in a container the path may be the host's; what is mounted is the container's own
+            if not own.is_dir():  # in a container the path may be the host's, while the mount is the container's own
                 own = top
             found = [group for group in (own, *own.parents) if group == top or group.is_relative_to(top)]
             if (own / "memory.stat").exists():
@@ -69,14 +69,14 @@ def _groups() -> list[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """Returns what a file of one number says; None where it says "max", or can't be read."""
+    """Returns the number in a file; None where it says "max", or can't be read."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Returns the lines "name number" of a file; nothing where it can't be read."""
+    """Returns the lines "name number" of a file; empty where it can't be read."""
     with contextlib.suppress(OSError, ValueError):
         pairs = (line.split() for line in path.read_text().splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
@@ -84,7 +84,7 @@ def _numbers(path: Path) -> dict[str, int]:
 
 
 class MemoryWitness:
-    """What a job holds while it runs, and who ended it."""
+    """The memory that a job holds while it runs, and the reason why it was killed."""
 
     def __init__(self, pid: int) -> None:
         self._pid, self._before = pid, kill_counts()
@@ -92,17 +92,17 @@ class MemoryWitness:
         self._held = math.nan
 
     def look(self) -> None:
-        """Takes note of the resident memory of the job's processes; once a second at most."""
+        """Notes the resident memory of the job's processes, at most once a second."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY_S:
             return
         self._looked = now
         with contextlib.suppress(psutil.Error, OSError):
             held = float(sum(_resident(pid) for pid in _tree(self._pid)))
-            self._held = held or self._held  # nothing: it ended just now
+            self._held = held or self._held  # 0: it has just ended
 
     def killed_words(self) -> str:
-        """Returns what is to be said of a job that SIGKILL ended, without a full stop."""
+        """Returns why SIGKILL ended the job, in words, without a full stop."""
         now, before = kill_counts(), self._before
         if _more(now.group, before.group) and _more(now.limit, before.limit):
             limit = memory_limit()
@@ -130,7 +130,7 @@ def _more(now: int | None, before: int | None) -> bool:
 
 
 def _tree(pid: int) -> list[int]:
-    """Returns a process and all below it, by the kernel's own lists: psutil would read every process there is."""
+    """Returns a process and its descendants, from the kernel's lists: psutil would read every process there is."""
     found = [pid]
     for children in (PROC / str(pid) / "task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -140,14 +140,14 @@ def _tree(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
-    """Returns the bytes of a process in memory; 0 where it has ended."""
+    """Returns the resident bytes of a process; 0 where it has ended."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int((PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
     return 0
 
 
 def limit_words() -> str:
-    """Returns which of this process's own limits (ulimit) bounds its memory, in words; "" where none does."""
+    """Returns which ulimit bounds this process's memory, in words; "" where none does."""
     for name, number, option in (("address space", resource.RLIMIT_AS, "-v"), ("data", resource.RLIMIT_DATA, "-d")):
         soft, _ = resource.getrlimit(number)
         if soft != resource.RLIM_INFINITY:
@@ -156,13 +156,13 @@ def limit_words() -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the system gave no memory: Python's own error, or what PyTorch's allocator and a fork say."""
+    """Returns whether the system refused memory: a `MemoryError`, or the message of PyTorch's allocator or a fork."""
     said = str(error)
     return isinstance(error, MemoryError) or "can't allocate memory" in said or "Cannot allocate memory" in said
 
 
 def out_of_memory_words(said: str) -> str:
-    """Returns one line for a job that the system refused memory. `said`: the error's own line."""
+    """Returns one line for a job that the system refused memory. `said`: the error's message."""
     held = size(_resident_and_below())
     limit = limit_words()
     why = f"; {limit}: raise it, or {TRY}" if limit else f"; {TRY}, or end other programs"

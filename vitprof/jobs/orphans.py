@@ -1,8 +1,8 @@
-"""What killed programs of ours left behind: temporary directories, and processes that were stopped and so never saw
-that their owner is gone. Cleared when the next one starts.
+"""Clears what killed vitprof programs left behind, when the next one starts: temporary directories, and processes that
+were suspended and so never noticed that their owner is gone.
 
-Ours is what belongs to this user, bears the mark of a vitprof process of this very place (`home.process_space`), and
-whose process is gone. Anything that is not all three stays.
+Only what belongs to this user, and is marked by a vitprof process of this pid namespace (`home.process_space`) that is
+gone, is cleared.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ import psutil
 from vitprof.home import process_space
 
 OWNER = "VITPROF_OWNER"
-"""The variable that tells a job, and all that it starts, which process started it: "place-pid"."""
+"""The environment variable of a job, and of all that it starts, that names the process that started it:
+"process_space-pid"."""
 OF_MULTIPROCESSING = "pymp-"
-"""How Python's multiprocessing calls its temporary directories: nobody's in particular."""
+"""Prefix of the temporary directories of Python's multiprocessing; their names do not say whose they are."""
 MARK = ".vitprof-"
-"""How the name of the file begins that makes one ours."""
+"""Prefix of the file in such a directory that marks it as ours."""
 
 
 def owner_mark() -> str:
-    """Returns this process as the value of `OWNER`."""
+    """Returns the value of `OWNER` that names this process."""
     return f"{process_space()}-{os.getpid()}"
 
 
 def mark_multiprocessing() -> None:
-    """Has multiprocessing make its temporary directory now, for this process and its workers, and marks it."""
+    """Makes multiprocessing's temporary directory now, for this process and its workers, and marks it."""
     directory = Path(multiprocessing.util.get_temp_dir())
     (directory / f"{MARK}{owner_mark()}").touch(mode=0o600)
 
 
 def clear_orphans() -> None:
-    """Removes the directories and ends the processes that are left over."""
+    """Removes leftover temporary files and kills leftover processes."""
     clear_temporary()
     for process in _stopped_and_alone():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or another program by now: psutil looks
+        with contextlib.suppress(psutil.Error):  # gone meanwhile; psutil notices if its id is another process's by now
             process.kill()
 
 
 def clear_temporary() -> None:
-    """Removes temporary files and directories of ours whose process is gone. What can't be removed stays, without a
-    word: nothing depends on it.
+    """Removes our temporary files and directories whose process is gone. What can't be removed stays, without a
+    message: nothing depends on it.
     """
     for path in _left_in(Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
@@ -61,7 +62,7 @@ def clear_temporary() -> None:
 
 
 def _left_in(directory: Path) -> Iterator[Path]:
-    """Yields what gone processes of ours left in `directory`."""
+    """Yields what processes of ours that are gone left in `directory`."""
     ours = re.compile(rf"vitprof-[a-z-]+-{re.escape(process_space())}-(\d+)-\w+")
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -78,7 +79,7 @@ def _left_in(directory: Path) -> Iterator[Path]:
 
 
 def _marked(directory: Path) -> int | None:
-    """Returns the process that marked a directory of multiprocessing's; None where none of ours did."""
+    """Returns the id of the process that marked a directory of multiprocessing; None where none of ours did."""
     for name in os.listdir(directory):
         if name.startswith(MARK):
             return _pid_of(name.removeprefix(MARK))
@@ -91,8 +92,8 @@ def _pid_of(mark: str) -> int | None:
 
 
 def _stopped_and_alone() -> Iterator[psutil.Process]:
-    """Yields processes that jobs of ours made, that are stopped (SIGSTOP, Ctrl-Z) and whose owner is gone. Those that
-    run end by themselves.
+    """Yields processes of our jobs that are suspended (SIGSTOP, Ctrl-Z) and whose owner is gone. Those that are running
+    end by themselves.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""Times in which the run store could not be written, and what waits meanwhile."""
+"""Times in which the run store could not be written, and what waited meanwhile."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from vitprof import formats
 from vitprof.jobs.batches import Batch
 
 TOLD_FROM_S = 1.0
-"""A store that was away for less, and cost nothing, is not worth a notice."""
+"""A store that was away for less than this (s), and lost nothing, is not worth a notice."""
 
 
 @dataclass
 class Away:
-    """A time in which the store could not be written."""
+    """A time in which the store cannot be written."""
 
     since_s: float
     why: str
     values: dict[str, Any] = field(default_factory=dict)
-    """Columns of the run that wait: the newest of each."""
+    """The newest values of the run's columns, by name."""
     kept: Batch = field(default_factory=Batch)
-    """What no file could take."""
+    """Data kept in memory because no file could take them."""
     chunk: Batch | None = None
-    """What was read from a file and is not in the store yet."""
+    """Data read from a file that are not in the store yet."""
 
 
 @dataclass
 class Ending:
-    """The end of a run whose last word is not in the store yet."""
+    """The end of a run that is not in the store yet."""
 
     settle: Callable[[], dict[str, Any]]
     values: dict[str, Any]
@@ -38,7 +38,7 @@ class Ending:
 
 @dataclass
 class Outages:
-    """All times in which the store could not be written, for the notice."""
+    """All times in which the store could not be written, summed up for the notice."""
 
     n: int = 0
     seconds: float = 0.0
@@ -48,7 +48,10 @@ class Outages:
     why_lost: str = ""
 
     def notices(self, what_became: str, *, for_good: bool) -> list[str]:
-        """Returns the line that people should read; none of a moment that cost nothing, unless it was the last."""
+        """Returns the notice for the user; none for a short outage that lost nothing, unless it is `for_good`.
+
+        `what_became`: what became of the data, unless some were lost.
+        """
         lost = [
             f"{n:,} {word}{'' if n == 1 else 's'}"
             for n, word in ((self.lost_steps, "step"), (self.lost_samples, "telemetry sample"))

@@ -1,4 +1,4 @@
-"""One job from the queue to its end: start it, take its messages, stop it if asked, record what it measured."""
+"""Runs one job from its start to its end: takes its messages, stops it if asked, and records what it measured."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from vitprof.telemetry import Telemetry
 
 FLUSH_EVERY_S = 0.5
 STOP_GRACE_S = 1.2
-"""How long a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s, and
-ending a process takes a moment too."""
+"""How long (s) a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s,
+and ending a process takes a moment too."""
 WRITE_WITHIN_S = 30.0
-"""How long the end of a run may take to be written to a store that is there; it is summed up on the way."""
+"""How long (s) to wait for the end of a run to be written, unless the store is away; this includes summing it up."""
 CREATE_WITHIN_S, LEAVE_AFTER_S = 180.0, 5.0
-"""How long the store may be away when a script begins, which is watched from the start all the same; and when it has
-ended, and nobody should have to wait for us."""
+"""How long (s) to wait for a store that is away: when a script begins, which is watched from the start even so; and
+when it has ended, as nobody should have to wait for vitprof."""
 NOT_BEGUN = "stopped before it began"
 
 
 def log_file(run_id: int, logs: Path | None = None) -> Path:
-    """Returns the file for what a run's processes print, in `logs` (`home.log_dir()` if not given), which is made."""
+    """Returns the log file of a run's processes, in `logs` (default: `home.log_dir()`), and creates that folder."""
     return ensure_dir(logs or log_dir()) / f"run-{run_id}.log"
 
 
 def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> int:
-    """Adds a run for a script that is under way; its id. Where the store is away it is waited for: `CREATE_WITHIN_S` at
-    most, and not for long where the script is `over`. Raises `StoreError`.
+    """Adds a run for a script that is already running, and returns its id. Waits for a store that is away: at most
+    `CREATE_WITHIN_S`, and `LEAVE_AFTER_S` once the script is `over`. Raises `StoreError`.
     """
     until = time.monotonic() + CREATE_WITHIN_S
     while True:
@@ -63,7 +63,7 @@ def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> 
 
 
 class JobRecorder:
-    """Runs one job to its end and records it."""
+    """The recorder of one job, which it runs to its end."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class JobRecorder:
         start: Callable[[], Runner] | None = None,
         ticket: Ticket | None = None,
     ) -> None:
-        """`start` starts what is to be recorded; by default the job that the run's config asks for. `ticket` is the one
-        with which it got its turn; a script that waits for no turn draws one when it runs.
+        """`start` starts what is to be recorded, by default the job of the run's config. `ticket` is the one with which
+        it got its turn; a script that does not wait for a turn draws one when it runs.
         """
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
@@ -94,16 +94,16 @@ class JobRecorder:
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
-        """Telemetry that is not handed on yet; its thread appends."""
+        """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
         self._telemetry: Telemetry | None = None
         self._end: tuple[Status, str] | None = None  # the job's last message
         self._origin: float | None = None  # when it was started first
 
     def run(self) -> None:
-        """The whole life of the job. Raises `VitprofError` if it could not even be started.
+        """Starts the job and records it to its end. Raises `VitprofError` if it could not be started.
 
-        When it returns the store may not have all of it, see `recorded`. May be called again where a job goes on after
-        its end: it is recorded into the same run.
+        When this returns the store may not have everything yet, see `outbox`. May be called again for a script that
+        begins again after its "end": that is recorded into the same run.
         """
         if self._stop.is_set():
             self._outbox.add(status="stopped", stage="", error=NOT_BEGUN)
@@ -134,7 +134,7 @@ class JobRecorder:
         finally:
             runner.kill()
             why = runner.close()
-            remove_copies()  # of a job that had no time to do so itself
+            remove_copies()  # those of a job that was killed
             if self._telemetry is not None:
                 self._telemetry.stop()
         self._flush(last=True)
@@ -148,25 +148,29 @@ class JobRecorder:
         self._outbox.wait(WRITE_WITHIN_S, also_away=True)
 
     def leave(self) -> str:
-        """Ends the recording: returns what became of what the store does not have, in a line; "" where it has all."""
+        """Ends the recording. Returns a line on what became of the data that the store does not have; "" where it has
+        them all.
+        """
         return "" if self._outbox.wait(LEAVE_AFTER_S) else self._outbox.leave()
 
     @property
     def end(self) -> str:
-        """Returns how the job ended, as in "run 3 ..."."""
+        """Returns how the job ended, to follow "run 3"."""
         status, error = self._end or ("stopped", "")
         return f"{status}: {error}" if error else f"is {status}"
 
     @property
     def outbox(self) -> Outbox:
-        """Returns what the store may not have yet, after `run`. Whoever calls `run` has to `leave` in the end."""
+        """Returns the outbox, which after `run` may hold data that the store does not have yet; `leave` ends that."""
         return self._outbox
 
     def _start_job(self) -> Runner:
         return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
-        """Takes the job's messages until it ends; pass on a wish to stop, and enforce it and the end."""
+        """Takes the job's messages until it ends. Asks it to stop when `stop` is set, and kills it if it does not stop,
+        or is not gone after its last message, within `STOP_GRACE_S`.
+        """
         flushed = self._clock()
         kill_at: float | None = None
         for message in runner.messages():
@@ -219,7 +223,7 @@ class JobRecorder:
             case "end":
                 self._end = values["status"], values["error"]
                 if self._telemetry is not None:
-                    self._telemetry.gauges = {}  # nobody tells any more
+                    self._telemetry.gauges = {}  # the job no longer updates them
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
         self._disturbances.new_telemetry(self._telemetry)
@@ -235,7 +239,7 @@ class JobRecorder:
         self._telemetry.start()
 
     def _flush(self, *, last: bool = False) -> None:
-        """Hands on what has come in since the last time: at least twice a second, so that a kill loses little."""
+        """Gives the outbox what has arrived since the last call; twice a second, so that a kill loses little."""
         rows, self._rows = self._rows, []
         if found := self._disturbances.look(rows, self._telemetry, last=last):
             self._facts |= found
@@ -256,7 +260,7 @@ class JobRecorder:
         self._outbox.add(rows, sampled, **changes)
 
     def _finish(self, origin: float, why: str) -> None:
-        """Settles status and summary."""
+        """Records the job's end; its summary and verdict are computed when the store has all of it."""
         without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
         self._end = status, error = self._end or without_a_word
         ended = self._clock()

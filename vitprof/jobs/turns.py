@@ -1,9 +1,9 @@
-"""Whose turn it is: jobs run one at a time on a machine, but for those on different devices that all agreed to share.
+"""Whose turn it is: a machine runs one job at a time, unless they use different devices and all agreed to share.
 
-Two jobs at once take each other's CPU and disk, and what is measured of either is not what it does alone. The store
-decides, so that the jobs of two programs on one store take turns too: a run waits for every run of its machine that
-was submitted before it and that it cannot run beside. Then it waits for jobs that this store knows nothing of
-(`vitprof.jobs.tickets`): of another home, another store, another user, or of a program that was killed.
+Two jobs at once take CPU and disk from each other, so neither measures what it would do alone. The store decides, so
+that jobs of two programs with one store take turns too: a run waits for every run on its machine that was submitted
+before it and that it cannot run beside. Then it waits for jobs that this store knows nothing of
+(`vitprof.jobs.tickets`): those of another home, store or user, or of a program that was killed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Ahead:
     device: str
     shares: bool
     owner: str
-    """Program, process, and since when; "" where it is this one."""
+    """Program, process, and since when; "" where it is this program."""
 
 
 def queue_of(name: str) -> str:
     """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows, else for the CPU.
 
-    A simulated device has that of the CPU: two jobs at once would take each other's time to load data.
+    A simulated device shares the queue of the CPU: two jobs at once would slow down each other's loading.
 
-    Which device "auto" is, PyTorch decides in the job: it may not be able to use a GPU that the driver shows.
+    Which device "auto" becomes is decided by PyTorch in the job: it may not be able to use a GPU that the driver shows.
     """
     if is_simulated(name):
         return "cpu"
@@ -50,12 +50,15 @@ def queue_of(name: str) -> str:
 
 
 def ahead_in_store(store: RunStore, run_id: int) -> list[LiveRun]:
-    """Returns the runs of its store that a run waits for, the one that is running first. Raises `StoreError`."""
+    """Returns the runs of its store that a run waits for, running ones first. Raises `StoreError`."""
     return _ahead(store.live_runs(), run_id)
 
 
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
-    """Returns all that a queued run waits for, what is running first. Raises `StoreError`."""
+    """Returns all jobs that a queued run waits for: those of its store, then others, each with running ones first.
+
+    Raises `StoreError`.
+    """
     live = store.live_runs()
     mine = next((run for run in live if run.id == run_id), None)
     if mine is None:
@@ -85,7 +88,7 @@ def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
 
 
 def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
-    """Returns what a run waits for (`ahead_of`) and why; `shares`: whether it would run beside others."""
+    """Returns a line on what a run waits for (`ahead_of`) and why; `shares`: whether it would run beside others."""
     first = ahead[0]
     more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
     reason = ONE_AT_A_TIME
@@ -96,7 +99,7 @@ def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
 
 
 def device_of(run: LiveRun) -> str:
-    """Returns the device of a run in a word: the one that "auto" waits for, where that was asked for."""
+    """Returns the device of a run; for "auto" the device whose queue it is in."""
     return queue_of(run.device) if run.device == "auto" else run.device
 
 
@@ -136,7 +139,7 @@ def _fit_together(a: LiveRun, b: LiveRun) -> bool:
 
 
 def _is_there(run: LiveRun, mine: LiveRun) -> bool:
-    """Returns whether a run is of the same machine as `mine`, and its program has not ended without a word."""
+    """Returns whether a run is on the same machine as `mine`, and its program still runs."""
     if run.owner_host != mine.owner_host:
         return False
     same_program = (run.owner_pid, run.owner_started) == (mine.owner_pid, mine.owner_started)

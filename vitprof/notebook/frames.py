@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def frame(run: StoredRun, series: Series) -> pd.DataFrame:
-    """Returns one row for each step, or sample of telemetry, of a run; `series` is its columns, each (n,).
+    """Returns a DataFrame with one row for each step, or each sample of telemetry, of a run.
 
-    In front are run_id and name, and at the end simulated, so that frames of several runs can be put together. Whole
-    numbers are int64, all others float64 with NaN for what is not known. Moments are seconds since the job left the
-    queue.
+    `series` holds the columns by name, each of shape (n,). run_id and name come first and simulated comes last, so that
+    frames of several runs can be concatenated. Whole numbers are int64, all others float64 with NaN for what is not
+    known. Moments are seconds since the job left the queue.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Which runs there are: searched and filtered as `vitprof runs` does, newest first."""
+"""The runs of the store, searched and filtered as by `vitprof runs`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vitprof.store import RunStore
 
 Several = str | Iterable[str]
-"""One value, or several of which a run has any."""
+"""One value, or several: a run matches if it has any of them."""
 
 
 def runs(
@@ -32,15 +32,15 @@ def runs(
     ascending: bool = False,
     limit: int | None = None,
 ) -> list[Run]:
-    """Returns the runs of the store, newest first; as they are now, see `Run`.
+    """Returns the runs of the store as they are now (see `Run`), newest first.
 
-    The filters are the options of `vitprof runs`: `text` is words to find in name, note, tags, strategy, data set or
-    device; of the others each takes one value or several, and a run has any of them. `helpers`: also runs made for
-    others, such as anchors of headroom and trials of tournaments. `sort`: id, name, strategy, samples_per_s or
-    idle_frac. `limit`: how many at most; None for all. Runs that another version of vitprof wrote, and this one cannot
-    read, are left out.
+    The filters are the options of `vitprof runs`. `text`: words to find in name, note, tags, strategy, data set or
+    device. `tag` to `status`: one value or several; a run matches if it has any of them. `helpers`: whether to include
+    runs made for other runs, such as anchors of headroom and trials of tournaments. `sort`: id, name, strategy,
+    samples_per_s or idle_frac. `limit`: the most runs to return; None for all. Runs that another version of vitprof
+    wrote and this one cannot read are left out.
 
-    Raises `ConfigError` for a value that cannot be, `VitprofError` where the store cannot be opened or a package is
+    Raises `ConfigError` for a value that is not allowed, `VitprofError` if the store cannot be opened or a package is
     missing.
     """
     with needed():
@@ -80,7 +80,8 @@ def runs(
 def run(run_id: int) -> Run:
     """Returns one run of the store, as it is now.
 
-    Raises `VitprofError` if there is none with this number, it cannot be read, or a package is missing.
+    Raises `ConfigError` if `run_id` is not a whole number, `VitprofError` if there is no such run, it cannot be read,
+    or a package is missing.
     """
     with needed():
         from vitprof.notebook.one_run import Run
@@ -91,7 +92,7 @@ def run(run_id: int) -> Run:
 
 @contextlib.contextmanager
 def _store() -> Iterator[RunStore]:
-    """The store, open for the block; runs whose program is gone are summed up first, as the command line does."""
+    """Opens the store for the block. Runs whose program is gone are summed up first, as on the command line."""
     with needed():
         from vitprof.jobs.settling import settle_interrupted
         from vitprof.store import RunStore
@@ -105,7 +106,7 @@ def _several(given: Several) -> tuple[str, ...]:
 
 
 def _whole(name: str, value: int) -> int:
-    """Returns a whole number, also one of NumPy's. Raises `ConfigError`."""
+    """Returns `value` as an int, also where it is one of NumPy's. Raises `ConfigError` if it is no whole number."""
     try:
         return operator.index(value)
     except TypeError:

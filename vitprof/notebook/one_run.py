@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run, as it was when it was read: `vitprof.run(id)` reads it again.
+    """A run as it was when it was read; `vitprof.run(id)` reads it again.
 
-    Its steps and its telemetry are read when they are first asked for, and kept.
+    Its steps and its telemetry are read on first access and kept.
     """
 
     def __init__(self, stored: StoredRun, tags: Sequence[str] = ()) -> None:
@@ -47,12 +47,12 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """Returns queued, running, done, stopped, failed or interrupted."""
+        """Returns its status: queued, running, done, stopped, failed or interrupted."""
         return self._stored.status
 
     @property
     def created_utc(self) -> str:
-        """Returns when it was submitted, ISO 8601 with a Z."""
+        """Returns when it was submitted, in UTC, as ISO 8601 with a Z."""
         return self._stored.created_utc
 
     @property
@@ -62,8 +62,8 @@ class Run:
 
     @property
     def summary(self) -> RunSummary | None:
-        """Returns its figures, each an attribute with its unit in its name, NaN where it is not known; None for a run
-        that was never summed up.
+        """Returns its figures, each an attribute with its unit in its name and NaN where it is not known; None for a
+        run that was never summed up.
         """
         return self._stored.summary
 
@@ -79,25 +79,25 @@ class Run:
 
     @property
     def simulated(self) -> bool:
-        """Returns whether its device was only imitated."""
+        """Returns whether its device was simulated."""
         return is_simulated(str(self._stored.environment.get("device") or self.config.device))
 
     @property
     def note(self) -> str:
-        """Returns what a person wrote about it; "" if nothing."""
+        """Returns the note that a person wrote about it; "" if there is none."""
         return self._stored.note
 
     @property
     def error(self) -> str:
-        """Returns why it failed, in one line; "" else."""
+        """Returns why it failed, in one line; "" if it did not fail."""
         return self._stored.error
 
     @functools.cached_property
     def steps(self) -> pd.DataFrame:
         """Returns one row for each step, with the columns of `export --format steps-csv`.
 
-        Whole numbers are int64, all others float64 with NaN for what is not known. Raises `VitprofError` where pandas
-        is missing or the store cannot be read.
+        Whole numbers are int64, all others float64 with NaN for what is not known. Raises `VitprofError` if pandas is
+        missing or the store cannot be read.
         """
         return self._frame(self._steps)
 
@@ -105,15 +105,16 @@ class Run:
     def telemetry(self) -> pd.DataFrame:
         """Returns one row for each sample of telemetry: run_id, name, the columns of docs/formats.md, and simulated.
 
-        Types and errors as of `steps`.
+        The types and errors are those of `steps`.
         """
         return self._frame(self._telemetry)
 
     def figure(self, name: str, *, step: int | None = None) -> go.Figure:
-        """Returns a chart of the Profile page by its name, as a Plotly figure.
+        """Returns the chart of the Profile page called `name`, as a Plotly figure.
 
-        `step`: number of the step to look at, where a chart shows single steps. Raises `ValueError` that lists the
-        names for any other one, `VitprofError` where the run lacks what the chart shows or plotly is missing.
+        `step`: number of the step to look at, for charts that show single steps. Raises `ValueError` for an unknown
+        name (it lists the known ones) or a step for a chart that takes none, `VitprofError` where the run lacks what
+        the chart shows or plotly is missing.
         """
         with needed():
             from vitprof.notebook.figures import Material, draw
@@ -141,7 +142,7 @@ class Run:
         return self.status + (", simulated" if self.simulated else "")
 
     def _figures(self) -> list[tuple[str, str]]:
-        """Returns what to show of it at a glance; figures that are not known are left out."""
+        """Returns labels and values to show at a glance; figures that are not known are left out."""
         s, config = self.summary or RunSummary(), self.config
         device = str(self._stored.environment.get("device_name") or config.device)
         low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)

@@ -1,4 +1,4 @@
-"""Packages that an installation of the core alone lacks: one line that says what to install."""
+"""The error for packages that an installation of the core alone lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitprof.program import missing_words
 
 @contextlib.contextmanager
 def needed() -> Iterator[None]:
-    """Turns the lack of a package within the block into a `VitprofError` that says what to install."""
+    """Turns the error of a missing package in the block into a `VitprofError` that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The run store: what is kept of runs, and how it is listed, read and changed."""
+"""The run store: keeps runs, and lists, reads and changes them."""
 
 from vitprof.store.database import database_url
 from vitprof.store.listing import SORTS, SPARK_BINS, LiveRun, RunQuery, RunRow

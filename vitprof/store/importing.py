@@ -1,4 +1,4 @@
-"""Runs that were recorded elsewhere, on their way into the store: all of them, or none."""
+"""Imports runs that were recorded elsewhere into the store: all of them, or none."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vitprof.store.schema import figures, listed, runs, steps, telemetry
 from vitprof.store.series import insert_rows
 
 ROWS_AT_ONCE = 10_000
-"""Rows of a series on their way into the database at the same time: 100,000 of them as Python objects take 100 MB."""
+"""Rows of a series that are inserted at once: 100,000 of them as Python objects take 100 MB."""
 VALUES_AT_ONCE = 500
-"""Values in one question: SQLite takes at most 999 of them in versions before 3.32 (https://sqlite.org/limits.html)."""
+"""Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What tells a run of this store from others."""
+    """The columns that identify a run of this store."""
 
     id: int
     created_utc: str
@@ -32,13 +32,13 @@ class RecordedRun:
 
 
 class RunImport:
-    """One transaction that takes runs in."""
+    """A transaction that imports runs."""
 
     def __init__(self, db: sa.Connection) -> None:
         self._db = db
 
     def recorded_in(self, moments: Collection[str]) -> Iterator[RecordedRun]:
-        """Yields the runs of this store that were made in one of these seconds (`created_utc`)."""
+        """Yields the runs of this store whose `created_utc` is one of `moments`."""
         query = sa.select(runs.c.id, runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
         wanted = sorted(moments)
         for first in range(0, len(wanted), VALUES_AT_ONCE):
@@ -47,9 +47,9 @@ class RunImport:
                 yield RecordedRun(row.id, row.created_utc, row.t_origin_s, row.owner_host, row.facts or {})
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
-        """Adds a run with its series; returns its new id.
+        """Adds a run that has ended, with its series and tags, and returns its new id. This process becomes its owner.
 
-        `values` are columns of `runs` as plain values; they belong to this process, the run having ended.
+        `values` are columns of `runs` as plain values, without those of the owner.
         """
         known = listed(values["config"]) | figures(values.get("summary"))
         known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
@@ -61,13 +61,13 @@ class RunImport:
 
 @contextlib.contextmanager
 def importing(store: RunStore) -> Iterator[RunImport]:
-    """Takes runs in: what is inserted within the block is kept at its end, all or none. Raises `StoreError`."""
+    """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
     with store.transaction() as db:
         yield RunImport(db)
 
 
 def _insert_series(db: sa.Connection, run_id: int, step_rows: Series, samples: Series) -> None:
-    """Adds every column of both tables, a part at a time."""
+    """Inserts the rows of both series, `ROWS_AT_ONCE` at a time."""
     for table, series in ((steps, step_rows), (telemetry, samples)):
         n = len(next(iter(series.values()), ()))
         for first in range(0, n, ROWS_AT_ONCE):

@@ -1,7 +1,7 @@
-"""SQLite files that can only be read here: on a read-only file system, or in somebody else's directory.
+"""SQLite files that can only be read here: on a read-only file system, or in another user's directory.
 
-SQLite in WAL mode writes beside the file even to read it. Where it cannot, it is told so: `mode=ro` where the last
-changes still lie in the -wal file (it then needs the -shm file that goes with it), `immutable` where there are none
+SQLite in WAL mode writes beside the file even to read it. Where it cannot, the URL must say so: `mode=ro` where the
+last changes are still in the -wal file (SQLite then needs the -shm file too), `immutable` where there are none
 (https://sqlite.org/wal.html#read_only_databases).
 """
 
@@ -17,7 +17,7 @@ from vitprof.errors import StoreError
 
 
 def sqlite_file(url: sa.URL) -> Path | None:
-    """Returns the file of an SQLite database; None for one in memory, and for every other database."""
+    """Returns the file of an SQLite database; None for one in memory, and for any other database."""
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return None
     name = url.database
@@ -29,7 +29,7 @@ def sqlite_file(url: sa.URL) -> Path | None:
 
 
 def cannot_be_written(path: Path) -> bool:
-    """Returns whether a file is there, and it or its directory can only be read."""
+    """Returns whether a file exists, and it or its directory can only be read."""
     effective = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
     return path.is_file() and not (
         os.access(path, os.W_OK, **effective) and os.access(path.parent, os.W_OK, **effective)
@@ -37,7 +37,7 @@ def cannot_be_written(path: Path) -> bool:
 
 
 def reading_url(url: sa.URL, path: Path) -> sa.URL:
-    """Returns the URL under which such a file is read. Raises `StoreError` where that cannot be done."""
+    """Returns the URL that reads such a file. Raises `StoreError` where its last changes cannot be read."""
     wal, shm = (Path(f"{path}{suffix}") for suffix in ("-wal", "-shm"))
     changes = wal.is_file() and wal.stat().st_size > 0
     if changes and not shm.is_file():

@@ -1,4 +1,4 @@
-"""The run store: runs, their steps and their telemetry, in SQLite (WAL) or any database SQLAlchemy speaks to."""
+"""The run store: runs, their steps and their telemetry, in SQLite (WAL) or any other database of SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from vitprof.store.words import checked_name, checked_note, checked_tags
 
 
 class RunStore(Listing, SeriesStore):
-    """Open on one database; every method is one transaction and may be called from any thread. Raises `StoreError`."""
+    """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
 
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> int:
-        """Adds a run with status "queued", owned by this process; returns its id. `started_by`: of those who log in."""
+        """Adds a run with status "queued", owned by this process, and returns its id. `started_by`: the dashboard's
+        user, "" where there is no login.
+        """
         with self.transaction() as db:
             inserted = db.execute(
                 sa.insert(runs).values(
@@ -46,7 +48,7 @@ class RunStore(Listing, SeriesStore):
         return inserted_id(inserted)
 
     def update_run(self, run_id: int, **values: Any) -> None:
-        """Sets columns of a run; records become plain values. A run that was deleted meanwhile stays deleted."""
+        """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
         if "summary" in values and values["summary"] is not None:
             values["summary"] = summary_to_dict(values["summary"])
             values |= figures(values["summary"])
@@ -71,7 +73,7 @@ class RunStore(Listing, SeriesStore):
         return stored_run(row)
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
-        """Returns whether there is a run with these columns."""
+        """Returns whether there is a run with these values in its columns."""
         found = sa.select(runs.c.id).where(*(runs.c[name] == value for name, value in wanted.items()))
         with self.transaction() as db:
             return db.execute(found).first() is not None
@@ -86,7 +88,7 @@ class RunStore(Listing, SeriesStore):
     ) -> list[StoredRun]:
         """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first.
 
-        Those that this version cannot read are left out: `list_runs` has them, and `run` says what is wrong.
+        Leaves out those that this version cannot read: `list_runs` has them, and `run` says why.
         """
         query = sa.select(*STORED).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
         if group_key is not None:
@@ -101,10 +103,10 @@ class RunStore(Listing, SeriesStore):
                 found.append(stored_run(row))
         return found
 
-    # what a person adds to a run
+    # what the user adds to a run
 
     def rename(self, run_id: int, name: str) -> None:
-        """Gives a run another name, 1 to 200 characters. Raises `StoreError`."""
+        """Renames a run; a name has 1 to 200 characters. Raises `StoreError`."""
         self.edit(run_id, name=name)
 
     def annotate(self, run_id: int, note: str) -> None:
@@ -112,13 +114,13 @@ class RunStore(Listing, SeriesStore):
         self.edit(run_id, note=note)
 
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
-        """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, long or has a comma in it."""
+        """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, too long or contains a comma."""
         self.edit(run_id, tags=tags)
 
     def edit(
         self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
-        """Sets what is given: all of it, or nothing. Raises `StoreError`, see `rename`, `annotate` and `tag`."""
+        """Sets the values that are given, all or none of them. Raises `StoreError`, see `rename`, `annotate`, `tag`."""
         values: dict[str, str] = {}
         if name is not None:
             values["name"] = checked_name(name)
@@ -147,9 +149,9 @@ class RunStore(Listing, SeriesStore):
         self.delete_many([run_id])
 
     def delete_many(self, run_ids: Iterable[int]) -> None:
-        """Deletes runs with their steps, telemetry and tags, and what was measured or predicted for them: all, or none.
+        """Deletes runs with their steps, telemetry and tags, and the runs and predictions made for them: all, or none.
 
-        Raises `StoreError` if one of them does not exist or is still going on.
+        Raises `StoreError` if one of them does not exist or is still running.
         """
         wanted = list(dict.fromkeys(run_ids))
         with self.transaction() as db:
@@ -172,13 +174,14 @@ class RunStore(Listing, SeriesStore):
                 db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
 
     def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
-        """Marks live runs of this machine whose owner process is gone as "interrupted", but for those to `spare`; their
-        ids.
+        """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
+        their ids.
 
-        Of another machine's runs that cannot be told: of these only `given_up`, of which a person says so.
+        Whether a process of another machine is gone is not known: of its runs, only those in `given_up` are marked,
+        which the user says are gone.
         """
         owner = (runs.c.owner_host, runs.c.owner_pid, runs.c.owner_started)
-        # not the whole run: one that this version cannot read would live for ever, and could not be deleted
+        # not whole runs: one that this version cannot read would stay live forever, and could not be deleted
         query = sa.select(runs.c.id, *owner).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id.desc())
         with self.transaction() as db:
             live = [run for run in db.execute(query) if run.id not in spare]
@@ -189,7 +192,7 @@ class RunStore(Listing, SeriesStore):
         error = "the program that ran it ended without finishing the run"
         with self.transaction() as db:
             for run in gone:
-                # live still? its program may have finished the run, and ended, after the query above
+                # its program may have finished the run, and ended, after the query above
                 still_live = sa.update(runs).where(runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES))
                 if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
                     marked.append(run.id)
@@ -197,7 +200,7 @@ class RunStore(Listing, SeriesStore):
 
 
 def own_columns() -> dict[str, Any]:
-    """Returns the columns that say whose run it is, for one of this process."""
+    """Returns the owner's columns for a run of this process."""
     return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 

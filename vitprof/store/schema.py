@@ -1,4 +1,4 @@
-"""The tables of the run store. How an older store gets them: `migrations`."""
+"""The tables of the run store. `migrations` adds them to older stores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from vitprof.records import Column, StepRecord, TelemetrySample, columns
 
 STORE_VERSION = 6
-"""2: more columns of steps, groups of runs, verdicts and predictions. 3: columns of their own for what lists show and
-search, tags, notes, tournaments. 4: kernel times of steps, SM activity and occupancy of telemetry. 5: what the
-device does for a batch before its step. 6: what a script does outside its steps. A change here needs a new version, and
-a file in `migrations/versions` with its number: an older store gets it when it is opened."""
+"""2: more columns of steps, groups of runs, verdicts and predictions. 3: separate columns for what lists show and
+search, tags, notes, tournaments. 4: kernel times of steps, SM activity and occupancy in telemetry. 5: times in which
+the device prepares a batch. 6: time outside the steps. A change here needs a new version, and a file in
+`migrations/versions` with its number, which is applied to an older store when it is opened."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 
@@ -29,7 +29,7 @@ runs = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("name", sa.String, nullable=False),
     sa.Column("status", sa.String, nullable=False, index=True),
-    # What lists show and search, before the long values: a scan need not walk through those.
+    # What lists show and search comes before the long values: a scan need not read through those.
     sa.Column("strategy", sa.String, nullable=False, default="", server_default=""),
     sa.Column("dataset", sa.String, nullable=False, default="", server_default=""),
     sa.Column("batch_size", sa.Integer, nullable=False, default=0, server_default="0"),
@@ -58,14 +58,14 @@ runs = sa.Table(
     sa.Column("owner_host", sa.String, nullable=False),
     sa.Column("owner_pid", sa.Integer, nullable=False),
     sa.Column("owner_started", sa.Double, nullable=False),
-    sqlite_autoincrement=True,  # ids are never used twice: a shared link must not come to mean another run
+    sqlite_autoincrement=True,  # ids are never reused: a shared link must not lead to another run
 )
 steps = sa.Table(
     "steps",
     metadata,
     sa.Column("run_id", sa.Integer, nullable=False),
     *(_sql_column(c) for c in columns(StepRecord)),
-    # in the order of reading: a refresh asks for the steps of a run behind the last one it has
+    # in the order of reading: a refresh asks for the steps of a run after the last one it has
     sa.PrimaryKeyConstraint("run_id", "step", "rank"),
     sqlite_with_rowid=False,
 )
@@ -92,7 +92,7 @@ tournaments = sa.Table(
     sa.Column("status", sa.String, nullable=False),
     sa.Column("spec", sa.JSON, nullable=False),
     sa.Column("state", sa.JSON, nullable=False, default=dict),
-    sqlite_autoincrement=True,  # as for runs: the trials of a deleted one must not become another's
+    sqlite_autoincrement=True,  # ids are never reused: a new tournament must not inherit a deleted one's trials
 )
 predictions = sa.Table(
     "predictions",
@@ -113,19 +113,19 @@ TELEMETRY_FIELDS = tuple(c.name for c in columns(TelemetrySample))
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
 FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
-"""The newest runs of a group, or of none, without a sort."""
+"""Finds the newest runs of a group, or of none, without sorting."""
 
 
 def listed(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the columns of `LISTED` for a config as plain values. What an unreadable one does not have stays as if
-    unset.
+    """Returns the columns of `LISTED` for a config given as plain values; those that a config of another version lacks
+    are left out.
     """
     kinds = {"batch_size": int}
     return {name: config[name] for name in LISTED if isinstance(config.get(name), kinds.get(name, str))}
 
 
 def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the columns of `runs` that repeat figures of the summary; None for what it does not have."""
+    """Returns the columns of `runs` that repeat figures of the summary; None for those it does not have."""
     return {
         "samples_per_s": (summary or {}).get("samples_per_s"),
         "idle_frac": (summary or {}).get("device_idle_frac"),

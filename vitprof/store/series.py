@@ -17,20 +17,20 @@ from vitprof.store.database import Database
 from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
 
 ROWS_AT_ONCE = 2_048
-"""Rows that are Python objects at the same time: 2 MB. A million steps as objects take 1.5 GB, as arrays 264 MB."""
+"""Rows that are fetched as Python objects at once: 2 MB. A million steps as objects take 1.5 GB, as arrays 264 MB."""
 PART_ROWS = 16_384
-"""Rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""
+"""Most rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""
 
 
 class SeriesStore(Database):
-    """What is measured for each step and several times a second. Raises `StoreError`."""
+    """The steps and the telemetry of runs. All methods raise `StoreError`."""
 
     def append_steps(self, run_id: int, rows: Iterable[Sequence[float]], *, again: bool = False) -> None:
-        """Adds steps; each row in the order of `STEP_COLUMNS`. `again`: those that are there already are left out."""
+        """Adds steps, each row in the order of `STEP_COLUMNS`; with `again`, skips those that are stored already."""
         self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows], again=again)
 
     def leave_out(self, run_id: int, numbers: Collection[int]) -> None:
-        """Marks steps that are stored as left out of steady-state figures: their `warmup` becomes 1."""
+        """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures. `numbers`: the steps'."""
         chosen = sa.update(steps).where(steps.c.run_id == run_id, steps.c.step == sa.bindparam("number"))
         if numbers:
             with self.transaction() as db:
@@ -39,8 +39,8 @@ class SeriesStore(Database):
     def append_telemetry(
         self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]], *, again: bool = False
     ) -> None:
-        """Adds telemetry samples, numbered from `first_seq`; each row in the order of `TELEMETRY_COLUMNS`. `again`:
-        those that are there already are left out.
+        """Adds telemetry samples, numbered from `first_seq`, each row in the order of `TELEMETRY_COLUMNS`; with
+        `again`, skips those that are stored already.
         """
         numbered = [(run_id, seq, *row) for seq, row in enumerate(rows, first_seq)]
         self._append(telemetry, ("run_id", "seq", *TELEMETRY_FIELDS), numbered, again=again)
@@ -65,28 +65,32 @@ class SeriesStore(Database):
                 insert_rows(db, table, names, rows)
 
     def n_steps(self, run_id: int) -> int:
-        """Returns how many steps the run has, without reading them."""
+        """Returns the number of the run's steps, without reading them."""
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count()).where(steps.c.run_id == run_id)).scalar_one())
 
     def steps(
         self, run_id: int, *, after: int = -1, until: int | None = None, names: Sequence[str] = STEP_FIELDS
     ) -> Series:
-        """Returns the run's steps with a number above `after`, and none above `until`, in order."""
+        """Returns the run's steps with numbers above `after` and up to `until`, in order: for each of the columns
+        `names` a float64 array, NaN where a value is not available.
+        """
         query = _rows_of(steps, run_id, steps.c.step, after, names)
         return self._series(query if until is None else query.where(steps.c.step <= until), names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] = TELEMETRY_FIELDS) -> Series:
-        """Returns the run's telemetry samples with a number above `after`, in order, with that number as "seq"."""
+        """Returns the run's telemetry samples with numbers above `after`, in order, as `steps` does; "seq" holds the
+        numbers.
+        """
         wanted = ("seq", *names)
         return self._series(_rows_of(telemetry, run_id, telemetry.c.seq, after, wanted), wanted)
 
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS, rows: int = PART_ROWS
     ) -> Iterator[Series]:
-        """Yields the run's steps with a number above `after` in order, at most `rows` at a time; at least one part.
+        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part.
 
-        For a run of any length in the memory of a part. What it reads is the run as it was at the first part.
+        A run of any length takes the memory of one part. All parts show the run as it was at the first one.
         """
         found = False
         for block in self._blocks(_rows_of(steps, run_id, steps.c.step, after, names), rows):
@@ -98,16 +102,16 @@ class SeriesStore(Database):
     def _series(self, query: sa.Select[Any], names: Sequence[str]) -> Series:
         blocks = deque(self._blocks(query, PART_ROWS))
         whole, at = np.empty((len(names), sum(block.shape[1] for block in blocks))), 0
-        while blocks:  # the room of each is free before the next one is copied
+        while blocks:  # each block is freed before the next one is copied
             block = blocks.popleft()
             whole[:, at : at + block.shape[1]] = block
             at += block.shape[1]
         return _columns(whole, names)
 
     def _blocks(self, query: sa.Select[Any], rows: int) -> Iterator[Floats]:
-        """Yields what a query finds as arrays (columns, at most `rows`); null as NaN.
+        """Yields the results of a query as float64 arrays (columns, at most `rows`); null becomes NaN.
 
-        By the driver's own cursor: SQLAlchemy would make an object of each row, which takes longer than reading it.
+        Uses the driver's own cursor: SQLAlchemy would make an object of each row, which takes longer than reading it.
         """
         with self.transaction() as db:
             result = db.execute(query)
@@ -137,7 +141,7 @@ def _rows_of(table: sa.Table, run_id: int, order: sa.Column[Any], after: int, na
 
 
 def _driver(db: sa.Connection) -> Any:
-    """Returns the driver's module, which has the errors that it raises itself (PEP 249)."""
+    """Returns the driver's module, which defines the errors that the driver raises (PEP 249)."""
     return db.dialect.loaded_dbapi
 
 
@@ -150,8 +154,8 @@ def insert_rows(
 ) -> None:
     """Adds rows, each in the order of `names`. Raises `ValueError` for a row that has more or fewer values.
 
-    By the driver itself where it takes rows as tuples: SQLAlchemy's dictionaries take 14 us a step, as much as watching
-    it from inside, and 1.5 s for 100,000 steps of a file, in which nobody else can write.
+    Calls the driver directly where it takes rows as tuples: SQLAlchemy's dictionaries take 14 us a step, as much as
+    watching it from inside, and 1.5 s for 100,000 steps of a file, during which nobody else can write.
     """
     if any(len(row) != len(names) for row in rows):
         raise ValueError(f"{table.name}: a row needs {len(names)} values: {', '.join(names)}")
@@ -167,7 +171,7 @@ def insert_rows(
 
 @functools.lru_cache(maxsize=8)
 def _prepared(table: sa.Table, dialect: sa.Dialect) -> tuple[str, tuple[str, ...] | None]:
-    """Returns the statement that inserts a row, and the order of its values; None where the driver wants names."""
+    """Returns the statement that inserts a row, and the order of its values; None where the driver takes names."""
     compiled = sa.insert(table).compile(dialect=dialect)
     order = getattr(compiled, "positiontup", None)
     return str(compiled), order and tuple(order)

@@ -1,4 +1,4 @@
-"""What the machine does while a job runs: the GPU through NVML, everything else through psutil. No torch."""
+"""Measures the machine while a job runs: the GPU through NVML, everything else through psutil. No torch."""
 
 from vitprof.telemetry.cards import GpuInfo, driver_version, free_bytes
 from vitprof.telemetry.machine import GpuNow, MachineNow, MachineWatch

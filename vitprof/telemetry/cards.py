@@ -1,4 +1,4 @@
-"""The GPUs of a machine and their slices as NVML lists them: what does not change about them."""
+"""The GPUs of a machine and their MIG slices, as NVML lists them: their constant properties."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 import pynvml
 
 Call = Callable[..., Any]
-"""A function of pynvml by its name, with its arguments; None where it has no answer (`Nvml.call`)."""
+"""Calls a function of pynvml by its name, with its arguments; returns None where it has no answer (`Nvml.call`)."""
 
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """What does not change about a GPU, or about a slice of one in MIG mode."""
+    """The constant properties of a GPU, or of a slice of one in MIG mode."""
 
     index: int
-    """NVML's number of the GPU: order on the PCI bus. CUDA's own order may differ. Of a slice its GPU's."""
+    """NVML's number of the GPU: its order on the PCI bus. CUDA's order may differ. For a slice, its GPU's number."""
     name: str
     uuid: str
-    """`GPU-...`, of a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
+    """`GPU-...`, for a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
     memory_bytes: float
-    """Device memory in all; NaN where it cannot be read."""
+    """Total device memory; NaN where it cannot be read."""
     driver: str
     """Version of the driver; empty where it cannot be read."""
     power_limit_w: float = math.nan
-    """What the GPU may draw at most, as set now; NaN where it cannot be read. Of a slice its GPU's."""
+    """The GPU's power limit, as set now; NaN where it cannot be read. For a slice, its GPU's limit."""
     slice_of: str = ""
     """UUID of the GPU that this is a slice of; empty for a GPU."""
 
 
 def cards(call: Call) -> Iterator[GpuInfo]:
-    """Yields the GPUs in NVML's order, each with its slices behind it; those that do not answer are left out."""
+    """Yields the GPUs in NVML's order, each followed by its slices; leaves out those that do not answer."""
     driver = driver_version(call)
     for index in range(call("nvmlDeviceGetCount") or 0):
         handle = call("nvmlDeviceGetHandleByIndex", index)
@@ -49,8 +49,8 @@ def cards(call: Call) -> Iterator[GpuInfo]:
 
 
 def _slices(call: Call, handle: Any) -> Iterator[Any]:
-    """Yields the handles of the slices of a GPU; none where it is not in MIG mode."""
-    mode = call("nvmlDeviceGetMigMode", handle)  # now, and after the next reset
+    """Yields the handles of a GPU's slices; none where it is not in MIG mode."""
+    mode = call("nvmlDeviceGetMigMode", handle)  # the current mode, and that after the next reset
     if mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         for place in range(call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             part = call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
@@ -75,18 +75,18 @@ def driver_version(call: Call) -> str:
 
 
 def free_bytes(call: Call, uuid: str) -> float:
-    """Returns the device memory of a GPU, or of a slice, that nobody uses now; NaN where it cannot be read."""
+    """Returns the free device memory of a GPU or a slice, in bytes; NaN where it cannot be read."""
     handle = call("nvmlDeviceGetHandleByUUID", uuid)
     memory = None if handle is None else memory_of(call, handle)
     return math.nan if memory is None else float(memory.free)
 
 
 def memory_of(call: Call, handle: Any) -> Any:
-    """Returns NVML's figures of the device memory, None where it has none.
+    """Returns NVML's figures for the device memory; None where it has none.
 
-    Version 2 tells memory in use from what the driver keeps for itself, as nvidia-smi does; drivers before 510 know
-    version 1 only.
+    Version 2 separates memory in use from what the driver reserves, as nvidia-smi does; drivers before 510 have only
+    version 1.
     """
-    version_2 = getattr(pynvml, "nvmlMemory_v2", None)  # the old package pynvml has none
+    version_2 = getattr(pynvml, "nvmlMemory_v2", None)  # the old package pynvml lacks it
     memory = None if version_2 is None else call("nvmlDeviceGetMemoryInfo", handle, version_2)
     return call("nvmlDeviceGetMemoryInfo", handle) if memory is None else memory

@@ -1,7 +1,7 @@
-"""How much of a GPU works: activity and occupancy of its multiprocessors, by NVML's GPM counters (Hopper and later).
+"""SM activity and SM occupancy: how much of a GPU is busy, by NVML's GPM counters (Hopper and later).
 
 NVML's plain utilisation is 100% as soon as one small kernel runs all the time; these two say how many multiprocessors
-(SMs) it kept busy, and how full those were.
+(SMs) were busy, and how full those were.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import pynvml
 
 BETWEEN_S = 0.1
-"""Least time between two samples of the counters: "should be greater than 100ms due to the internal sample refresh
-rate" (NVML's reference, nvmlGpmMetricsGet). Asked sooner, the last figures are given again."""
+"""Least time (s) between two samples of the counters: "should be greater than 100ms due to the internal sample refresh
+rate" (NVML's reference, nvmlGpmMetricsGet). A read before that returns the last figures again."""
 NEEDS_HOPPER = "this GPU has no GPM counters; Hopper and later have them"
 METRICS: dict[str, str] = {
     "gpu_sm_active_pct": "NVML_GPM_METRIC_SM_UTIL",
@@ -25,15 +25,15 @@ active vs theoretical maximum"."""
 
 
 class Gpm:
-    """The counters of one GPU, or of one slice of it, from one reading to the next. `close` gives its memory back."""
+    """The counters of one GPU, or of one slice of it, from one reading to the next. `close` frees their memory."""
 
     why_not: str
-    """Why the last reading had no figures, for people; empty where it had, and at the first, which has nothing before
-    it to compare with."""
+    """Why the last reading had no figures, for people; empty where it had some, and after the first reading, which has
+    no earlier one to compare with."""
 
     def __init__(self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None) -> None:
-        """`ask` and `causes` are `Nvml`'s; `card` is the GPU's handle, `instance` its GPU instance where that is one in
-        MIG mode.
+        """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is the GPU instance of a slice
+        in MIG mode, else None.
         """
         self._ask, self._causes, self._card, self._instance = ask, causes, card, instance
         self._values: dict[str, float] = {}
@@ -47,7 +47,10 @@ class Gpm:
         self._works = not self.why_not
 
     def read(self, now: float) -> dict[str, float]:
-        """Returns the figures of the time since the reading before, in percent; those that can be had."""
+        """Returns the figures for the time since the last reading, in percent; leaves out those that are not available.
+
+        `now` is in seconds.
+        """
         if not self._works or 0 <= now - self._since_s <= BETWEEN_S:
             return self._values
         self.why_not, self._values = "", {}
@@ -58,16 +61,16 @@ class Gpm:
         return self._values
 
     def start_anew(self) -> None:
-        """Forgets the last reading: the next figures are not about the time since that."""
+        """Forgets the last reading, so that the next figures do not cover the time since then."""
         self._before, self._since_s, self._values = None, math.nan, {}
 
     def close(self) -> None:
-        """Gives the memory of the samples back. May be called again."""
+        """Frees the memory of the samples. May be called again."""
         while self._samples:
             self._ask("nvmlGpmSampleFree", self._samples.pop())
 
     def _sample(self) -> Any:
-        """Returns the counters as they are now, in the one of two samples that is not the last one."""
+        """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
         while len(self._samples) < 2:
             made = self._ask("nvmlGpmSampleAlloc")
             if made is None:

@@ -1,6 +1,6 @@
-"""NVML, NVIDIA's management library, made safe to ask: what it cannot answer is NaN, and nothing here raises.
+"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises.
 
-Every pynvml call passes through `Nvml.call` (nvitop's idea): one place knows missing libraries, old drivers, figures
+Every pynvml call passes through `Nvml.call` (nvitop's idea): one place handles missing libraries, old drivers, figures
 that a GPU does not have, and GPUs that fall off the bus in the middle of a run.
 """
 
@@ -22,12 +22,12 @@ NO_GPU_MESSAGE = "NVML finds no NVIDIA GPU here"
 NO_NVML_MESSAGE = "NVML does not start"
 
 RETRY_S = 5.0
-"""A lost GPU is asked again this often: every call to one can take long, and it seldom comes back."""
+"""How often (s) to try a lost GPU again: every call to one can take long, and it seldom comes back."""
 
 NO_PROCESS = "NVML lists none of the job's processes; in a container it may not see them"
 
 PCIE_S = 1.0
-"""Age up to which a PCIe figure is used again. NVML counts for 20 ms to answer and blocks the caller meanwhile."""
+"""Age (s) up to which a PCIe figure is used again: NVML counts for 20 ms for each, and blocks the caller meanwhile."""
 
 GPU_FIELDS: tuple[str, ...] = (
     "gpu_util_pct",
@@ -41,8 +41,8 @@ GPU_FIELDS: tuple[str, ...] = (
 )
 """The fields of a telemetry sample that come from NVML, in the order of the record."""
 
-# Fields that are one call: function, its argument after the handle, how its answer becomes the field's unit, and
-# whether it is about the whole card where the job has a slice of one (MIG).
+# Fields that take one call: the function, its arguments after the handle, the conversion of its answer to the field's
+# unit, and whether to ask the whole card where the job has a slice of one (MIG).
 _PLAIN: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], float], bool]] = {
     "gpu_util_pct": ("nvmlDeviceGetUtilizationRates", (), lambda rates: float(rates.gpu), False),
     "gpu_power_w": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3, True),
@@ -56,7 +56,7 @@ _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 
 
 class _LostError(Exception):
-    """The GPU does not answer any more: a further call could block."""
+    """Raised where the GPU no longer answers: a further call could block."""
 
 
 @dataclass
@@ -65,10 +65,10 @@ class _Device:
 
     handle: Any = None
     card: Any = None
-    """The handle again, of a slice that of its GPU."""
+    """The handle again; for a slice, that of its GPU."""
     gpm: Gpm | None = None
     asked_s: float = math.nan
-    """When a lost GPU was last asked."""
+    """When a lost GPU was last tried."""
     pcie: float = math.nan
     pcie_s: float = -math.inf
 
@@ -77,17 +77,17 @@ class Nvml:
     """A session with NVML. For one thread at a time; several sessions in a process do not disturb each other."""
 
     available: bool
-    """Whether NVML runs and knows a GPU."""
+    """Whether NVML runs and lists a GPU."""
     reason: str
     """Why not, in one line for people; empty when available."""
     detail: str
-    """NVML's own words for the cause; empty when available."""
+    """NVML's own message for the cause; empty when available."""
     causes: dict[str, str]
     """Function -> why its last call had no answer; functions that answered are not in it."""
     lost: dict[str | int, str]
-    """GPU as named to `read` -> why it has no figures at present. It is asked again every `RETRY_S`."""
+    """GPU as named to `read` -> why it has no figures at present. It is tried again every `RETRY_S`."""
     why_not: dict[str | int, dict[str, str]]
-    """GPU as named to `read` -> field -> why its last reading lacks that, in words for people."""
+    """GPU as named to `read` -> field -> why its last reading lacks the field, in words for people."""
 
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -129,15 +129,15 @@ class Nvml:
         self.available = False
 
     def call(self, function: str, *args: Any) -> Any:
-        """Returns what pynvml's `function` returns; None if it has no answer, and `causes` then says why."""
+        """Returns the result of pynvml's `function`; None if it has no answer, and `causes` then says why."""
         try:
             if not hasattr(pynvml, function):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-            if hasattr(pynvml, "__path__"):  # the old package pynvml, a folder, speaks bytes
+            if hasattr(pynvml, "__path__"):  # the old package pynvml, a folder, takes bytes
                 args = tuple(arg.encode() if isinstance(arg, str) else arg for arg in args)
             answer = getattr(pynvml, function)(*args)
             answer = answer.decode() if isinstance(answer, bytes) else answer
-        except (pynvml.NVMLError, UnicodeDecodeError) as error:  # pynvml decodes whatever the driver calls a GPU
+        except (pynvml.NVMLError, UnicodeDecodeError) as error:  # a GPU's name need not be UTF-8
             self._failure = getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)
             self._troubles += self._failure not in _ABSENT
             self._cause = self.causes[function] = str(error)
@@ -148,13 +148,14 @@ class Nvml:
         return answer
 
     def gpus(self) -> list[GpuInfo]:
-        """Returns the GPUs that NVML knows, in its order, each with its slices behind it; those that answer."""
+        """Returns the GPUs that answer, in NVML's order, each followed by its slices."""
         return list(cards(self.call)) if self.available else []
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
-        """Returns the present figures of a GPU, named by UUID or by NVML's index; `pids` are the job's processes.
+        """Returns the current figures (`GPU_FIELDS`) of a GPU, named by UUID or by NVML's index; `pids` are the job's
+        processes.
 
-        NaN for a figure that cannot be read; `why_not` then says why. All are NaN while the GPU is lost, see `lost`.
+        A figure that cannot be read is NaN; `why_not` then says why. All are NaN while the GPU is lost, see `lost`.
         """
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
@@ -168,7 +169,7 @@ class Nvml:
             values = self._read(gpu, device, pids, now)
         except _LostError:
             values = None
-        # "Unknown error" from one function is that function's; from all of them it is how a GPU in trouble looks.
+        # "Unknown error" from one function is a problem of that function; from all of them, it is one of the GPU.
         silent = self._answers == answers and self._troubles > troubles
         if values is None or silent:
             self.lost[gpu] = self._cause
@@ -180,7 +181,9 @@ class Nvml:
         return nothing | values
 
     def processes(self, gpu: str | int) -> dict[int, float]:
-        """Returns the processes that compute on a GPU that was read before, and their device memory, NaN if unknown."""
+        """Returns the ids of the processes that compute on a GPU that was `read` before, each with its device memory in
+        bytes, NaN if unknown.
+        """
         device = self._devices.get(gpu)
         if device is None or device.handle is None or gpu in self.lost:
             return {}
@@ -189,14 +192,14 @@ class Nvml:
         return {pid: math.nan if size is None else float(size) for pid, size in sizes.items()}
 
     def _ask(self, function: str, *args: Any) -> Any:
-        """`call` for a GPU that is being read. Raises `_LostError` as soon as it says that it is lost."""
+        """Returns what `call` returns, for a GPU that is being read. Raises `_LostError` if the GPU is lost."""
         answer = self.call(function, *args)
         if self._failure in _LOST:
             raise _LostError
         return answer
 
     def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
-        """Returns the figures that can be had. Raises `_LostError`."""
+        """Returns the figures that are available. Raises `_LostError`."""
         if device.handle is None:
             self._find(gpu, device)
         values, why = {}, {}
@@ -241,8 +244,9 @@ class Nvml:
         device.handle, device.card = handle, card
 
     def _job_memory(self, handle: Any, pids: Collection[int]) -> float:
-        # None of our processes in the list: no CUDA context yet, or a container, where NVML may list nothing or pids
-        # of the host. The two look alike, so the figure is unknown, not 0. No size for a process: Windows' WDDM.
+        # Without any of the job's processes in the list there is no CUDA context yet, or this is a container, where
+        # NVML may list nothing, or pids of the host. The two look alike, so the figure is unknown, not 0. A process has
+        # no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
         sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
         if not sizes or None in sizes:

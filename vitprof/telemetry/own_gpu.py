@@ -1,7 +1,7 @@
-"""One GPU for a job's process, by its UUID: no other card can be meant, and none gets a context of it.
+"""Restricts a job's process to one GPU, by its UUID, so that it can use no other one and makes no context there.
 
-Numbers do not do that: NVML's order, CUDA_DEVICE_ORDER and masks give them other meanings, and a library that forgets
-to say which GPU it means takes the first. Where the process sees one GPU, that is the right one.
+Numbers are not enough: NVML's order, CUDA_DEVICE_ORDER and masks give them other meanings, and a library that does not
+name a GPU takes the first. A process that sees only one GPU takes the right one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 
 MASK = "CUDA_VISIBLE_DEVICES"
 SHOWN_AS = "VITPROF_SHOWN_AS"
-"""Variable beside the mask: the device that this process sees as `cuda:0` since `show_only`."""
+"""Environment variable beside the mask: the device that this process sees as `cuda:0` since `show_only`."""
 
 
 def show_only(device: str) -> None:
-    """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, for good.
+    """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, until it ends.
 
-    N counts what CUDA shows now: CUDA_VISIBLE_DEVICES as the user set it decides. To be called before CUDA starts in
-    this process; afterwards it would change nothing. Raises `DeviceError` where there is no such GPU. Whether PyTorch
-    can use it, PyTorch says: without a driver that answers nothing is hidden and nothing raised.
+    N counts the GPUs that CUDA shows now, after CUDA_VISIBLE_DEVICES as the user set it. Call this before CUDA starts
+    in this process; later it has no effect. Raises `DeviceError` where there is no such GPU. Without a driver that
+    answers it hides nothing and raises nothing: PyTorch then reports what is wrong.
     """
     if device != "auto" and not device.startswith("cuda:"):
         return
@@ -36,17 +36,17 @@ def show_only(device: str) -> None:
 
 
 def kept() -> list[str]:
-    """Returns the UUID of the one GPU that `show_only` left in sight; none where it hid nothing."""
+    """Returns the UUID of the one GPU that `show_only` left visible; an empty list where it hid nothing."""
     return [os.environ[MASK]] if SHOWN_AS in os.environ else []
 
 
 def number_here(device: str) -> int:
-    """Returns the number that the GPU `device` ("cuda:N") has in this process, for PyTorch."""
+    """Returns PyTorch's number, in this process, of the GPU `device` ("cuda:N")."""
     return 0 if device == os.environ.get(SHOWN_AS) else int(device.removeprefix("cuda:"))
 
 
 def choices(gpus: Sequence[VisibleGpu]) -> str:
-    """Returns the GPUs as one may choose them: "cuda:0 (NVIDIA H100) or cuda:1 (NVIDIA L4)"."""
+    """Returns the GPUs to choose from, in words: "cuda:0 (NVIDIA H100) or cuda:1 (NVIDIA L4)"."""
     return " or ".join(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)
 
 

@@ -9,17 +9,17 @@ import time
 import psutil
 
 RESCAN_S = 1.0
-"""The process tree is looked through this often at most: psutil reads every process of the machine for it."""
+"""Least time (s) between two scans of the process tree: psutil reads every process of the machine for each."""
 
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-"""States of a process that gets no core until somebody says so: SIGSTOP and Ctrl-Z, a debugger. One that waits for a
-drive, a network or a lock is in others."""
+"""States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger. A process that waits
+for a drive, a network or a lock has other states."""
 RESCAN_SHARE = 0.01
-"""And at most this share of one core goes into it: 12 us a process is 50 ms where 4,000 run (measured here)."""
+"""Most of one core that scans may use, as a share: 12 us a process is 50 ms with 4,000 processes (measured here)."""
 
 
 class Rate:
-    """A counter turned into change per second; NaN where time or counter fail to increase."""
+    """The change per second of a counter; NaN at first, where time fails to increase, and where the counter falls."""
 
     def __init__(self) -> None:
         self._now = self._value = math.nan
@@ -31,18 +31,18 @@ class Rate:
 
 
 class MachineCpu:
-    """CPU use of the whole machine since the last call: psutil.cpu_percent's formula.
+    """CPU use of the whole machine since the last call, by the formula of psutil.cpu_percent.
 
-    That function itself keeps its last reading per thread, so a first call from a new thread would return a false 0.
+    That function keeps its last reading per thread, so the first call from a new thread would return a false 0.
     """
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
 
     def __call__(self) -> float:
-        """Percent, 100 = all cores busy; NaN at first and where no clock tick has passed since the last call."""
+        """Returns percent, 100 = all cores busy; NaN at first and where no clock tick has passed since the last one."""
         times = psutil.cpu_times()
-        # Linux counts guest time in user time, too; waiting for a disk is idling.
+        # Linux counts guest time in user time, too; waiting for a disk counts as idle.
         total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         idle: float = times.idle + getattr(times, "iowait", 0.0)
         last, self._last = self._last, (total, idle)
@@ -52,14 +52,12 @@ class MachineCpu:
 
 
 def disk_read_bytes() -> float:
-    """Returns the bytes the machine's disks have delivered since it started; NaN where the system does not
-    count them.
-    """
+    """Returns the bytes read from the machine's disks since it started; NaN where the system does not count them."""
     return _disk_bytes("read_bytes")
 
 
 def disk_written_bytes() -> float:
-    """Returns the bytes that the machine's disks have taken since it started; NaN where the system does not count."""
+    """Returns the bytes written to the machine's disks since it started; NaN where the system does not count them."""
     return _disk_bytes("write_bytes")
 
 
@@ -72,11 +70,11 @@ def _disk_bytes(counter: str) -> float:
 
 
 class ProcessTree:
-    """CPU and memory of a process and of all that descend from it.
+    """CPU and memory of a process and its descendants.
 
-    Processes are told apart by pid and start time (psutil's own equality), so a reused pid is a new process. Workers
-    that outlive their parent stay in. Left out is what lives too short to be found by a scan, and what a process used
-    between the last sample and its end.
+    Processes are identified by pid and start time (psutil's own equality), so a reused pid is a new process. Workers
+    that outlive their parent are still counted. Not counted: processes too short-lived for a scan to find, and what a
+    process used between the last sample and its end.
     """
 
     def __init__(self, pid: int) -> None:
@@ -85,7 +83,7 @@ class ProcessTree:
         self._scanned_s = -math.inf
         self._rescan_s = RESCAN_S
         self.stopped: frozenset[int] = frozenset()
-        """Which processes of the last sample a signal or a debugger had stopped."""
+        """Ids of the processes in the last sample that a signal or a debugger had stopped."""
         self._root: psutil.Process | None
         try:
             self._root = psutil.Process(pid)
@@ -94,13 +92,13 @@ class ProcessTree:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Returns the processes of the last sample."""
+        """Returns the ids of the processes in the last sample."""
         return frozenset(process.pid for process in self._cpu_s)
 
     def sample(self, now: float) -> tuple[float, float]:
-        """CPU percent since the last sample (100 = one core busy) and resident bytes; NaN if no process is left.
+        """Returns CPU percent since the last sample (100 = one core busy) and resident bytes; NaN if none is left.
 
-        The CPU figure is NaN at first, and where `now` is not after the last sample's.
+        The CPU figure is also NaN at first, and where `now` (s) is not after that of the last sample.
         """
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
@@ -108,21 +106,21 @@ class ProcessTree:
         used_s, rss, stopped = 0.0, 0, []
         for process, before_s in list(self._cpu_s.items()):
             try:
-                with process.oneshot():  # one reading of the system's file for CPU time and state
+                with process.oneshot():  # reads the system's file once for CPU time and state
                     times, resident = process.cpu_times(), process.memory_info().rss
                     if process.status() in STOPPED:
                         stopped.append(process.pid)
                 age_s = 0.0 if before_s is not None else time.time() - process.create_time()
             except psutil.Error:
                 resident = 0
-            if not resident:  # ended; one whose parent has not noticed yet is still listed, without memory
+            if not resident:  # it has ended; a zombie is still listed, without memory
                 del self._cpu_s[process]
                 continue
             cpu_s = times.user + times.system
             if before_s is not None:
                 used_s += max(0.0, cpu_s - before_s)
             elif span_s > 0:
-                # Found by a scan, perhaps older than the span: its average so far, or it would show as a peak.
+                # Newly found, and perhaps older than the span: counts with its average so far, or it would be a peak.
                 used_s += cpu_s * span_s / max(age_s, span_s)
             self._cpu_s[process] = cpu_s
             rss += resident
@@ -136,8 +134,8 @@ class ProcessTree:
         found: list[psutil.Process] = []
         try:
             if self._root is not None:
-                # Who measures is no part of the job, even where the job is the first process of a container and so the
-                # parent of all that have none.
+                # vitprof is not part of the job, even where the job is the first process of a container and so the
+                # parent of all orphans.
                 children = [p for p in self._root.children(recursive=True) if p.pid != os.getpid()]
                 found = [self._root, *children]
         except psutil.Error:

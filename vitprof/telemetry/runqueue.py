@@ -1,4 +1,4 @@
-"""How long a job's threads were ready to run and had no core: the kernel's own count."""
+"""How long a job's threads were ready to run but had no core, by the kernel's own count."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PROC = Path("/proc")
 
 
 class RunQueue:
-    """Time that the threads of some processes spent waiting for a core.
+    """The time that the threads of some processes spend waiting for a core.
 
     Linux counts it for each thread in nanoseconds: the second figure of /proc/PID/task/TID/schedstat (kernel
-    documentation, sched-stats). A loop that waits for a disk, a lock or a sleep is not in it.
+    documentation, sched-stats). Waiting for a disk or a lock, and sleeping, do not count.
     """
 
     def __init__(self, proc: Path = PROC) -> None:
@@ -23,7 +23,7 @@ class RunQueue:
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
         """Returns the time that threads waited for a core since the last sample, in percent: 100 = one thread all the
-        time. NaN at first and where nobody counts.
+        time. NaN at first, and where the system does not count it. `now` is in seconds.
         """
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}
@@ -31,7 +31,7 @@ class RunQueue:
             self._waited_ns |= self._threads(pid)
         if not self._waited_ns or not span_s > 0:
             return math.nan
-        # a thread that is new waited before it was seen, too; one that ended since then is lost
+        # not counted: what a new thread waited before it was first seen, and threads that have ended since
         waited = sum(max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items())
         return 100.0 * waited / 1e9 / span_s
 
@@ -40,6 +40,6 @@ class RunQueue:
         try:
             for task in (self._proc / str(pid) / "task").iterdir():
                 found[pid, task.name] = int((task / "schedstat").read_bytes().split()[1])
-        except (OSError, ValueError, IndexError):  # it ended just now, or this system keeps no such count
+        except (OSError, ValueError, IndexError):  # it has just ended, or this system does not count
             pass
         return found

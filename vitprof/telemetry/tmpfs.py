@@ -1,4 +1,4 @@
-"""A file system in RAM, found by looking. No torch here: the page "Strategies" asks too."""
+"""Finds a file system in RAM. No torch here: the page "Strategies" uses it too."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vitprof.formats import size
 FSTYPES = ("tmpfs", "ramfs")
 PREFERRED = Path("/dev/shm")
 SYSTEM = ("/proc", "/sys", "/dev", "/run/lock", "/run/credentials")
-"""Mounts that belong to the system; `PREFERRED` is the one under /dev that is for everybody."""
+"""Mounts that belong to the system; `PREFERRED` is the one under /dev that every program may use."""
 LEAST_ROOM = 256 * 2**20
 LEAST_SHARE = 0.1
-"""What is left free of a RAM disk, the larger of the two: workers hand batches over in shared memory, which is
-/dev/shm too, and die of a bus error where it is full."""
+"""The larger of these (bytes, share of its size) stays free on a RAM disk: workers hand over batches in shared memory,
+which is /dev/shm too, and die of a bus error where it is full."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Tmpfs:
     path: Path
     """Where it is mounted."""
     free_bytes: int
-    """Room for a copy: what is free in it and in RAM, less what is kept for workers' shared memory."""
+    """Room for a copy: what is free on it and in RAM, less what stays free for workers' shared memory."""
 
 
 def find_tmpfs() -> Tmpfs | None:
-    """Returns the RAM disk to use: /dev/shm, else the roomiest other one; None where there is none. Changes nothing."""
+    """Returns the RAM disk to use: /dev/shm, else the one with most room; None where there is none. Changes nothing."""
     found = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
     return max(found, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
@@ -47,10 +47,10 @@ def is_in_ram(path: Path) -> bool:
 
 
 def own_directory(tmpfs: Tmpfs) -> Path:
-    """This user's directory on the RAM disk, which may not be there yet.
+    """Returns the path of this user's directory on the RAM disk, which may not exist yet.
 
-    Raises `DataError` if somebody else has put something in its place: everybody may write to /dev/shm, and what
-    stands there under this name is not to be followed.
+    Raises `DataError` if there is something else at that path: any user may write to /dev/shm, and a link or another
+    user's directory with this name must not be used.
     """
     path = tmpfs.path / f"vitprof-{os.getuid()}"
     try:
@@ -63,7 +63,7 @@ def own_directory(tmpfs: Tmpfs) -> Path:
 
 
 def ram_disk(needed_bytes: int) -> Tmpfs:
-    """Returns the RAM disk, with room for `needed_bytes`. Raises `DataError` where there is none or too little room."""
+    """Returns a RAM disk with room for `needed_bytes`. Raises `DataError` where there is none, or too little room."""
     tmpfs = find_tmpfs()
     if tmpfs is None:
         raise DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")
@@ -89,7 +89,7 @@ def _look(mount: Path) -> Tmpfs | None:
         return None
     total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
     in_ram = psutil.virtual_memory()
-    if not total:  # ramfs and tmpfs without a limit tell nothing: they take RAM until there is none
+    if not total:  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
         total, free = in_ram.total, in_ram.available
     kept = max(LEAST_ROOM, int(LEAST_SHARE * total))
     return Tmpfs(mount, max(0, min(free, in_ram.available) - kept))

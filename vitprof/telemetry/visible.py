@@ -1,11 +1,11 @@
-"""The GPUs that CUDA shows a process, in CUDA's order, as its driver (libcuda) tells.
+"""The GPUs that CUDA shows a process, in CUDA's order, as its driver (libcuda) reports them.
 
 NVML lists every GPU of the machine by its place on the PCI bus. CUDA counts the fastest first (CUDA_DEVICE_ORDER), only
-what CUDA_VISIBLE_DEVICES lets through, and slices of a GPU in MIG mode; so "the second" need not be the same one. What
-they share is the UUID.
+those that CUDA_VISIBLE_DEVICES lets through, and slices of a GPU in MIG mode; so "the second" may be another one. Both
+use the same UUIDs.
 
-A process that has asked CUDA's driver keeps what it saw then for good, so `visible_gpus` asks in a short process of its
-own. This file is its program, too: it imports nothing of vitprof.
+A process that has called CUDA's driver keeps seeing what it saw then, so `visible_gpus` uses a separate, short process.
+This file is also the program of that process, so it imports nothing from vitprof.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 ANSWER_S = 60.0
-"""How long the driver may take: some 0.1 s, several seconds where it must first wake many GPUs."""
+"""How long (s) the driver may take: usually about 0.1 s, several seconds where it must first wake many GPUs."""
 NAME_BYTES = 256
 DECIDE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Variables that decide which GPUs CUDA shows, and in which order."""
@@ -37,29 +37,29 @@ class VisibleGpu:
     """A GPU, or a slice of one, that CUDA shows."""
 
     index: int
-    """CUDA's number of it, and PyTorch's: N of `cuda:N`."""
+    """Its number in CUDA and PyTorch: N of `cuda:N`."""
     name: str
     uuid: str
-    """`GPU-...`, of a slice `MIG-...`; "" where the driver does not tell."""
+    """`GPU-...`, for a slice `MIG-...`; "" where the driver does not report it."""
     memory_bytes: float
-    """Device memory in all."""
+    """Total device memory."""
     cuda_driver: tuple[int, int] | None = None
-    """Newest CUDA that the driver runs, such as (13, 0); None where it does not tell."""
+    """Newest version of CUDA that the driver supports, such as (13, 0); None where it does not report it."""
     capability: tuple[int, int] | None = None
-    """CUDA compute capability, such as (9, 0); None where the driver does not tell."""
+    """CUDA compute capability, such as (9, 0); None where the driver does not report it."""
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA shows a process started now; none where there is no driver. Never raises.
+    """Returns the GPUs that CUDA would show a process started now; none where there is no driver. Never raises.
 
-    The driver is asked once for each value of the variables that decide.
+    The driver is asked once for each value of the variables in `DECIDE`.
     """
     return list(asked(*(os.environ.get(name) for name in DECIDE)))
 
 
 @functools.lru_cache
 def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
-    """Asks the driver in a process of its own."""
+    """Returns the GPUs that the driver reports to a new process. The arguments only select the cached answer."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", __file__],
@@ -74,13 +74,13 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
 
 
 def _told(gpu: dict[str, Any]) -> VisibleGpu:
-    """Returns a GPU out of its JSON, which has lists for tuples."""
+    """Returns a GPU from its JSON, which has lists for tuples."""
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
     return VisibleGpu(**values)
 
 
 def shown_here() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA shows this process, whose view is settled by that. Never raises; makes no context."""
+    """Returns the GPUs that CUDA shows this process, and thereby fixes its view. Never raises; makes no context."""
     try:
         driver = ctypes.CDLL(LIBRARY)
         return list(_ask(driver))
@@ -89,7 +89,7 @@ def shown_here() -> list[VisibleGpu]:
 
 
 class _DriverError(Exception):
-    """A function of the driver did not succeed."""
+    """Raised where a function of the driver fails."""
 
 
 def _ask(driver: Any) -> Iterator[VisibleGpu]:
@@ -119,17 +119,17 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
 
 
 def _number(driver: Any, function: str, *args: Any) -> int | None:
-    """Returns the number that a function of the driver writes to its first argument; None where it does not."""
+    """Returns the number that a function of the driver writes to its first argument; None where it fails."""
     value = ctypes.c_int()
     known = hasattr(driver, function) and getattr(driver, function)(ctypes.byref(value), *args) == 0
     return value.value if known else None
 
 
 def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
-    """Returns the UUID with the prefix that CUDA_VISIBLE_DEVICES wants.
+    """Returns the UUID with the prefix that CUDA_VISIBLE_DEVICES needs.
 
-    Of a slice of a GPU in MIG mode the second version of the function gives the slice's own, the first one the GPU's
-    (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have the first one only.
+    For a slice of a GPU in MIG mode the second version of the function returns the slice's UUID, the first one the
+    GPU's (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have only the first one.
     """
     found = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):

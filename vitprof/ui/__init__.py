@@ -1,1 +1,1 @@
-"""What the pages share. With app.py and pages/ the only code that imports streamlit; nothing here imports torch."""
+"""Code that the pages share. Only it, app.py and pages/ import streamlit; nothing here imports torch."""

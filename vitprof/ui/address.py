@@ -1,8 +1,8 @@
-"""The address of a page: which run it shows, and the settings that are not the default.
+"""The URL of a page: which run it shows, and the settings that are not the default.
 
-So a link or a reload shows the same view. A widget keeps its value there by itself if it is bound (`IN_URL`). The
-sidebar's settings cannot be: Streamlit would put the words of the page there, such as "cuda:0 (NVIDIA H100)", take out
-what a strategy hides, and drop in silence what cannot be, where the page says what is wrong.
+So a link or a reload shows the same view. A widget that is bound (`IN_URL`) keeps its value in the URL by itself. The
+sidebar's settings cannot be bound: Streamlit would write their labels there, such as "cuda:0 (NVIDIA H100)", remove
+what a strategy hides, and silently drop invalid values, where the page should say what is wrong with them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vitprof.ui.widgets import BUDGET, BUDGET_DEFAULTS, DEFAULTS, FIELDS, settin
 
 Option = TypeVar("Option", bound=str)
 IN_URL: Literal["query-params"] = "query-params"
-"""What a widget is given as `bind`: its key is then its name in the URL, and its value is kept there."""
+"""A widget's `bind` argument: its key is then its name in the URL, and its value is kept there."""
 RUN, RUNS = "run", "runs"
 
 
@@ -27,9 +27,7 @@ def show_run(run_id: int) -> None:
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
-    """Returns those of the sidebar's settings that are not the default, as a query says them; in the order of
-    `RunConfig`.
-    """
+    """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
     said = {}
     for name, default in DEFAULTS.items():
         value = values[name]
@@ -48,7 +46,7 @@ def _short(value: Any) -> str:
 
 
 def say_settings() -> None:
-    """Puts the settings into the address. What else it says stays: the run, and what belongs to a page or Streamlit."""
+    """Writes the settings into the URL. Its other parameters stay: the run, and those of a page or of Streamlit."""
     said = changed_settings(settings())
     for name in [name for name in st.query_params if name in FIELDS and name not in said]:
         del st.query_params[name]
@@ -59,7 +57,7 @@ def say_settings() -> None:
 def choose(
     name: str, words: str, options: Mapping[Option, str], *, default: Option, help: str, show_label: bool = True
 ) -> Option:
-    """Draws a control to choose one of `options` (value -> words on the page); kept in the URL as `name`."""
+    """Draws a control to choose one of `options` (value -> label); returns the value, which the URL keeps as `name`."""
     chosen = st.segmented_control(
         words,
         list(options),

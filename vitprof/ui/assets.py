@@ -1,9 +1,9 @@
-"""The files a live chart needs in the browser, served by Streamlit's own static serving.
+"""The files that a live chart needs in the browser, served by Streamlit's static file serving.
 
-Nothing comes from a CDN. Streamlit serves what lies in `static/`
-beside the app's script under `app/static/` (with `server.enableStaticServing`), so both files are copied there once.
-The URLs are relative to the app's root, which live_chart.py works out in the browser: that holds under a
-`server.baseUrlPath` and behind a proxy that adds a prefix, on every page.
+Nothing comes from a CDN. Streamlit serves the files in `static/` beside the app's script under `app/static/` (with
+`server.enableStaticServing`), so both files are copied there once. The URLs are relative to the app's root, which
+live_chart.py works out in the browser: that holds under a `server.baseUrlPath` and behind a proxy that adds a prefix,
+on every page.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from vitprof.errors import VitprofError
 
 CHART_JS = Path(__file__).with_name("live_chart.js")
 SERVED = (PLOTLY_JS.name, CHART_JS.name)
-"""All that `static/` gives to browsers, whatever else lies there."""
+"""The only files of `static/` that browsers get, whatever else is there."""
 
 
 def ensure_assets(static_dir: Path) -> None:
-    """Puts all that `live_chart` needs into `static_dir`; app.py calls this at its start.
+    """Copies the files that `live_chart` needs into `static_dir`; app.py calls this on every run.
 
-    Cheap when nothing changed (a comparison cached by the files' stamps). Raises `VitprofError` with one line where the
-    directory cannot be written.
+    Cheap when nothing changed: filecmp caches its comparison by the files' sizes and times. Raises `VitprofError` with
+    one line where the directory cannot be written.
     """
     for source in (PLOTLY_JS, CHART_JS):
         _ensure_copy(source, static_dir / source.name)
@@ -40,15 +40,14 @@ def ensure_assets(static_dir: Path) -> None:
 
 @lru_cache
 def url_of(source: Path) -> str:
-    """Returns the URL of a file in `static/`, relative to the app's root; with its digest, so that no browser goes on
-    with an older one.
+    """Returns the URL of a file in `static/`, relative to the app's root; the file's digest in it keeps browsers from
+    using an older version.
     """
     return f"app/static/{source.name}?v={hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
 
 def _ensure_copy(source: Path, target: Path) -> None:
-    # A name of its own and os.replace: two servers that start together both succeed, and a browser never reads half a
-    # file.
+    # A temporary file and os.replace: two servers that start together both succeed, and no browser reads half a file.
     temporary: Path | None = None
     try:
         if target.is_file() and filecmp.cmp(source, target, shallow=False):
@@ -58,7 +57,7 @@ def _ensure_copy(source: Path, target: Path) -> None:
         os.close(handle)
         temporary = Path(name)
         shutil.copyfile(source, temporary)
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a server of another user
+        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a server that another user runs
         os.replace(temporary, target)
     except OSError as error:
         if temporary is not None:
@@ -72,8 +71,8 @@ def _ensure_copy(source: Path, target: Path) -> None:
 def page_icon() -> str:
     """Returns the tab's icon as a data URL: busy time with a gap.
 
-    Drawn here, because Streamlit fetches named icons from the network. Not given as an image: Streamlit serves those
-    from a file that it takes away while a session of another tab ends, and the browser then gets a 404.
+    Drawn here, because Streamlit fetches named icons from the network. Not passed as an image, because Streamlit serves
+    images from a file that it removes when the session of another tab ends; the browser then gets a 404.
     """
     icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
     draw = ImageDraw.Draw(icon)

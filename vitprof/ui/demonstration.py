@@ -1,4 +1,4 @@
-"""What tells the demonstration from a person's own runs: a line on every page, and a run to begin with."""
+"""What the demonstration adds to the pages: a note on every page, and a run that Profile shows at first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitprof.ui import resources
 
 
 def draw_note() -> None:
-    """Draws the line; nothing where the store is the user's own."""
+    """Draws the note that this is the demonstration; nothing where the store is the user's own."""
     if not demo.is_demonstration():
         return
     with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
@@ -29,7 +29,9 @@ def draw_note() -> None:
 
 
 def first_shown() -> StoredRun | None:
-    """Returns the recorded run that Profile shows as long as none was chosen; None where it is not a demonstration."""
+    """Returns the recorded run that Profile shows until one is chosen; None outside the demonstration, or where that
+    run was deleted.
+    """
     if not demo.is_demonstration():
         return None
     try:

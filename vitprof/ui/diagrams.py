@@ -1,7 +1,7 @@
 """A strategy as a picture: its parts from storage to device, and which process or thread each runs in.
 
-Inline SVG in the page's own text colour, so that it reads in light and dark; once side by side for wide pages and once
-one below the other for narrow ones. Which of the two shows is decided by `STYLE`, to be put on the page once.
+Inline SVG in the page's own text colour, so that it is readable in light and dark. It is drawn twice, side by side for
+wide pages and stacked for narrow ones; `STYLE`, which the page needs once, shows the one that fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STYLE = """<style>
 }
 </style>"""
 
-# Okabe and Ito's colours, as the charts have them; each runner is named in words too.
+# Okabe and Ito's colours, as in the charts; each runner is named in words too.
 STORED, BESIDE, IN_THE_LOOP, ON_DEVICE = "#7F8C99", "#56B4E9", "#E69F00", "#009E73"
 
 LOOP = "training loop"
@@ -36,7 +36,7 @@ WIDE_W = 5 * BOX_W + 4 * GAP
 HEAD, FOOT = 20, 34
 TALL_W, TALL_BOX_H, TALL_GAP = 340, 64, 22
 WRAP = 21
-"""Characters that fit a box's line."""
+"""Characters that fit on a line of a box."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Stage:
     """storage, location, loader, transfer or device."""
     title: str
     runner: str
-    """Where it runs or lies."""
+    """The process, thread or device that it runs in, or where it is kept."""
     colour: str
 
 
 def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
-    """From storage to device. `knobs` are the settings in effect; of them `workers` shows."""
+    """Returns the boxes from storage to device. Of `knobs`, the settings in effect, only `workers` is shown."""
     storage, location, loader, transfer = parts.parts
     lies = {
         "disk": "local disk",
@@ -83,7 +83,7 @@ def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
 
 
 def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
-    """Returns where batches are made."""
+    """Returns where batches are made, and the colour for it."""
     if parts.transfer == "resident":
         return DEVICE, ON_DEVICE
     if parts.loader == "dataloader" and workers:
@@ -100,9 +100,7 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
-    """Returns the picture as one line of HTML, with a description for those who cannot see it. Needs `STYLE` on the
-    page.
-    """
+    """Returns the picture as one line of HTML, with a description for screen readers. Needs `STYLE` on the page."""
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn), quote=True)
     return f'<div class="vitprof-diagram">{_wide(drawn, alt)}{_tall(drawn, alt)}</div>'
@@ -173,7 +171,7 @@ def _text(x: float, y: float, text: str, px: int, opacity: float = 1.0, weight: 
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    """Returns a line with a head; to the right or down."""
+    """Returns an arrow to the right or down."""
     head = f"M{x2 - 6:g} {y2 - 5:g}L{x2:g} {y2:g}L{x2 - 6:g} {y2 + 5:g}"
     if x1 == x2:
         head = f"M{x2 - 5:g} {y2 - 6:g}L{x2:g} {y2:g}L{x2 + 5:g} {y2 - 6:g}"

@@ -1,4 +1,4 @@
-"""What is closed when the server ends: its jobs stop and keep what they measured."""
+"""What to close when the server ends, so that its jobs stop and keep what they measured."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ _closers: list[Callable[[], object]] = []
 
 
 def at_end(close: Callable[[], object]) -> None:
-    """Has `close` called when the server ends, before those that were given earlier."""
+    """Registers `close` to be called when the server ends, before those that were registered earlier."""
     _closers.append(close)
 
 
 def end() -> None:
-    """Closes everything once. What fails is printed, and the rest is closed all the same.
+    """Calls each registered function once, the last one first. Errors are printed, and the rest are still called.
 
-    The server calls it when it is told to stop, since a process that then ends by the signal runs nothing of atexit's.
+    The server calls this when it shuts down, because a process that then ends by a signal does not run atexit's
+    functions.
     """
     while _closers:
         try:

@@ -1,4 +1,4 @@
-"""The self-test on a real GPU, as the Self-test page offers and shows it."""
+"""The self-test on a real GPU, for the Self-test page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(tell: Callable[[SelftestProgress], None], stopped: Callable[[], bool]) -
 
 
 def draw_report(report: GpuReport) -> None:
-    """Shows what came of it, a row for each case, the file for a bug report and what to read next."""
+    """Draws the result, a row for each case, the file for a bug report and what to read next."""
     (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
     st.dataframe(
         pd.DataFrame([_row(line) for line in report.lines], columns=list(COLUMNS)),

@@ -1,4 +1,4 @@
-"""Runs that belong together, such as the anchors of headroom: started once, whoever asks, and followed in one line."""
+"""Runs that belong together, such as headroom's anchors: started once even if two tabs ask, shown as one bar."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from vitprof.ui import resources
 from vitprof.ui.texts import escaped
 
 POLL_S = 1.0
-"""How often a page looks at a group that is running."""
+"""Seconds between a page's looks at a group that is running."""
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
 
 
 @st.cache_resource(show_spinner=False)
 def _starting() -> threading.Lock:
-    """Held while a group is started: two tabs that press the button together start it once."""
+    """Returns the lock held while a group is started: two tabs that press the button at once start it once."""
     return threading.Lock()
 
 
 def live_runs(group: str) -> list[StoredRun]:
-    """Returns the runs of a group that wait or go on, the oldest first."""
+    """Returns the runs of a group that are queued or running, the oldest first."""
     return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
 
 
 def start_once(group: str, start: Callable[[], object]) -> None:
-    """Calls `start` unless the group is running already. What `start` raises is raised."""
+    """Calls `start` unless the group is running already. Errors of `start` are passed on."""
     with _starting():
         if not live_runs(group):
             start()
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
-    """Stops those that this dashboard started and who asks may stop; the last first, so that none begins meanwhile."""
+    """Stops the runs that this dashboard started and this user may stop, the last one first, so that none starts
+    meanwhile.
+    """
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.may_stop(run.id):
@@ -43,7 +45,9 @@ def stop_group(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
-    """Draws how far a group is, `runs` being those left of `total`, and a button that stops it."""
+    """Draws a group's progress and a button that stops it. `runs` are those left of `total`; `say` names the current
+    one, as Markdown.
+    """
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)

@@ -1,4 +1,4 @@
-"""The button Run, and under it what the run will take of this machine, or why it cannot be."""
+"""The Run button, and below it what the run will need of this machine, or why it cannot run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from vitprof.ui.texts import escaped, sentence
 from vitprof.ui.widgets import label, settings
 
 LOOK_AGAIN_S = 10.0
-"""How old a look at memory, disk and RAM disk may be: every change of a setting draws the form anew."""
+"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
 
 
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
 def machine() -> Machine:
-    """Returns what this machine has, as of a moment ago."""
+    """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
     return look_around()
 
 
@@ -37,7 +37,8 @@ def run_button(
     button: DeltaGenerator,
     notes: DeltaGenerator,
 ) -> tuple[RunConfig | None, bool]:
-    """Draws Run and how long it takes in `button`, which stays in sight; in `notes` what it takes or why it cannot be.
+    """Draws Run and the expected duration in `button`, which stays in sight, and in `notes` what the run needs or why
+    it cannot run. `rejected` is a warning to show there too.
 
     Returns the config if it can be run, and whether Run was pressed.
     """
@@ -78,7 +79,7 @@ def run_button(
 
 
 def lasts(config: RunConfig, info: DatasetInfo) -> str:
-    """Returns how long a run takes, in a sentence; "" where nobody knows beforehand."""
+    """Returns how long a run takes, in a sentence; "" where that is not known beforehand."""
     config = resolve(config)
     there = (home.data_dir() / info.directory).is_dir()
     return duration_sentence(duration(config, info, made=there, prepared=made(config.storage or "", info) is not None))
@@ -106,7 +107,7 @@ def takes(parts: Combination, info: DatasetInfo) -> str:
 
 
 def resized(info: DatasetInfo) -> str:
-    """Returns what happens to images that the model takes in another size; "" where it takes them as they are."""
+    """Returns how images are resized for the model, in a sentence; "" where it takes them as they are."""
     values = settings()
     model = MODELS.get(values["model"])
     wanted = values["image_size"] or (model.image_size if model else info.image_size)

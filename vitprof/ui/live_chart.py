@@ -8,8 +8,8 @@ each refresh sends what is new, and zoom, pan and hidden traces survive. A page,
     update = feed.update(figure, run=run_id, alt="GPU utilisation over time", resync=state.resync)
     live_chart(update, key="gpu", height=260)
 
-The page gives the whole figure every time; the feed finds what changed. `on_pick` hears of a click on a point. Browser
-side: live_chart.js.
+The page gives the whole figure every time; the feed finds what changed. `on_pick` is called for a click on a point. The
+browser's side is live_chart.js.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _Array = npt.NDArray[Any]
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
 """The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
 
-# This goes with every refresh, so it is short; the chart's module comes once from static/. Streamlit's own bundle tells
-# where the app's root is.
+# This is sent with every refresh, so it is short; the chart's module comes once from static/. The URL of Streamlit's
+# own bundle tells where the app's root is.
 _BOOTSTRAP = """\
 const b=document.querySelector('script[src*="static/js/"]'),r=b?new URL("../../",b.src):document.baseURI,
 [u,p]=%s.map(f=>new URL(f,r).href),m=import(u).catch(()=>0);
@@ -48,31 +48,33 @@ c.parentElement.textContent=`This chart cannot be drawn: ${u} could not be loade
 DEFLATE_FROM = 1500
 """Bytes from which an update is compressed; the few new points of a plain line would gain nothing."""
 MANTISSA_BITS = 11
-"""Of a y's 23: right to 1 in 4,000, which no plot and no hover text shows, and far smaller where compressed."""
+"""Bits kept of a y's 23: exact to 1 in 4,000, finer than any plot or hover text, and far smaller when compressed."""
 
 
 @dataclass(frozen=True)
 class ChartUpdate:
-    """What one refresh sends. `ChartFeed` makes these."""
+    """What one refresh sends to the browser. `ChartFeed` and `still` make these."""
 
     run: str
-    """Identity of what is drawn. Another one forgets zoom and hidden traces."""
+    """Identity of what is drawn. A different one resets zoom and hidden traces."""
     revision: int
     """Counts up with every update of one feed; the same one twice is drawn once."""
     base: int | None
-    """The revision that the browser must hold for this to be appended; None: full. Anything else is asked for anew."""
+    """The revision that the browser must hold to append this; if it holds another one, it asks for a full update. None:
+    this is a full update.
+    """
     figure: Mapping[str, Any] | None
-    """data and layout, where full; None where appended."""
+    """data and layout of a full update; None in one to append."""
     traces: tuple[Mapping[str, Any], ...] = ()
-    """Appended, for each trace: `keep` (points that stay; the last, growing one is often rewritten) and its columns."""
+    """To append, for each trace: `keep` (points that stay; the last, growing one often is rewritten), and columns."""
     layout: Mapping[str, Any] | None = None
-    """Appended: the whole new layout, if it changed."""
+    """In an update to append: the whole new layout, if it changed."""
     alt: str = ""
-    """What a screen reader says."""
+    """The description that a screen reader reads."""
     bare: bool = False
-    """No buttons to zoom and to save a picture."""
+    """Whether the buttons to zoom and to save a picture are left out."""
     silent: bool = False
-    """The window that the user zooms to is not reported: that would cause a refresh."""
+    """Whether the window that the user zooms to is not reported, because that would cause a refresh."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Pick:
     trace: int
     """Number of its trace in the figure."""
     x: float
-    """Where it is on the x axis; NaN where that is no number."""
+    """Its position on the x axis; NaN where that is not a number."""
     data: float
     """Its customdata; NaN where it has none."""
 
@@ -94,13 +96,13 @@ class LiveChartState:
     view: tuple[float, float] | None = None
     """The window in x that the user zoomed or panned to; None: everything. Send finer data for it if there are any."""
     resync: int | None = None
-    """Changes when the browser could not use an update; `ChartFeed.update` then sends all."""
+    """Changes when the browser could not use an update; `ChartFeed.update` then makes a full one."""
 
 
 class ChartFeed:
-    """Knows what the browser holds and turns the figure as it is now into the smallest update.
+    """A record of what the browser holds, which turns the current figure into the smallest update.
 
-    One for each chart and session. Where an update got lost the browser says so (`LiveChartState.resync`).
+    One for each chart and session. If an update was lost, the browser reports that (`LiveChartState.resync`).
     """
 
     def __init__(self) -> None:
@@ -142,7 +144,7 @@ class ChartFeed:
 
 
 def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> ChartUpdate:
-    """Returns the update that makes the browser show `figure` whatever it holds; another figure forgets the zoom."""
+    """Returns the update that makes the browser show `figure` whatever it holds; a different figure resets the zoom."""
     whole = {"data": figure["data"], "layout": _without(figure.get("layout", {}), ("template",))}
     digest = hashlib.sha256(_dumps(whole).encode()).hexdigest()
     return ChartUpdate(digest, int(digest[:10], 16), None, whole, alt=alt, bare=bare, silent=True)
@@ -156,17 +158,18 @@ def live_chart(
     on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
-    """Mounts the chart `key` (one key for one chart, on every refresh the same) and returns what the browser reported.
+    """Mounts the chart, `height` pixels high, and returns what the browser reported. Each chart has its own `key`, the
+    same on every refresh.
 
     app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes, `on_pick`
-    before the one that a click on a point causes; without it clicks are not reported.
+    before the one that a click on a point causes; without `on_pick`, clicks are not reported.
     """
 
     def picked() -> None:
         if on_pick is not None and (pick := _pick(st.session_state.get(key))) is not None:
             on_pick(pick)
 
-    # At each mount, because every AppTest has a runtime of its own and Streamlit 1.60 did not carry components over.
+    # Declared at each mount: every AppTest has a runtime of its own, and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]), isolate_styles=False
     )
@@ -188,11 +191,11 @@ def chart_state(key: str) -> LiveChartState:
 def payload(
     update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None, picks: bool = False
 ) -> bytes:
-    """Returns the update as it crosses the wire: key, line feed, UTF-8 JSON with numbers in base64 as Plotly has them.
+    """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them.
 
-    As bytes, because Streamlit serialises a dict twice. About 4 bytes (float32) for a y where text needs 10 to 18; x
-    stays float64 unless whole: after an hour a float32 cannot tell half a millisecond. What is large is a zlib stream
-    (RFC 1950), whose first byte (0x78) no JSON object begins with.
+    As bytes, because Streamlit serialises a dict twice. A y takes about 4 bytes (float32), as text 10 to 18. An x stays
+    float64 unless it is whole: after an hour a float32 cannot resolve half a millisecond. From `DEFLATE_FROM` bytes on,
+    the JSON is a zlib stream (RFC 1950), whose first byte (0x78) no JSON object begins with.
     """
     unsaid: tuple[object, ...] = (None, False, ())
     sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
@@ -269,7 +272,7 @@ def _dumps(value: object) -> str:
 
 
 def _jsonable(value: Any, name: str) -> Any:
-    """`value` without NumPy, NaN and infinity; `name` is the attribute that holds it."""
+    """Returns `value` without NumPy types, NaN and infinity; `name` is the attribute that holds it."""
     if isinstance(value, np.ndarray):
         return _encoded(value, name)
     if isinstance(value, np.generic):
@@ -284,7 +287,7 @@ def _jsonable(value: Any, name: str) -> Any:
 
 
 def _encoded(values: _Array, name: str) -> Any:
-    """Plotly's form of a typed array: NaN passes and is a gap. Text, times and mixtures become a list."""
+    """Returns Plotly's form of a typed array, in which NaN is a gap. Text, times and mixed values become a list."""
     kind = values.dtype.kind
     if kind not in "iuf" or not values.size:
         return _jsonable(values.tolist(), name)
@@ -301,7 +304,7 @@ def _encoded(values: _Array, name: str) -> Any:
 
 
 def _shortened(values: _Array) -> _Array:
-    """float32 with `MANTISSA_BITS` bits of mantissa, rounded; NaN and infinity stay what they are."""
+    """Returns float32 values rounded to `MANTISSA_BITS` bits of mantissa; NaN and infinity stay as they are."""
     drop = 23 - MANTISSA_BITS
     bits = values.view("<u4")
     rounded = ((bits + np.uint32(1 << (drop - 1))) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)).view("<f4")

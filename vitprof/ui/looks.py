@@ -1,4 +1,4 @@
-"""What every page is given by app.py: styles beyond the theme, and a way past the navigation by keyboard."""
+"""What app.py adds to every page: styles beyond the theme, and a way to skip the navigation by keyboard."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SKIP_LINK = Path(__file__).with_name("skip_link.js")
 
 
 def apply_style() -> None:
-    """Puts the style sheet on the page; it takes no room."""
+    """Adds the style sheet to the page; it takes no room."""
     st.html(STYLE)
 
 
 def add_skip_link() -> None:
-    """Adds "Skip to Run" in front of all that the tab key reaches."""
+    """Adds the button "Skip to Run", the first that the Tab key reaches."""
     with st.container(key="vitprof-skip-script"):
         st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)

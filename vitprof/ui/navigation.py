@@ -1,7 +1,7 @@
-"""Every page is reached through app.py, also by its own address; and comes back as it was left.
+"""Makes every page run through app.py, even when it is opened by its own URL, and come back as it was left.
 
 Streamlit 1.67 finds the folder pages/ by itself until app.py has called `st.navigation` for the first time since the
-server started. Until then a page's own address runs its script alone: without navigation, layout and assets.
+server started. Until then a page's own URL runs its script alone: without navigation, layout and assets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ENTERED, WANTED, SHOWN = "entered through app.py", "page wanted", "page shown"
 
 @contextlib.contextmanager
 def through_app(page: str) -> Iterator[None]:
-    """Draws a page inside this: goes through app.py if this session has not, and comes back to `page`.
+    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back.
 
-    A page that is entered by a URL without a query gets the one back with which this session left it. Streamlit
-    restores bound widgets after a click on a page's link, but with the browser's Back it believes the URL, and leaving
-    a page with bound widgets puts an entry without a query into the browser's history. What the URL then says is still
-    the query of the page that was left, or a part of it.
+    A page that is entered by a URL without a query gets back the query with which this session left it. Streamlit
+    restores bound widgets after a click on a page's link, but after the browser's Back it follows the URL, and leaving
+    a page with bound widgets adds an entry without a query to the browser's history. The URL then still has the query
+    of the page that was left, or a part of it.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
@@ -40,7 +40,7 @@ def through_app(page: str) -> Iterator[None]:
 
 
 def enter() -> None:
-    """In app.py, after `st.navigation`: on to the page whose address was opened."""
+    """Goes on to the page whose URL was opened. app.py calls this after `st.navigation`."""
     st.session_state[ENTERED] = True
     if wanted := st.session_state.pop(WANTED, None):
         page, query = wanted

@@ -1,6 +1,6 @@
-"""A word when what a person started or watched has finished, once, on whichever page they are by then.
+"""Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then.
 
-Looked at on every run of app.py, and by a small fragment where the page does not draw itself again.
+Checked on every run of app.py, and by a small fragment on pages that do not redraw themselves.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ ICONS = {
     "interrupted": ":material/error:",
 }
 LOOK_S = 3.0
-"""How often an idle page checks whether something has ended."""
+"""Seconds between an idle page's checks whether something has ended."""
 DIALOG_OPEN = "a dialog is open"
-"""Set where a dialog is opened: drawing the page again would close it, and lose what was typed."""
+"""Set where a dialog is opened: redrawing the page would close it and lose what was typed."""
 MAX_TOASTS = 3
-"""Words at once; with more to say only the number of the others is said."""
+"""Toasts shown at once; of the others only the number is shown."""
 
 
 def watch(run: StoredRun) -> None:
-    """Says a word when `run`, which this page shows, ends on another page. Here it is seen; a toast would hide it."""
+    """Shows a toast when `run`, which this page shows, ends while the user is on another page. On this page its end is
+    seen anyway, and a toast would cover it.
+    """
     watched = st.session_state.setdefault(RUNS, set())
     if run.live:
         watched.add(run.id)
@@ -42,23 +44,23 @@ def watch(run: StoredRun) -> None:
 
 
 def watch_group(group: str, words: str) -> None:
-    """Says a word when the last of the runs of `group` ends; `words` say what it is, such as "Headroom of run 3"."""
+    """Shows a toast when the last run of `group` ends; `words` name the group, such as "Headroom of run 3"."""
     st.session_state.setdefault(GROUPS, {})[group] = words
 
 
 def watch_tournament(tournament_id: int) -> None:
-    """Says a word when nobody works on this tournament any more."""
+    """Shows a toast when no program is running this tournament any more."""
     st.session_state.setdefault(TOURNAMENTS, set()).add(tournament_id)
 
 
 def say_there(words: str, icon: str) -> None:
-    """Says a word on the page that is opened next: `st.toast` itself does not outlive `st.switch_page`."""
+    """Shows a toast on the page that is opened next: one from `st.toast` does not outlive `st.switch_page`."""
     st.session_state.setdefault(TO_SAY, []).append((words, icon))
 
 
 @guarded
 def announce() -> None:
-    """Says what is kept to be said, and what has ended since. What was deleted meanwhile is passed over."""
+    """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted."""
     for words, icon in st.session_state.pop(TO_SAY, ()):
         st.toast(words, icon=icon, duration="long")
     ended = _ended()
@@ -73,9 +75,9 @@ def announce() -> None:
 
 
 def keep_looking() -> None:
-    """While something is watched: look every few seconds, and draw the page once more when it has ended.
+    """Checks every few seconds while something is watched, and redraws the page when it has ended.
 
-    With a dialog open only the word is said. Call it after `announce`, on pages that do not draw themselves again.
+    With a dialog open it only shows the toast. Call it after `announce`, on pages that do not redraw themselves.
     """
     asking = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in LOOKS):
@@ -90,7 +92,7 @@ def _look(asking: bool) -> None:
 
 
 def _ended() -> list[tuple[str, Any, str, str]]:
-    """Kind, key, words and icon of all that has ended since; without words where it was deleted."""
+    """Returns kind, key, words and icon of everything that has ended since; the words are "" where it was deleted."""
     watched = [(kind, key) for kind in LOOKS for key in sorted(st.session_state.get(kind, ()))]
     return [(kind, key, *news) for kind, key in watched if (news := _news(kind, key)) is not None]
 
@@ -127,7 +129,7 @@ def _tournament(tournament_id: int) -> tuple[str, str] | None:
 
 
 LOOKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {RUNS: _run, GROUPS: _group, TOURNAMENTS: _tournament}
-"""Words and icon of what has ended; None while it is running."""
+"""For each kind, the function that returns words and icon of what has ended; None while it is running."""
 
 
 def ending_in_words(run: StoredRun) -> str:

@@ -1,4 +1,4 @@
-"""Charts of what has ended: Plotly figures with words for those who do not see them."""
+"""Charts of runs that have ended: Plotly figures with a description for screen readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from vitprof.ui.live_chart import live_chart, still
 
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
-    """Draws `figure`, `height` pixels high; `alt`, else what the figure says of itself, is for a screen reader.
+    """Draws `figure`, `height` pixels high. Screen readers get `alt`, or else the figure's own description.
 
-    `zooms`: there is something to zoom in to. The browser has one Plotly, that of the live charts: `st.plotly_chart`
-    would bring another one, of 4.6 MB.
+    With `zooms` it has the buttons to zoom. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB beside
+    that of the live charts.
     """
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)

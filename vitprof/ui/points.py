@@ -1,4 +1,4 @@
-"""What a session's live charts have drawn: points of full groups are made once, however often a page refreshes."""
+"""The points of a session's live charts: those of full groups are computed once, however often a page refreshes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vitprof.charts import LiveChart, Points
 @dataclass
 class _Drawn:
     key: tuple[int, int, int]
-    """Run, first point, group size: with another one nothing can be kept."""
+    """Run, first point, group size: if one changes, nothing can be reused."""
     until: int
     """Points before this one are in `points`, in full groups."""
     points: list[Points]
 
 
 class PointCache:
-    """The points of each chart of one session. A refresh computes the groups that are new, and the last one."""
+    """The points of each chart of one session. A refresh computes only the new groups and the last one."""
 
     def __init__(self) -> None:
         self._drawn: dict[str, _Drawn] = {}
@@ -30,7 +30,9 @@ class PointCache:
     def points(
         self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
     ) -> list[Points]:
-        """Returns the points of `chart`: of the whole run, or in finer groups of what `view` shows."""
+        """Returns the points of `chart`, one `Points` for each trace: of the whole run, or in finer groups of the range
+        of x in `view`. `origin_s` is the time that the chart counts from.
+        """
         start, stop, groups = window(chart, series, origin_s, view)
         k = group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
@@ -56,9 +58,9 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Returns which points to draw, first and behind the last, and in how many groups at most.
+    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
 
-    All of them, or those in view with as much again on either side, so that panning shows something at once.
+    These are all points, or those in view and as much again on either side, so that panning shows something at once.
     """
     n = len(next(iter(series.values())))
     if view is None:
@@ -71,6 +73,6 @@ def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float,
         x = series[chart.x]
         start = max(0, int(np.searchsorted(x, low + origin_s)) - 1)
         stop = int(np.searchsorted(x, high + origin_s, side="right"))
-    if stop <= start:  # zoomed to where nothing is
+    if stop <= start:  # zoomed to where there are no points
         return 0, n, chart.overview_groups
     return start, stop, chart.max_groups

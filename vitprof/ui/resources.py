@@ -1,4 +1,4 @@
-"""What all sessions of a server share: the store, the job manager, the series of the runs being looked at."""
+"""What all sessions of a server share: the store, the job manager, the series of the runs on view."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store() -> RunStore:
 
 @st.cache_resource(show_spinner=False)
 def gpus() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA shows a job, in the order that `cuda:N` counts; empty without one."""
+    """Returns the GPUs that CUDA shows to a job, in the order of `cuda:N`; empty where there are none."""
     return visible_gpus()
 
 
@@ -48,7 +48,7 @@ def driver() -> str:
 
 
 def card(gpu: VisibleGpu, *, among: list[VisibleGpu]) -> str:
-    """Returns the GPU's name, with the start of its UUID where another one has that name too."""
+    """Returns the GPU's name, with the start of its UUID where another of `among` has the same name."""
     twins = sum(other.name == gpu.name for other in among) > 1
     return f"{gpu.name}, {short_uuid(gpu.uuid)}" if twins and gpu.uuid else gpu.name
 
@@ -59,7 +59,7 @@ def short_uuid(uuid: str) -> str:
 
 
 def gpu_findings(precision: str = "", device: str = "auto") -> tuple[Finding, ...]:
-    """Returns what is wrong here for runs on the GPU that `device` means, in `precision` ("": in any)."""
+    """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for any); none without it."""
     number = device.removeprefix("cuda:")
     found = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
     if not found:

@@ -13,28 +13,28 @@ import webbrowser
 from typing import Any, TextIO, cast
 
 WAIT_S = 120.0
-"""How long the server may take to listen; from a cold disk it is some 10 s."""
+"""Seconds that the server may take until it answers; from a cold disk it takes about 10."""
 POLL_S = 0.1
 
 
 class Output:
     """A stream that drops what nobody reads any more.
 
-    Streamlit says that it stops before it does. Where that fails, as at the end of a pipe or of a connection, it would
-    go on for ever.
+    Streamlit prints that it stops before it does. If printing failed, as when a pipe or connection is closed, it would
+    go on forever.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes text if that can be done; its length."""
+        """Writes `text` if the stream is still open; returns its length either way."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Sends what was written if that can be done."""
+        """Flushes the stream if it is still open."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 
@@ -43,8 +43,8 @@ class Output:
 
 
 def main() -> None:
-    """Runs the server until it is ended. `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (what to
-    say once it answers) and `open` (the URL that the browser is opened at, "" for none).
+    """Runs the server until it is stopped. `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (to
+    print once it answers) and `open` (the URL to open in the browser, "" for none).
     """
     asked = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, Output(sys.stdout))
@@ -59,7 +59,7 @@ def main() -> None:
     sys.argv = ["streamlit", "run", asked["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # a terminal was closed; with nohup it is ignored
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # sent when a terminal is closed; nohup ignores it
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     from streamlit.web import cli
 
@@ -67,12 +67,14 @@ def main() -> None:
 
 
 def _leave(*_: object) -> None:
-    """Ends the program: while it starts, and at the end, when the server has closed and hands its signal on."""
+    """Ends the program: during its start, and after the server has closed and raised its signal again."""
     sys.exit(0)
 
 
 def _answers(address: str, port: int) -> bool:
-    """Returns whether the dashboard answers. Its port is open before it can, and also where it then fails to start."""
+    """Returns whether the dashboard answers. That its port is open is not enough: it opens before the dashboard can
+    answer, and even where it then fails to start.
+    """
     connection = http.client.HTTPConnection(address, port, timeout=WAIT_S)
     try:
         connection.request("GET", "/_stcore/health")

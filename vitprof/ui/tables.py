@@ -20,26 +20,27 @@ MAX_ROWS_SHOWN, SCROLLED_PX = 12, 460
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header with the unit, what it tells, and its value for a row (NaN: not available)."""
+    """A column: its header with the unit, its help, and its value for a row (NaN: not available)."""
 
     name: str
     help: str
     value: Callable[..., str | float]
     format: str = "localized"
     exact: bool = False
-    """Its value is a count, or rounded already."""
+    """Whether its value is shown unrounded: a count, or rounded already."""
     always: bool = False
-    """Also where no row has it."""
+    """Whether it is shown even where no row has a value."""
     width: int | None = None
-    """In pixels; None: as its content asks for."""
+    """Pixels; None fits its content."""
     pinned: bool = False
-    """It stays in sight while the rest is scrolled."""
+    """Whether it stays in sight while the rest is scrolled."""
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Returns one row for each of `rows`, whose parts are what `Column.value` is called with.
+    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`.
 
-    It has the columns that some row has a value for. Numbers are float64 with three significant digits.
+    Columns without any value are left out, but for those that are `always` shown. Numbers are float64 with three
+    significant digits, but for `exact` ones.
     """
     data: dict[str, list[str] | list[float]] = {}
     for column in columns:
@@ -55,7 +56,7 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.Data
 def draw(
     columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE, own_csv: bool = False
 ) -> None:
-    """Draws what `frame` has made. `own_csv`: the page has a CSV button for it, so that its toolbar needs none."""
+    """Draws a table made by `frame`. With `own_csv` its toolbar has no CSV button, because the page has one."""
     place = st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place")
     place.dataframe(
         shown,
@@ -69,7 +70,7 @@ def draw(
 
 
 def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
-    """Returns how `st.dataframe` shows those of the columns that `frame` has made."""
+    """Returns the `column_config` of `st.dataframe` for the columns that are in `shown`."""
     return {
         c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
         if pd.api.types.is_string_dtype(shown[c.name])
@@ -80,7 +81,7 @@ def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, A
 
 
 def height_of(rows: int) -> int | Literal["content"]:
-    """Returns the height of a table, so that a short one is shown whole."""
+    """Returns the height of a table, in pixels for one that is scrolled; a short one is shown whole."""
     return "content" if rows <= MAX_ROWS_SHOWN else SCROLLED_PX
 
 

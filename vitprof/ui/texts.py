@@ -1,4 +1,4 @@
-"""Text that others wrote, as Markdown shows it without reading it; and errors as one line."""
+"""Text for the pages: escaped for Markdown where others wrote it, in sentences, and errors as one line."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ READ_LATER = re.compile(
     r"|(?<=-)[->]|(?<=[<>~])[-=]",  # arrows, dashes, and signs such as >=
     re.IGNORECASE,
 )
-"""The characters without which Streamlit finds no emoji, icon, link or arrow in the text that Markdown has made, where
-a backslash no longer protects it."""
+"""Characters of an emoji, icon, link or arrow that Streamlit would find after Markdown is read, when a backslash no
+longer protects them; without them it finds none."""
 
 
 def escaped(text: str) -> str:
-    """`text` in Markdown without becoming Markdown: no image, link, formula, colour, icon, emoji or arrow.
+    """Returns `text` escaped for Markdown: it shows no image, link, formula, colour, icon, emoji or arrow.
 
-    What Streamlit would still read is parted by an element of its own: a colour that names none. Copied, the text is
-    what was given, with nothing invisible in it; what cannot be shown, or would turn what stands after it, is marked.
+    What Streamlit would still interpret is split by an element that does nothing: a colour without a name. Copied from
+    the page, the text is as it was given, with nothing invisible in it. Characters that cannot be shown, or would
+    reverse the text after them, are replaced by a mark (`harmless`).
     """
     text, parted, at = harmless(text), [], 0
     for found in READ_LATER.finditer(text):
@@ -48,17 +49,17 @@ def sentence(text: str) -> str:
 
 
 def file_stamp() -> str:
-    """Returns the time of now (UTC) for the name of a file."""
+    """Returns the current time (UTC) for a file's name, as in "20260131-235959"."""
     return dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def rough_time(seconds: float) -> str:
-    """Returns a duration that is only an estimate: one digit of seconds, or whole minutes."""
+    """Returns an estimated duration: seconds with one significant digit, or from 95 s on whole minutes."""
     return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
 
 
 def simulated_badge() -> None:
-    """Draws the mark of what was measured on an imitated device."""
+    """Draws the badge of what was measured on a simulated device."""
     st.badge(
         "simulated",
         icon=":material/science:",
@@ -69,7 +70,7 @@ def simulated_badge() -> None:
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:
-    """Decorates a part of a page: its `VitprofError` becomes one line in its place."""
+    """Decorates a function that draws a part of a page: a `VitprofError` is shown in its place, as one line."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:

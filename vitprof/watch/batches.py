@@ -1,4 +1,4 @@
-"""What is known of the batches that a step waits for: how many samples, how long, how they were made."""
+"""The batches that a step waits for: how long it waits, their samples, and the times of their making."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from vitprof.watch.timed import FetchTimes
 
 
 class Ahead(NamedTuple):
-    """Batches that a step has waited for, and what is known of them."""
+    """Batches that were fetched ahead for a step."""
 
     wait_s: float
     samples: int
     made: BatchTimes | None
-    """Their stages together, from the first one's beginning to the last one's end."""
+    """The times of their stages, summed, from the first one's beginning to the last one's end; None if not known."""
 
 
 NOTHING = Ahead(0.0, 0, None)
 
 
 def batch_times(times: FetchTimes, queue_depth: float) -> BatchTimes:
-    """Returns how a batch was made, as far as that can be told from outside its dataset."""
+    """Returns the times in which a batch was made, as far as they are known from outside its dataset: reading is the
+    dataset's time without transforms, decoding is NaN.
+    """
     dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
     number = math.nan if worker < 0 else float(worker)
     read_s = max(0.0, dataset_s - transform_s)
@@ -33,7 +35,7 @@ def batch_times(times: FetchTimes, queue_depth: float) -> BatchTimes:
 
 
 def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | None:
-    """Returns the stages of batches that one step has waited for, one after another."""
+    """Returns the sum of the stages of two batches, fetched one after the other, that one step has waited for."""
     if first is None or then is None:
         return first or then
     return BatchTimes(
@@ -49,10 +51,10 @@ def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | 
 
 
 def n_samples(batch: Any) -> int:
-    """Returns the length of the first tensor of a batch that has one; 0 where there is none."""
+    """Returns the length of the first tensor in a batch that is not empty; 0 where there is none."""
     if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim() and batch[0].numel():
-        return batch[0].size(0)  # most batches; the rest takes ten times as long
+        return batch[0].size(0)  # most batches; the general way takes ten times as long
     for tensor in tensors(batch):
         if tensor.numel():
-            return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` runs Python code of PyTorch's
+            return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` would run PyTorch's Python code
     return 0

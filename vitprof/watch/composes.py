@@ -1,6 +1,6 @@
-"""Times of each transform of torchvision's Compose, classic and v2.
+"""Times each transform of torchvision's Compose, classic and v2.
 
-The loops below are torchvision's own, with a clock. A Compose that another one calls is one of its transforms.
+The loops below are torchvision's own, with a clock. A Compose inside another one counts as one of its transforms.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from vitprof.watch.timed import MAKING, Laps
 
 MAX_NAME = 60
 NAMED = frozenset((FunctionType, BuiltinFunctionType, MethodType))
-"""What has a name of its own."""
+"""Types of callables that have a name of their own."""
 CLASSIC = (("self", "img", "t"), ("transforms",))
 V2 = (("self", "inputs", "needs_unpacking", "transform", "outputs"), ("len", "transforms"))
-"""Variables and names of the method that is replaced: one that has others may do something else, and is only timed."""
+"""Variables and names in the methods that are replaced. A method with others may do something else: it is only timed as
+a whole."""
 
 
 def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method `call` of a class Compose, which notes how long each transform takes for the batch that is
-    being made; of a method that is not known, how long all of them take.
+    """Returns a replacement for the method `call` of a class Compose, which records how long each transform takes for
+    the batch that is being made; for an unknown method, how long all of them take together.
     """
     code = getattr(call, "__code__", None)
     known = (code.co_varnames, code.co_names) if code is not None else None
@@ -118,13 +119,15 @@ def _begin(found: dict[int, Laps], compose: Any) -> Laps:
 
 
 def _first(laps: Laps, transform: Any, took_s: float) -> None:
-    """Takes note of a transform that is called for the first time in this batch."""
+    """Adds a transform that is called for the first time in this batch."""
     laps.names.append(name_of(transform))
     laps.seconds.append(took_s)
 
 
 def name_of(transform: Any) -> str:
-    """Returns the name of a function, of what `functools.partial` calls, or else of the class."""
+    """Returns the name of a transform: of the function, of the function in a `functools.partial`, else of the class; at
+    most `MAX_NAME` characters.
+    """
     kind = type(transform)
     if kind is functools.partial:
         return name_of(transform.func)

@@ -1,4 +1,4 @@
-"""Where a script copies its batch to the device: marks around `.to()` and `.cuda()` of the batch's tensors."""
+"""Times a script's copy of its batch to the device: marks around `.to()` and `.cuda()` of the batch's tensors."""
 
 from __future__ import annotations
 
@@ -15,50 +15,51 @@ from vitprof.engine.recorder import StepMarks
 from vitprof.watch.guard import Guard
 
 ONE_AFTER_ANOTHER_S = 200e-6
-"""A copy that begins this soon after the one before it belongs to it; labels that are moved after the forward pass
-do not make that a part of the copy."""
+"""A copy that begins this soon (s) after the one before counts as part of it. Labels that are moved only after the
+forward pass do not: the forward pass is not part of the copy."""
 METHODS = ("to", "cuda")
 
 
 class Copies:
-    """Sets the marks of the copy in the step under way. Nothing of it waits for the device."""
+    """A hook that sets the marks of the copy in the current step. It never waits for the device."""
 
     def __init__(self, device: Device, guard: Guard) -> None:
         self._device, self._guard = device, guard
         self._watched: dict[int, weakref.ref[Tensor]] = {}
-        """The batch's tensors, by their identity: what is freed leaves that to another one."""
+        """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
         self._marks: StepMarks | None = None
         self._given: Any = None
-        """The mark behind which the loop has the batch."""
+        """The mark after which the loop has the batch."""
         self._began: Any = None
         self._ended_s = 0.0
         """When the host had launched the last copy."""
         self._again = False
-        """Whether the batch is one that the script had before."""
+        """Whether the batch is a kept one, which the script gets again."""
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
-        """What became of the tensors of such batches, by their identity and the arguments, and its version then."""
+        """The copies of such batches' tensors on the device, and their versions, by the tensor's `id()` and the
+        arguments."""
         self._stream = self._current_stream()
         self._told = {name: _Told(getattr(Tensor, name), self) for name in METHODS}
         self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
-        """What another tool had put there; usually they are inherited."""
+        """Methods that another tool had set on `Tensor`; usually they are inherited."""
         for name, told in self._told.items():
             setattr(Tensor, name, told)
 
     def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
-        """Watches for copies of the tensors of `batch`, in host memory, which the loop has from the mark `given` on.
+        """Watches for copies of the tensors in `batch` that are in host memory; the loop has them from mark `given` on.
 
-        `again`: the batch is kept, and so is what it becomes on the device: from the second time on there is no copy.
+        `again`: the batch is a kept one, and its copy on the device is kept too: it is copied only once.
         """
         self._again = again
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
         self._marks, self._given, self._stream = marks, given, self._current_stream()
 
     def end(self) -> None:
-        """Watches for nothing until the next batch."""
+        """Stops watching until the next batch."""
         self._watched, self._marks = {}, None
 
     def close(self) -> None:
-        """Gives the tensors their own methods back, unless another tool has put others there since."""
+        """Restores the methods of `Tensor`, unless another tool has replaced them since."""
         self.end()
         self._moved.clear()
         for name, told in self._told.items():
@@ -70,7 +71,7 @@ class Copies:
                 delattr(Tensor, name)
 
     def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Returns `call`, a method of `tensor`, with marks around it where it may copy the batch."""
+        """Returns `call`, a bound method of `tensor`; where `tensor` is in the batch, with marks around it."""
         watched = self._watched.get(id(tensor))
         return call if watched is None or watched() is not tensor else functools.partial(self._copy, call)
 
@@ -79,7 +80,7 @@ class Copies:
             return self._timed(call, *args, **kwargs)
         which = id(call.__self__), repr((args, kwargs))  # type: ignore[attr-defined]
         moved, version = self._moved.get(which, (None, 0))
-        if moved is None or moved._version != version:  # the script changed it
+        if moved is None or moved._version != version:  # the script has changed the copy in place
             moved = self._timed(call, *args, **kwargs)
             self._moved[which] = moved, moved._version
         return moved
@@ -121,7 +122,9 @@ class Copies:
 
 
 class _Told:
-    """Stands for a method of `Tensor`. Of the class it is the method itself, which others may know by its identity."""
+    """A descriptor that replaces a method of `Tensor`. Read from the class it is the method itself, as other code may
+    compare it by identity.
+    """
 
     def __init__(self, method: Any, copies: Copies) -> None:
         self._method, self._copies = method, copies
@@ -133,7 +136,7 @@ class _Told:
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
-    """Yields the tensors of a batch, in whatever containers, the first one first."""
+    """Yields the tensors of a batch in order, through dicts, lists, tuples and objects with `values`."""
     if isinstance(batch, Tensor):
         yield batch
         return

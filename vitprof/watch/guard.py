@@ -1,6 +1,6 @@
-"""The one place where an error of ours ends: watching is given up, with one line, and training goes on.
+"""Catches every error in vitprof: watching is given up, with one line, and training goes on.
 
-A trial of a tournament ends then: it is there to be watched, and its script would train to its end.
+A trial of a tournament ends instead: it runs only to be watched, and its script would train to its end.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from vitprof.watch.on_import import TRIAL_OVERRIDES
 
 
 class Guard:
-    """Calls what watches until it fails once."""
+    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that."""
 
     def __init__(self) -> None:
         self.given_up = False
         self.why = ""
-        """What watching was given up for; "" where it was not, or was long enough."""
+        """Why watching was given up; "" where it was not, or had enough steps."""
         self.at_end: Callable[[], None] | None = None
         """Called when watching is given up."""
 
     def __call__(self, function: Callable[..., None], *args: object) -> None:
-        """Calls `function(*args)` unless watching has been given up. An error is told in one line and ends watching."""
+        """Calls `function(*args)` unless watching has been given up. An error ends watching, with one line."""
         if self.given_up:
             return
         try:
@@ -34,7 +34,7 @@ class Guard:
             self.give_up(f"{type(error).__name__}: {error}")
 
     def give_up(self, why: str) -> None:
-        """Ends watching. Says so once, on standard error."""
+        """Ends watching and says so once, on standard error. In a trial, ends the script with SIGTERM."""
         if self.given_up:
             return
         self.given_up = True
@@ -43,8 +43,8 @@ class Guard:
         then = "the trial ends" if trial else "training goes on"
         sys.stderr.write(f"vitprof: gave up watching ({self.why}); {then}\n")
         if self.at_end is not None:
-            with contextlib.suppress(Exception):  # nobody is left to be told
+            with contextlib.suppress(Exception):  # watching has ended already
                 self.at_end()
-        if trial:  # nobody else would end it after its steps
+        if trial:  # nothing else would end it after its steps
             sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""What is put around PyTorch's DataLoader: times of next(), of the dataset, of collate and of torchvision's Compose.
+"""Patches PyTorch's DataLoader: times next(), the dataset, collate, and torchvision's Compose.
 
-PyTorch is half imported when this is put in place: its classes can be patched, the rest of it is left to the first
+PyTorch is only half imported when this is installed: its classes can be patched; everything else waits for the first
 `next()`.
 """
 
@@ -18,13 +18,13 @@ from vitprof.watch.on_import import STATEFUL, when_imported
 from vitprof.watch.timed import Timed, TimedCollate, timed_fetch
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
-"""Modules with a class `Compose`, and the method of it that transforms."""
+"""Modules with a class `Compose`, and its method that transforms."""
 MARK = "_vitprof_times"
-"""What a function has that times are put around."""
+"""Attribute of a function that is patched already."""
 
 
 def install(dataloader: ModuleType) -> None:
-    """Puts times around the classes of `torch.utils.data.dataloader`, and around both `Compose`; once in a process."""
+    """Patches the classes of `torch.utils.data.dataloader`, and both `Compose`; once in a process."""
     if hasattr(dataloader.DataLoader.__iter__, MARK):
         return
     loop = the_loop()
@@ -36,7 +36,7 @@ def install(dataloader: ModuleType) -> None:
 
 
 def time_composes() -> None:
-    """Puts times around both `Compose`, now or when they are imported."""
+    """Patches both `Compose`, now or when they are imported."""
     for name, method in COMPOSES.items():
         when_imported(name, functools.partial(_time_compose, method=method))
 
@@ -50,7 +50,7 @@ def _time_compose(module: ModuleType, *, method: str) -> None:
 
 
 def time_fetching(dataloader: ModuleType) -> None:
-    """Has the fetchers, in the loop's process and in workers, hand on a `Timed`."""
+    """Makes the fetchers, in the loop's process and in workers, return a `Timed`."""
     fetchers = dataloader._utils.fetch
     begin = fetchers._BaseDatasetFetcher.__init__
     if hasattr(begin, MARK):
@@ -72,14 +72,14 @@ def time_fetching(dataloader: ModuleType) -> None:
 
 
 def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
-    """Tells `loop` of each iteration that begins over a DataLoader of this class."""
+    """Patches `__iter__` of a DataLoader class to report to `loop` each iteration that begins."""
     begin = kind.__iter__
 
     @functools.wraps(begin)
     def begin_told(self: Any) -> Any:
         guard(loop.told.beginning, self, perf_counter())
         began = perf_counter()
-        with loop.forking:  # no thread of ours may hold a lock while workers are forked
+        with loop.forking:  # no thread of vitprof may hold a lock while workers are forked
             iterator = begin(self)
         guard(loop.told.begun, self, iterator, began, perf_counter())
         return iterator
@@ -89,7 +89,7 @@ def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
 
 
 def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
-    """Tells `loop` of each batch that is asked for and given."""
+    """Patches `__next__` to report to `loop` each batch that is requested and returned."""
     following = dataloader._BaseDataLoaderIter.__next__
 
     @functools.wraps(following)

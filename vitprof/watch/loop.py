@@ -1,4 +1,4 @@
-"""From what a script asks of its DataLoaders to steps: which loader trains, where a step begins and where it ends."""
+"""Turns a script's requests to its DataLoaders into steps: finds the train loader, and each step's begin and end."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     from vitprof.watch.steps import Steps  # needs PyTorch, which is half imported when this is
 
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
-"""Names the number of steps after which it goes on unobserved."""
+"""Environment variable: the number of steps after which the script goes on unwatched."""
 ITER_AND_NEXT_S = 0.05
-"""A first batch that is asked for this soon after `iter(loader)` waited for that, too: workers are started there.
-
-Forked workers may get the CPU before the script goes on."""
+"""The wait for a first batch that is requested this soon (s) after `iter(loader)` includes that call, which starts the
+workers. Forked workers may get the CPU before the script goes on."""
 
 HEADROOM = "VITPROF_WATCH_HEADROOM"
-"""Set where batches are given again, to measure headroom."""
+"""Environment variable: set where kept batches are served again, to measure headroom."""
 
 
 class EnoughSteps(SystemExit):
-    """Ends the script after the steps that were asked for, as `sys.exit(0)` in its own loop would."""
+    """Raised to end the script after the number of steps to run, as `sys.exit(0)` in its own loop would."""
 
 
 class Loop:
-    """Steps of the script's training.
+    """The steps of the script's training.
 
     The train loader is the first one that is iterated while gradients are on and an optimizer steps. A step runs from
-    one request for a batch of it to the next one after the script worked on it, or to the first request of a loader
-    without gradients (validation). Batches of other loaders with gradients on belong to the step that is under way.
+    one request for its batch to the next request after the script has worked on the batch, or to the first request to a
+    loader without gradients (validation). Batches of other loaders with gradients on belong to the current step.
     """
 
     def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
         self.guard, self._clock = guard, clock
         self.told: Any = self
-        """Who is told of what loaders do: while a batch of something around a loader is awaited it is somebody else."""
+        """The receiver of the loaders' events: this loop, or an `Inside` while a watched loader makes a batch."""
         self.wanted: Wanted | None = None
-        """What a script that watches itself asks for."""
+        """The wishes of a script that watches itself."""
         self.loaders = Loaders()
         self.forking = threading.RLock()
-        """Held while workers are forked, and by the thread that sends. Beginning an iteration may begin another one."""
+        """Held while workers are forked, and by the thread that sends. Reentrant: beginning an iteration may begin
+        another one."""
         self._steps: Steps | None = None
         """None until a loader is iterated with gradients on."""
         self._ours: Seen | None = None
@@ -59,44 +59,44 @@ class Loop:
         self._paused = False
         """Whether the run is over for now."""
         self._entered = 0
-        """Steps that the script has entered and not left."""
+        """The number of steps that the script has entered and not left."""
         self._tells = False
-        """Whether the script's backward passes and its optimizer tell of themselves."""
+        """Whether backward passes and optimizer steps are reported."""
         self._asked_s = math.nan
-        """When the batch was asked for, after what we had to do first."""
+        """When the batch was requested, after vitprof's own work for it."""
         self._own_s = self._begun_s = 0.0
-        """How long that took, and how long it took to begin the iteration, where this is its first batch."""
+        """The time of that work, and the time to begin the iteration, where this is its first batch."""
         self._validating_since = math.nan
         self._epoch = 0
         self._kept: Any = None
-        """The batch that takes the place of the one that is asked for."""
+        """The kept batch to serve in place of the one that is requested."""
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
 
     def forget(self) -> None:
-        """In a forked process, such as a worker: it is not the one that is watched, whatever it does with loaders."""
+        """Ends watching in a forked process, such as a worker: only its parent is watched."""
         self.guard.given_up = True
         self.forking = threading.RLock()
         if self._steps is not None:
             self._steps.recording.forget()
         self._steps = None
 
-    # what a script says that watches itself
+    # a script that watches itself
 
     def let_go(self) -> None:
-        """The next loader that was declared goes on with the run."""
+        """Releases the train loader, so that the next declared loader continues the run."""
         if self._ours is not None:
             self._ours.alive = ()
 
     def pause(self, status: str, error: str) -> None:
-        """The run is over for now: the next batch goes on with it. What is between belongs to nothing."""
+        """Ends the run for now: the next batch continues it. The time between belongs to no step."""
         if self._steps is not None:
             self._steps.pause(status, error)
             self._paused = True
             self._validating_since = math.nan
 
     def start_over(self) -> None:
-        """Ends the run: the next batch begins another one."""
+        """Ends the run; the next batch begins another one."""
         if self._steps is not None:
             self._steps.pause("done", "")
             self._steps.leave()
@@ -107,31 +107,31 @@ class Loop:
 
     @property
     def has_begun(self) -> bool:
-        """Returns whether any loader was taken for the one that trains."""
+        """Returns whether any loader that may train was iterated over with gradients on."""
         return self._tells
 
     def enter_step(self) -> None:
-        """The script begins what it calls a step. One inside another is part of it."""
+        """Begins a step that the script marks. A step inside another one is part of it."""
         self._entered += 1
         if self._steps is not None and self._entered == 1:
             self._steps.enter(self._clock())
 
     def leave_step(self) -> None:
-        """The script has done what it calls a step."""
+        """Ends a step that the script marks."""
         self._entered -= 1
         if self._steps is not None and not self._entered:
             self._steps.left(self._clock())
 
-    # what the loaders tell
+    # events of the loaders
 
     def beginning(self, loader: Any, now: float) -> None:
-        """An iteration over `loader` begins: validation is over, where it is the train loader."""
+        """Takes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
         if self._steps is not None and self._is_ours(loader):
             self._steps.end(now)
             self._end_validation(self._steps, now)
 
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
-        """An iteration over `loader` has begun, between these moments: workers are started there."""
+        """Takes the times between which an iteration over `loader` was begun; this starts its workers."""
         seen = self.loaders.begun(loader, iterator)
         if seen is self._ours and self._steps is not None:
             self._steps.begin_epoch()
@@ -139,7 +139,7 @@ class Loop:
         seen.begun = Begun(since_s, until_s, self._clock())
 
     def asked(self, iterator: Any, now: float) -> None:
-        """The script asks for a batch: the step before ends here."""
+        """Takes the script's request for a batch, at which the previous step ends."""
         import torch
 
         self._kept = None
@@ -174,12 +174,12 @@ class Loop:
         self._own_s = self._asked_s - now
 
     def take_kept(self) -> Any:
-        """Returns the batch that the script gets in place of a new one; None where it gets a new one."""
+        """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
         kept, self._kept = self._kept, None
         return kept
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
-        """The batch that was asked for is here: its step begins."""
+        """Takes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
         if math.isnan(self._asked_s) or self._steps is None or not self._is_ours(iterator):
             return
         if not self._steps.recording.confirmed and self._ours is not None and self._ours.declared:
@@ -188,21 +188,21 @@ class Loop:
         self._asked_s = math.nan
 
     def left_empty(self, iterator: Any, now: float) -> None:
-        """No batch came: the iteration is over, or failed."""
+        """Takes the end of an iteration: it is over, or failed."""
         if not math.isnan(self._asked_s) and self._steps is not None and self._is_ours(iterator):
             self._steps.begin_last(self._epoch, self._waits_since(None), now)
         self._asked_s = math.nan
 
     def _waits_since(self, times: FetchTimes | None) -> float:
-        """Returns when the script would have begun to wait, if it were not watched, as seen from the batch's arrival.
+        """Returns when the script would have begun to wait if it were not watched, for the batch's time of arrival.
 
-        Our own cost is left out, but for the part of it in which a worker was not done with the batch.
+        Leaves out vitprof's own cost, except for the part in which a worker was still making the batch.
         """
         since = self._asked_s - self._begun_s
         return since if times is None else since - made_between(times, self._asked_s - self._own_s, self._asked_s)
 
     def close(self) -> None:
-        """Ends the watching, and sends what there is."""
+        """Ends the watching, and sends what is left."""
         if self._steps is not None:
             self._steps.close()
 
@@ -215,9 +215,9 @@ class Loop:
         return ours.is_last(loader_or_iterator) or self.loaders.of(loader_or_iterator) is ours
 
     def _take(self, iterator: Any) -> bool:
-        """Takes the loader of `iterator` as the candidate; after a train loader that is gone, it is the next epoch's.
+        """Takes the loader of `iterator` as the candidate; if the train loader is gone, as that of its next epoch.
 
-        Returns False where another one is the train loader, or nothing is known of this one.
+        Returns False where another one is the train loader, or this one is unknown.
         """
         seen = self.loaders.of(iterator)
         if self.loaders.declares and (seen is None or not seen.declared):
@@ -239,7 +239,7 @@ class Loop:
         return True
 
     def _open(self) -> Steps:
-        """The first batch of a loop with gradients: what had to wait until PyTorch was there is done now."""
+        """Returns new steps, at the first batch of a loop with gradients; does what had to wait for PyTorch."""
         import torch
 
         from vitprof.engine.devices import open_device
@@ -274,7 +274,7 @@ class Loop:
             self._confirm(steps, self._ours)
 
     def _confirm(self, steps: Steps, ours: Seen, batch: Any = None) -> None:
-        """What is recorded is training."""
+        """Confirms the candidate as the train loader: what was recorded is training."""
         facts = ours.facts
         if facts.get("batch_size") is None:
             from vitprof.watch.batches import n_samples
@@ -291,7 +291,10 @@ class Loop:
             self._validating_since = math.nan
 
     def _enough(self, steps: Steps) -> bool:
-        """Ends the watching, or the script, after the steps that were asked for."""
+        """Ends the watching, or the script, after the number of steps to run; returns whether watching has ended.
+
+        Raises `EnoughSteps`.
+        """
         if not steps.recording.confirmed:
             return False
         ends = bool(self._end_after and steps.recording.n >= self._end_after)
@@ -304,14 +307,14 @@ class Loop:
         return True
 
     def _leave(self) -> None:
-        """At the script's end, or when it was watched for long enough."""
+        """Sends what is left, at the script's end or after enough steps."""
         if self._steps is not None:
             self._steps.leave()
 
 
 @functools.cache
 def the_loop() -> Loop:
-    """Returns the one of this process."""
+    """Returns the loop of this process."""
     guard = Guard()
     loop = Loop(guard)
     guard.at_end = loop.close

@@ -1,4 +1,4 @@
-"""Does something with a module right after a process imports it, if it ever does."""
+"""Calls a function with a module right after the process imports it, if it ever does."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from types import ModuleType
 
 DATALOADER = "torch.utils.data.dataloader"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-"""Has a DataLoader that is constructed and begins its iterations in its own way, and goes on as PyTorch's."""
+"""A module whose DataLoader has its own `__init__` and `__iter__`, and otherwise works as PyTorch's."""
 SOCKET = "VITPROF_WATCH_SOCKET"
-"""Names the socket on which the program that started the command listens."""
+"""Environment variable: the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"
-"""Names the number of steps after which the script is ended."""
+"""Environment variable: the number of steps after which the script is ended."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
-"""Set in trials of a tournament: see `overrides` and `opened`, which are imported in these only."""
+"""Environment variables of a tournament's trials: see `overrides` and `opened`, which are imported only in trials."""
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls `then(module)` when the module called `name` has been executed; asked first of all finders."""
+    """A finder, placed before all others, that calls `then(module)` when the module `name` has been executed."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then
@@ -34,7 +34,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)  # of whoever comes next: another one may wait for the same module
+        spec = importlib.util.find_spec(name)  # from the finders after this: another may wait for the same module
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
@@ -48,10 +48,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Has the DataLoader watched as soon as it is imported; does nothing in a process that nobody listens to.
+    """Watches the DataLoader as soon as it is imported; does nothing where no program listens.
 
-    Of a distributed job rank 0 is watched. The others only count, where all are to end after the same step, as in a
-    trial, whose arguments are for the loaders of all.
+    Of a distributed job, rank 0 is watched. Other ranks only count steps, where all have to end after the same step, as
+    in a trial, whose arguments apply to the loaders of all ranks.
     """
     if os.environ.get(OPENED_UNDER):
         from vitprof.watch import opened
@@ -73,12 +73,12 @@ def install() -> None:
 
 
 def is_watched_rank() -> bool:
-    """Returns whether this is the one process of a distributed job that is watched, or a job of one process."""
+    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Calls `then(module)` now, or when the module called `name` has been executed."""
+    """Calls `then(module)` now, if the module `name` is imported already, else once it has been executed."""
     module = sys.modules.get(name)
     if module is None:
         sys.meta_path.insert(0, AfterImport(name, then))

@@ -1,7 +1,7 @@
-"""Which files below a folder this process opens for writing.
+"""Reports the files below a folder that this process opens for writing.
 
-Python's own opens only: what a C library writes (`torch.save` among them) is found by looking at the files afterwards
-(`vitprof.experiments.tournament.written`).
+It sees only opens by Python: files that a C library writes (as `torch.save` does) are found afterwards, by looking at
+the files (`vitprof.experiments.tournament.written`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def install() -> None:
-    """Tells of each file below the folder that `OPENED_UNDER` names, once, here and in processes forked from here.
+    """Reports each file below the folder in `OPENED_UNDER` once, in this process and in its forks.
 
-    It cannot be taken off again.
+    The audit hook cannot be removed again.
     """
     under = os.path.join(os.environ[OPENED_UNDER], "")
-    seen = {os.path.abspath(os.environ.get(TELL, ""))}  # our own
+    seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file
 
     def hook(event: str, args: tuple[object, ...]) -> None:
         if event != "open":

@@ -1,12 +1,11 @@
-"""Other arguments for the train DataLoader of a trial, put in as it is constructed.
+"""Changes the arguments of a trial's train DataLoader as it is constructed.
 
-Which loader trains is known only once an optimizer has stepped, and then it has been made long ago. So the first trial
-of a script changes nothing, and notes of each DataLoader where it is made: the lines of code that led to it, what its
-dataset and its sampler are, and the how manieth one that is. What it notes of the loader that trained is given to the
-later trials, which change the loaders made at the same place and no others: validation stays as it is. Where the first
-trial had made just one loader at that place when it began to train, every one that is made there counts, such as one
-for each epoch; where it had made more, such as one for training and one for validation in a loop, only the same one in
-their order does.
+Which loader trains is known only once an optimizer has stepped, long after the loader was made. So the first trial of a
+script changes nothing, and notes for each DataLoader the place where it is made: the lines of code that led to it, its
+dataset and its sampler, and its number among those made there. Later trials get the place of the loader that trained,
+and change the loaders made there and no others: validation stays as it is. If the first trial had made just one loader
+at that place when training began, later trials change every loader made there, such as one for each epoch; if it had
+made more, such as one for training and one for validation in a loop, they change only the one with the same number.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _counts: Counter[str] = Counter()
 
 
 def install(dataloader: ModuleType) -> None:
-    """Notes where each DataLoader is made, and changes the arguments of the one that is asked for.
+    """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
-    The variable `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one),
-    "arguments" and "cache_bytes" (null: samples are not kept).
+    The environment variable `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null:
+    every one), "arguments" and "cache_bytes" (null: samples are not kept).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -54,9 +53,9 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
             if wanted and wanted["place"] == made["place"] and wanted["nth"] in (None, made["nth"]):
                 _change(bound.arguments, wanted, made)
                 args, kwargs = bound.args[1:], bound.kwargs
-        except TypeError:  # the script's own mistake, which PyTorch will tell
+        except TypeError:  # the script's own mistake, which PyTorch will report
             pass
-        except Exception as error:  # the trial fails, as nothing was changed: this says why
+        except Exception as error:  # nothing was changed, so the trial fails; this line says why
             tell("problem", f"{type(error).__name__}: {error}")
         begin(self, *args, **kwargs)
         _made[self] = made
@@ -65,12 +64,12 @@ def _put_in(kind: Any, wanted: dict[str, Any], dataloader: ModuleType) -> None:
 
 
 def made_of(loader: Any) -> dict[str, Any]:
-    """Returns what was noted as a DataLoader was made, each name with "made_" in front; empty if nobody asked for it.
+    """Returns what was noted when a DataLoader was made, with "made_" before each name; empty outside of trials.
 
-    "place": what the lines of code that led to it, its dataset and its sampler come to; "where": the script's own line;
-    "nth": of those made there; "alone": whether it is the only one so far; "changed": whether its arguments were
-    changed; "given": names of the arguments that the script gave, with spaces between; "own_batches": whether the
-    script makes its batches; "iterable": whether samples have no number.
+    "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
+    "nth": its number among those made there; "alone": whether it is the only one so far; "changed": whether its
+    arguments were changed; "given": the names of the arguments that the script passed, separated by spaces;
+    "own_batches": whether the script makes its batches itself; "iterable": whether it is an IterableDataset's.
     """
     made = _made.get(loader)
     if not made:
@@ -83,7 +82,7 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
     dataset = given["dataset"]
     try:
         n_samples = len(dataset)
-    except Exception:  # an IterableDataset, or one that cannot tell
+    except Exception:  # an IterableDataset, or a dataset without a length
         n_samples = -1
     sampler = given.get("sampler") if given.get("batch_sampler") is None else given["batch_sampler"]
     sampled = "shuffled" if given.get("shuffle") else type(sampler).__qualname__
@@ -102,12 +101,12 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
 
 
 def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
-    """Returns the lines of code from the DataLoader outward, and the nearest that is no installed library's."""
+    """Returns the lines of code from the DataLoader outward, and the nearest one outside of installed libraries."""
     chain: list[str] = []
     where = ""
     while frame is not None and len(chain) < MOST_FRAMES:
         name = frame.f_code.co_filename
-        chain.append(f"{name}:{frame.f_lineno}:{frame.f_lasti}")  # two calls may stand in one line
+        chain.append(f"{name}:{frame.f_lineno}:{frame.f_lasti}")  # one line may have two calls
         if not where and "site-packages" not in name:
             where = f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back

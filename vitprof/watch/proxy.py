@@ -1,4 +1,4 @@
-"""An object that passes for another one."""
+"""A proxy: an object that behaves as another one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ PASSED_ON = (
     *("__len__", "__length_hint__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__reversed__"),
     *("__call__", "__enter__", "__exit__", "__add__", "__or__"),
 )
-"""Methods that Python looks for in an object's class. A proxy has those that the class it passes for has."""
+"""Methods that Python looks up in an object's class. A proxy has those that the class of its object has."""
 _CLASSES: dict[tuple[type, type], type] = {}
-"""Of proxies made so far."""
+"""The classes of proxies made so far, by base class and class of the object."""
 
 
 class Proxy:
-    """Passes for `wrapped`: for `isinstance`, its attributes, which are read and set there, its length, its text.
+    """A proxy of `wrapped`: for `isinstance`, for attributes, which are read and set on `wrapped`, and for `repr`.
 
-    Pickled or copied it is what it stands for: elsewhere nothing is watched. Attributes of its own begin with an
-    underscore and `vitprof`.
+    Pickling or copying it gives `wrapped` itself: nothing is watched elsewhere. Its own attributes begin with
+    `_vitprof`.
     """
 
     def __init__(self, wrapped: Any) -> None:
@@ -29,7 +29,7 @@ class Proxy:
         return type(self._vitprof_wrapped)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_vitprof"):  # not there yet, or not any more
+        if name.startswith("_vitprof"):  # not set yet, or no longer
             raise AttributeError(name)
         return getattr(self._vitprof_wrapped, name)
 
@@ -56,7 +56,7 @@ class Proxy:
 
 
 def passing_for(base: Any, wrapped: Any) -> Any:
-    """Returns a class of proxies, made of the class `base`, that has the special methods of the class of `wrapped`."""
+    """Returns a subclass of `base`, a class of proxies, with the special methods that the class of `wrapped` has."""
     kind = type(wrapped)
     known = _CLASSES.get((base, kind))
     if known is not None:

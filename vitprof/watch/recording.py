@@ -1,4 +1,4 @@
-"""Where the steps of a watched training go: recorded on the device, held until it is sure to be training, and sent."""
+"""Records the steps of a watched training: holds them until it is certain that they are training, then sends them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ class Recording:
         self._device = device
         self._recorder = StepRecorder(device, self._hand_on)
         self._rows_later = device.immediate and is_watched_rank()
-        """Whether the thread that sends makes the rows, many at once.
+        """Whether the sending thread makes the rows, many at once.
 
-        That takes a third of the time that each takes alone, between two steps of a training that has filled the CPU's
-        caches with its own.
+        That takes a third of the time of making each between two steps, when the training has filled the CPU's caches.
         """
         self._done: deque[StepMarks] = deque()
-        """Steps that no row was made of; a thread adds to it without a lock."""
+        """Steps that no row was made of yet; the training thread appends to it without a lock."""
         self._making_rows = threading.Lock()
         self._session = Session(guard, forking, wanted, self._make_rows) if is_watched_rank() else Unheard()
         self.confirmed = False
-        """Whether an optimizer has stepped: what was recorded is training."""
+        """Whether the recorded steps are known to be training."""
         self._held: list[tuple[float, ...]] = []
         """Rows until then."""
         self.n = 0
-        """Steps so far, without those on kept batches."""
+        """The number of steps so far, without those on kept batches."""
         self._transforms = TransformSums()
         self.replay: Replay | None = None
-        """Which steps have kept batches, where headroom is measured."""
+        """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
 
     @property
@@ -52,16 +51,16 @@ class Recording:
         return self.n < WARMUP_STEPS
 
     def drop(self) -> None:
-        """Forgets what was recorded of a loader that turned out not to train."""
+        """Drops what was recorded for a loader that turned out not to train."""
         self._done.clear()
         self._held.clear()
         self.n = 0
         self._transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any], *, headroom: bool) -> None:
-        """Sends what was held, and from here on every step of `loader` (see `session.loader_facts`).
+        """Sends the held rows, and from here on every step of `loader` (see `session.loader_facts`).
 
-        `headroom`: some steps get batches that were kept.
+        `headroom`: serve kept batches in some steps. Raises `OSError` where no program can record the run.
         """
         self._make_rows()
         if headroom:
@@ -74,7 +73,7 @@ class Recording:
         self._held.clear()
 
     def transforms(self, times: tuple[TransformTimes, ...], samples: int, now_s: float) -> None:
-        """Adds what each transform took for a batch."""
+        """Adds the times of each transform for a batch of `samples`, unless it is part of the warm-up."""
         if self.warming_up:
             return
         self._transforms.add(times, samples)
@@ -82,7 +81,7 @@ class Recording:
             self._transforms.tell(self._session.facts, now_s)
 
     def step(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
-        """Records a step that has ended."""
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
         marks.step, marks.warmup = self.n, self.warming_up
         if self.replay is not None:
             replaying = self.replay.replaying
@@ -106,16 +105,16 @@ class Recording:
                 self._recorder.step(done.popleft())
 
     def resume(self) -> None:
-        """Has the next step's gap count from here."""
+        """Makes the next step's gap count from here."""
         self._make_rows()
         self._recorder.resume()
 
     def phase(self, name: str, since_s: float, until_s: float) -> None:
-        """Notes a stretch of time that belongs to no step."""
+        """Records a span of time that belongs to no step."""
         self._session.phase(name, since_s, until_s)
 
     def tell(self) -> None:
-        """Sends what the device has passed, and what is known of the run as a whole."""
+        """Sends the steps that the device has finished, and the facts of the run."""
         self._make_rows()
         self._recorder.resolve()
         self._transforms.tell(self._session.facts)
@@ -123,19 +122,19 @@ class Recording:
             self.replay.tell(self._session.facts)
 
     def pause(self, status: str, error: str) -> None:
-        """The run is over for now."""
+        """Ends the run for now, with this status and error."""
         self._session.pause(status, error)
 
     def begin_again(self) -> None:
-        """The run goes on, if it was over."""
+        """Continues the run after `pause`."""
         self._session.begin_again()
 
     def forget(self) -> None:
-        """In a forked process: nothing of it is this one's."""
+        """Drops the session in a forked process."""
         self._session.forget()
 
     def close(self) -> None:
-        """Sends what there is, and nothing any more."""
+        """Sends what is left and ends the session."""
         try:
             if self.confirmed:
                 self._make_rows()

@@ -1,8 +1,8 @@
-"""Headroom in a script's own loop: blocks of steps on batches that were kept, in turns with blocks on new ones.
+"""Measures headroom in a script's own loop: blocks of steps on kept batches alternate with blocks on new ones.
 
 Kept batches are there at once, so their steps show how fast training would be if loading took no time and none of the
-machine. Both kinds of blocks meet the same machine. What a block begins with is left out: after new batches the workers
-go on until their queue is full, after kept ones that queue is full.
+machine. Alternating blocks see the same state of the machine. The first steps of a block are left out: after new
+batches the workers go on until their queue is full, and after kept ones that queue is full.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from vitprof.records import STEP_COLUMNS
 from vitprof.watch.copies import tensors
 
 MOST_KEPT = 8
-"""Batches that are kept at most, during the warm-up."""
+"""Most batches to keep, from the warm-up."""
 MOST_OF_MEMORY = 0.1
-"""Share of the free memory that they may take."""
+"""Most of the free memory that they may take, as a share."""
 SETTLE_STEPS = 2
-"""Steps at the beginning of a block that are left out; of one on new batches as many more as workers keep ready."""
+"""Steps left out at the beginning of a block; on new batches, as many more as the workers keep ready."""
 BLOCK_STEPS, BLOCK_S = 10, 0.2
-"""A block has at least so many steps that count, and lasts so long."""
+"""The least number of steps that count in a block, and their least time (s)."""
 MOST_BLOCKS = 200
-"""After so many everything is new again."""
+"""The number of blocks after which all batches are new."""
 SUMMED = ("step_s", "compute_s", "data_wait_s")
 _SUMMED = [STEP_COLUMNS.index(name) for name in SUMMED]
 _STEP, _WARMUP = STEP_COLUMNS.index("step"), STEP_COLUMNS.index("warmup")
 
 
 class Replay:
-    """Says which steps have kept batches, and sums up what they took."""
+    """The plan of which steps get kept batches, and the sums of the times of all blocks."""
 
     def __init__(self, queued: int) -> None:
-        """`queued`: batches that the loader's workers keep ready."""
+        """`queued`: the number of batches that the loader's workers keep ready."""
         self._settle = (SETTLE_STEPS + queued, SETTLE_STEPS)
         self._kept: list[tuple[Any, list[int]]] = []
-        """Batches, with the versions of their tensors: a script that changes its batches cannot have them again."""
+        """Kept batches, with their tensors' versions: a batch that the script has changed cannot be served again."""
         self._bytes = 0
         self._next = 0
         self.block = 0
-        """Number of the block under way: even ones have new batches."""
+        """Number of the current block: even ones have new batches, odd ones kept batches."""
         self._n, self._since_s = 0, 0.0
-        """Steps of it so far, and when those that count began."""
+        """The number of its steps so far, and when those that count began."""
         self._blocks: dict[int, list[float]] = {}
-        """Number -> steps that count, and the sums of `SUMMED`."""
+        """Block -> number of steps that count, and the sums of `SUMMED`."""
         self._block_of: dict[float, int] = {}
-        """Step -> its block, for those that count and are not recorded yet."""
+        """Step -> its block, for steps that count and are not recorded yet."""
         self._over = False
         self.why_not = ""
-        """Why no batch is given again, where it would not do."""
+        """Why no kept batches are served; "" where they are, or all blocks are done."""
 
     @property
     def replaying(self) -> bool:
-        """Returns whether the step under way has a kept batch."""
+        """Returns whether the current step has a kept batch."""
         return bool(self.block % 2)
 
     @property
     def settling(self) -> bool:
-        """Returns whether the step under way is one of those that are left out."""
+        """Returns whether the current step is left out, at the beginning of a block."""
         return self._n < self._settle[self.replaying]
 
     def keep(self, batch: Any) -> None:
@@ -75,7 +75,7 @@ class Replay:
         self._kept.append((copy, [tensor._version for tensor in tensors(copy)]))
 
     def batch(self) -> Any:
-        """Returns the kept batch whose turn it is; None where the next one must be a new one."""
+        """Returns the kept batch to serve next; None where the script gets a new one."""
         if not self.replaying:
             return None
         batch, versions = self._kept[self._next % len(self._kept)]
@@ -86,9 +86,9 @@ class Replay:
         return batch
 
     def step(self, number: int) -> tuple[int, bool]:
-        """Ends a step: returns the number under which it is recorded, below 0 with a kept batch, and if it is left out.
+        """Ends a step: returns the number under which to record it, and whether it is left out.
 
-        `number` is what it would be without.
+        `number` is the step's number without kept batches. A step on a kept batch gets a number below 0.
         """
         block, left_out = self.block, self.settling
         recorded = -block if self.replaying else number
@@ -112,14 +112,14 @@ class Replay:
             self._give_up("")
 
     def _give_up(self, why: str) -> None:
-        """Has every batch be a new one from here on."""
+        """Makes every batch a new one from here on."""
         self._over, self.why_not = True, why
         self.block += self.replaying
         self._n = 0
         self._kept.clear()
 
     def add(self, row: tuple[float, ...]) -> bool:
-        """Adds a recorded step to its block. Returns True for one with a kept batch, which is no step of the run."""
+        """Adds a recorded step to its block; returns whether it had a kept batch, and so is not a step of the run."""
         step = row[_STEP]
         block = int(-step) if step < 0 else self._block_of.pop(step, None)
         if block is not None and not row[_WARMUP]:
@@ -130,8 +130,8 @@ class Replay:
         return step < 0
 
     def tell(self, facts: Callable[[dict[str, Any]], None]) -> None:
-        """Tells the run's facts "replay", each block that has ended with its steps and sums of seconds, by its number,
-        and "replay_refused", why there are no more.
+        """Sends the run's facts "replay" (for each ended block, by its number, its steps and sums of seconds) and
+        "replay_refused" (why no kept batches are served).
         """
         told = {
             str(block): {"steps": int(sums[0]), **dict(zip(SUMMED, sums[1:], strict=True))}
@@ -142,7 +142,7 @@ class Replay:
 
 
 def _copied(batch: Any) -> Any:
-    """Returns a batch with tensors of its own, in the same containers."""
+    """Returns a copy of a batch: copied tensors in containers of the same kind."""
     if isinstance(batch, Tensor):
         return torch.empty_like(batch, pin_memory=batch.is_pinned()).copy_(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

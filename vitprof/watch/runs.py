@@ -1,10 +1,10 @@
-"""Which run a watched loader belongs to, in a script that watches itself: when a run begins, goes on and ends.
+"""Decides which run a watched loader belongs to in a script that watches itself: when a run begins and ends.
 
-There is one run at a time. It begins with the first batch that is asked for with gradients on. Looping again over the
-same loader is the next epoch; so is looping over another one of the same name and arguments that was made after the
-first was gone, as in `for batch in vitprof.watch(DataLoader(...))` in each epoch. Any other watched loader that is
-looped over, outside the first one's loop, ends the run and begins its own. With the command `vitprof watch` around the
-script there is one run in all.
+There is one run at a time. It begins with the first batch that is requested with gradients on. Iterating again over the
+same loader is the next epoch; so is iterating over another loader with the same name and arguments that was made after
+the first was gone, as in `for batch in vitprof.watch(DataLoader(...))` in each epoch. Iterating over any other watched
+loader, outside the first one's loop, ends the run and begins a new one. With the command `vitprof watch` around the
+script there is only one run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from vitprof.watch.on_import import SOCKET, STEPS, is_watched_rank
 from vitprof.watch.session import Wanted, generic_facts, how_it_ended
 
 ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-"""Two loaders that differ in one of these are two experiments."""
+"""Arguments that loaders of one run share: two that differ in one of these are two experiments."""
 
 
 @dataclass(eq=False)
 class Planned:
-    """The run of a loader that was given to `vitprof.watch`."""
+    """The run of a loader that was passed to `vitprof.watch`."""
 
     wanted: Wanted
     arguments: tuple[Any, ...]
@@ -35,23 +35,23 @@ class Planned:
     facts: dict[str, Any]
     """See `session.loader_facts`."""
     owner: weakref.ref[Any]
-    """What `vitprof.watch` returned."""
+    """The watched loader that `vitprof.watch` returned."""
     replaces: bool
-    """Whether the loader of the run at that time had the same name and was still there: this one is another run."""
+    """Whether the loader of the current run then had the same name and still existed: this is another run."""
     passive: bool = False
-    """Whether it is not watched, or not any more."""
+    """Whether it is not watched, or no longer."""
     over: bool = False
     """Whether another run has followed this one."""
     iterator: weakref.ref[Any] | None = field(default=None)
-    """The last iteration that was begun; None where that is over."""
+    """The iterator of the current loop over it; None where that is over."""
 
     @property
     def under_way(self) -> bool:
-        """Returns whether a loop over it is not over."""
+        """Returns whether a loop over it is running."""
         return self.iterator is not None and self.iterator() is not None
 
     def goes_on_with(self, other: Planned) -> bool:
-        """Returns whether it is the next epoch of the run of a loader that is gone."""
+        """Returns whether it is the next epoch of the run `other`, whose loader is gone."""
         same = self.wanted.name == other.wanted.name and self.arguments == other.arguments
         return same and not self.replaces and other.owner() is None
 
@@ -64,7 +64,7 @@ class Runs:
         self._planned_any = False
 
     def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
-        """Returns the run that looping over `watched` will be, which stands for `loader` or is it."""
+        """Returns the run that iterating over `watched` will begin; `watched` is `loader` or a proxy of it."""
         current, name = self._current, tamed_name(str(name))
         wanted = Wanted(name, quiet)
         replaces = current is not None and current.wanted.name == name and current.owner() is not None
@@ -79,7 +79,7 @@ class Runs:
         return Planned(wanted, arguments, facts, weakref.ref(watched), replaces)
 
     def take(self, run: Planned, iterator: Any) -> None:
-        """A batch of the loader of `run` is asked for."""
+        """Makes `run` the current run, where it should be, as a batch of its loader is requested."""
         if run.iterator is not None and run.iterator() is iterator:
             return
         import torch
@@ -103,7 +103,7 @@ class Runs:
         run.iterator = weakref.ref(iterator)
 
     def _follow(self, run: Planned) -> None:
-        """Makes `run` the one that is recorded, if it is not."""
+        """Makes `run` the one that is recorded, if it is not so already."""
         current = self._current
         if current is not None and current is not run:
             current.over = True
@@ -115,18 +115,18 @@ class Runs:
         the_loop().wanted = run.wanted
 
     def left(self, run: Planned) -> None:
-        """A loop over the loader of `run` is over."""
+        """Notes that the loop over the loader of `run` is over."""
         run.iterator = None
 
     def begun(self, loader: Any, name: str, *, quiet: bool) -> Planned:
-        """Returns the run of a DataLoader that a framework trains on from here on: it tells of its batches itself."""
+        """Returns the run of a DataLoader that a framework trains on from here on; its hooks report its batches."""
         run = self.planned(loader, loader, name, quiet=quiet)
         if takes_part():
             self._follow(run)
         return run
 
     def end(self, run: Planned, error: BaseException | None = None) -> None:
-        """Nothing more of the loader is watched; with the error that ended the run, if any did."""
+        """Ends the watching of a loader, with the error that ended the run, if any."""
         run.passive = True
         if run is self._current and not os.environ.get(SOCKET):
             self._current = None
@@ -134,7 +134,7 @@ class Runs:
             the_loop().start_over()
 
     def _say_unused(self) -> None:
-        """At the end of a script: says so where none of its watched loaders was ever trained on."""
+        """Says at the end of a script that none of its watched loaders was ever trained on, if that is so."""
         failed = getattr(sys, "last_value", None) is not None
         if not the_loop().has_begun and not failed and "torch" in sys.modules and is_first_rank():
             sys.stderr.write(
@@ -143,7 +143,7 @@ class Runs:
             )
 
     def end_cell(self, result: Any) -> None:
-        """A notebook's cell is done, with this result of IPython's: what it ran is over for now."""
+        """Pauses the run when a notebook's cell has ended, with IPython's `result`."""
         if self._current is not None and not os.environ.get(SOCKET):
             error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
             the_loop().pause(*how_it_ended(error))
@@ -153,15 +153,15 @@ RUNS = Runs()
 
 
 def takes_part() -> bool:
-    """Returns whether a loop in this process is followed: of a distributed job in its first process.
+    """Returns whether this process is watched, or counts steps: the first process of a distributed job does.
 
-    In the others too where all are to end after the same step, which they then only count.
+    The others only count, where all have to end after the same step.
     """
     return is_first_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
 
 
 def is_first_rank() -> bool:
-    """Returns whether this process is the one of a distributed job that is watched, as far as it is known yet."""
+    """Returns whether this process is rank 0 of its job, as far as that is known yet."""
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():

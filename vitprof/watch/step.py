@@ -1,4 +1,4 @@
-"""`vitprof.step`: what the script itself calls a step, where that is not the whole body of its loop."""
+"""`vitprof.step`: marks the step in a script, where that is not the whole body of its loop."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ R = TypeVar("R")
 class Step:
     """A context manager, `with vitprof.step():`, and a decorator, `@vitprof.step`.
 
-    What lies between two steps and is not the wait for a batch is told apart from their work. It does nothing where no
-    training is watched, and never waits for the device. One step inside another is part of it; of several for one
-    batch, the work is from the beginning of the first to the end of the last.
+    The time between two steps that is not the wait for a batch is recorded apart from their work. It does nothing where
+    no training is watched, and never waits for the device. A step inside another one is part of it; if a batch has
+    several steps, the work lasts from the beginning of the first to the end of the last.
     """
 
     @overload
@@ -25,7 +25,7 @@ class Step:
     @overload
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]: ...
     def __call__(self, function: Callable[P, R] | None = None) -> Step | Callable[P, R]:
-        """Returns the context manager; of a function, one that is a step each time it is called."""
+        """Returns the context manager; for a function, returns a function that is a step each time it is called."""
         if function is None:
             return self
 

@@ -1,6 +1,6 @@
-"""Steps of a watched training: where each begins and ends, and what is known of it.
+"""Steps of a watched training: where each begins and ends, and what is known about it.
 
-Imported when PyTorch is there, so that nothing has to be looked up in a step.
+This is imported only after PyTorch, so that a step has to import nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from vitprof.watch.timed import FetchTimes
 
 
 class Steps:
-    """Makes steps of what the loop tells, on the device that the script computes on.
+    """The steps made of the loop's events, on the device that the script computes on.
 
-    A step waits for a batch, or for several of them, and then works: backward passes, a step of the optimizer. Some
-    frameworks fetch a batch ahead, or all that they accumulate gradients over. What they wait for is part of the step
-    that comes after it, and where a batch is left when no more come, working on it is a step without samples. Where
-    nothing ever tells of work (no backward pass of PyTorch's in the loop), each batch is a step.
+    A step waits for one or several batches, and then works: backward passes, a step of the optimizer. Some frameworks
+    fetch a batch ahead, or all batches that they accumulate gradients over. Their waits are part of the step that
+    follows. If a batch fetched ahead is left when no more come, the work on it is a step without samples. Where no work
+    is ever seen (no backward pass of PyTorch in the loop), each batch is a step.
 
-    What the script calls a step itself (`enter`, `left`) is the work on a batch: what it does before that and after it
-    is told apart.
+    A step that the script marks (`enter`, `left`) is the work on a batch; the time before and after it is recorded
+    apart.
     """
 
     def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
@@ -41,28 +41,28 @@ class Steps:
         self.recording = Recording(device, guard, forking, wanted)
         self._copies = None if device.immediate else Copies(device, guard)
         self._marks: StepMarks | None = None
-        """Of the step under way."""
+        """The marks of the current step."""
         self._worked = False
-        """Whether the step under way has worked on its batch."""
+        """Whether the current step has worked on its batch."""
         self.expects_work = True
-        """Whether a batch without any work on it was only fetched ahead; always, once a step has told of its work."""
+        """Whether a batch without any work on it counts as fetched ahead; True once any work was seen."""
         self.inside = False
-        """Whether the script is in what it calls a step."""
+        """Whether the script is in a step that it marks."""
         self._left_s = math.nan
-        """When the script left the step before."""
+        """When the script left the previous step that it marks."""
         self._said = False
-        """Whether the script has said that the step under way is done."""
+        """Whether the script has left the current step."""
         self._last = False
-        """Whether no batch came for the step under way: the iteration is over."""
+        """Whether no batch came for the current step: the iteration is over."""
         self._noted: tuple[float, Any] | None = None
-        """When the step under way may have ended, with the device's mark."""
+        """When the current step may have ended, with the device's mark."""
         self._others, self._others_since_s = 0, math.nan
-        """Batches of other loaders since the last backward pass, and when the first of them was asked for."""
+        """The number of batches of other loaders since the last backward pass, and when the first was requested."""
         self._ahead = NOTHING
-        """What the step under way waited for before its last batch."""
+        """The batches that the current step waited for before its last one."""
         self._queue_depth = math.nan
         self._scaled: tuple[Any, Any] = (None, None)
-        """What a GradScaler made of a loss, and the loss."""
+        """A loss scaled by a GradScaler, and the loss."""
 
     @property
     def under_way(self) -> bool:
@@ -70,7 +70,7 @@ class Steps:
         return self._marks is not None
 
     def drop(self) -> None:
-        """Forgets what was recorded of a loader that turned out not to train."""
+        """Drops what was recorded for a loader that turned out not to train."""
         self.recording.drop()
         self._marks = None
         self._ahead = NOTHING
@@ -78,20 +78,20 @@ class Steps:
     # the loader
 
     def begin_epoch(self) -> None:
-        """An iteration has begun: what was fetched in the one before and not used is no part of it."""
+        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it."""
         self._ahead = NOTHING
 
     def ask(self, iterator: Any) -> None:
-        """Notes how many batches lie ready in a DataLoader's iterator that is asked for one."""
+        """Records the number of batches that are ready in a DataLoader's iterator as one is requested."""
         self._queue_depth = n_ready(iterator)
 
     def kept_batch(self) -> Any:
-        """Returns the batch that the script gets in place of a new one; None where it gets a new one."""
+        """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
         replay = self.recording.replay
         return None if replay is None else replay.batch()
 
     def begin(self, epoch: int, asked_s: float, got_s: float, batch: Any, times: FetchTimes | None) -> None:
-        """Begins the step of `batch`, which was asked for and given at these times; `times`: how it was made."""
+        """Begins the step of `batch`, which was requested and returned at these times; `times`: how it was made."""
         samples, made, replay = n_samples(batch), None, self.recording.replay
         if times is not None:
             made = batch_times(times, self._queue_depth)
@@ -103,7 +103,9 @@ class Steps:
             replay.keep(batch)
 
     def begin_last(self, epoch: int, asked_s: float, got_s: float) -> None:
-        """No batch came: a step begins only if the script still has one, which the first backward pass will tell."""
+        """Begins a step without a batch, at an iteration's end: the script may still have one that it fetched ahead. It
+        counts only if the script works on it.
+        """
         self._begin(epoch, asked_s, got_s, 0, None)
         self._last = True
 
@@ -118,12 +120,12 @@ class Steps:
         marks.made = together(ahead.made, made)
         marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self._device.mark()
-        if self.inside:  # it asked for its batch inside its step
+        if self.inside:  # the script requested the batch inside its step
             self._enter(marks, got_s)
         return marks
 
     def ask_other(self, now_s: float) -> None:
-        """Notes that another loader is asked for a batch with gradients on: for this step, or to validate."""
+        """Notes that a batch of another loader is requested with gradients on: for this step, or to validate."""
         if not self._others:
             self._others_since_s = now_s
             if self._noted is None:
@@ -131,10 +133,10 @@ class Steps:
         self._others += 1
 
     def end(self, now_s: float) -> None:
-        """Ends the step under way, if there is one; what was only fetched until now is part of the next one.
+        """Ends the current step, if there is one. Batches that were fetched but not worked on belong to the next step.
 
-        Some frameworks validate with gradients on. Two batches of another loader and no backward pass after them, or
-        one after the last batch of an epoch, were that.
+        Some frameworks validate with gradients on: two batches of another loader without a backward pass after them, or
+        one after the last batch of an epoch, count as validation.
         """
         marks, self._marks = self._marks, None
         if marks is None:
@@ -168,7 +170,7 @@ class Steps:
     # the work
 
     def backward(self, differentiated: Any) -> None:
-        """A backward pass begins, from the loss or from several of them."""
+        """Takes the beginning of a backward pass, from one or several losses."""
         marks = self._marks
         if marks is None:
             return
@@ -181,29 +183,29 @@ class Steps:
         if differentiated is not result or loss is None:
             loss = differentiated
         if type(loss) is Tensor and loss.numel() == 1 and loss.device == self._device.torch_device:
-            if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # it would be part of the graph
+            if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # a copy would become part of the graph
                 return
             marks.loss = self._device.keep(loss)
 
     def scaled(self, loss: Any, result: Any) -> None:
-        """A GradScaler has made `result` of `loss`."""
+        """Takes the `result` of a GradScaler for `loss`."""
         self._scaled = (result, loss)
 
     def optimizer_stepped(self, now_s: float) -> None:
-        """A step of an optimizer is work, too, unless it comes after the last batch: that one has been counted."""
+        """Takes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""
         if not self._last:
             self._worked = self.expects_work = True
-        elif self._worked and not self._said:  # nobody asks for a batch after it
+        elif self._worked and not self._said:  # no request for a batch will end this step
             self._note_end(now_s)
 
     def enter(self, now_s: float) -> None:
-        """The script begins what it calls a step."""
+        """Begins a step that the script marks."""
         self.inside = True
-        if self._marks is not None and not self._said:  # of several for a batch, the first one begins it
+        if self._marks is not None and not self._said:  # if a batch has several, the first one begins the work
             self._enter(self._marks, now_s)
 
     def left(self, now_s: float) -> None:
-        """The script has done what it calls a step. Of several for a batch, the last one ends it."""
+        """Ends a step that the script marks. If a batch has several, the last one ends the work."""
         self.inside = False
         if self._marks is None:
             return
@@ -223,24 +225,24 @@ class Steps:
     # the rest
 
     def resume(self) -> None:
-        """Has the next step's gap count from here."""
+        """Makes the next step's gap count from here."""
         self._left_s = math.nan
         self.recording.resume()
 
     def pause(self, status: str, error: str) -> None:
-        """The run is over for now: sends what the device has passed."""
+        """Ends the run for now, and sends the steps that the device has finished."""
         if self.recording.confirmed:
             self._tell()
             self.recording.pause(status, error)
 
     def leave(self) -> None:
-        """Sends what the device has passed."""
+        """Sends the steps that the device has finished, and ends the recording."""
         if self.recording.confirmed:
             self._tell()
         self.close()
 
     def _tell(self) -> None:
-        """Tells all that is known by now. The step under way has no end, unless the script has left it, or it is the
+        """Sends all steps that have ended. The current step has no end, unless the script has left it, or it is the
         last of an epoch.
         """
         if (self._last or self._said) and self._noted is not None:
@@ -250,7 +252,7 @@ class Steps:
         self.recording.tell()
 
     def close(self) -> None:
-        """Sends what there is, and nothing any more."""
+        """Sends what is left, and ends the recording."""
         if self._copies is not None:
             self._copies.close()
         self.recording.close()

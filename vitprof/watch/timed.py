@@ -1,4 +1,4 @@
-"""A batch with how it was made, on its way from where it is made to the loop that asked for it."""
+"""A batch and the times in which it was made, on the way from the fetcher to the loop that requested it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from time import perf_counter
 from typing import Any
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
-"""Of a Compose: names of its transforms in their order, how often it was called, seconds in each transform."""
+"""For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
 FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
-"""Seconds in the dataset, in transforms, in collate; moments of beginning and end; number of the worker (-1: none);
-what each Compose did."""
+"""Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
+the worker (-1: none); the times of each Compose."""
 
 
 def made_between(times: FetchTimes, since_s: float, until_s: float) -> float:
-    """Returns for how long of a time, in seconds, a worker was not done with a batch; 0 in the loop's own process."""
+    """Returns how long (s) between `since_s` and `until_s` a worker was still making the batch; 0 without a worker."""
     ended, worker = times[4], times[5]
     return 0.0 if worker < 0 or ended < since_s else min(ended, until_s) - since_s
 
 
 class Timed:
-    """What a fetcher made, and when. Passes through a worker's queue and the pinning thread as a batch does."""
+    """A batch and its times. It passes through a worker's queue and the pinning thread as a batch does."""
 
     __slots__ = ("data", "times")
 
@@ -32,7 +32,7 @@ class Timed:
         return Timed, (self.data, self.times)
 
     def pin_memory(self) -> Timed:
-        """PyTorch's pinning thread calls this of whatever has it."""
+        """Pins the batch: PyTorch's pinning thread calls this method of any object that has it."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
         self.data = pin_memory(self.data)  # type: ignore[no-untyped-call]
@@ -40,31 +40,31 @@ class Timed:
 
 
 class Laps:
-    """A Compose that is called for the batch which is being made, and how long each of its transforms took so far."""
+    """The times of each transform of one Compose so far, for the batch that is being made."""
 
     __slots__ = ("calls", "compose", "names", "seconds")
 
     def __init__(self, compose: Any) -> None:
-        self.compose = compose  # kept, so that another one cannot have its `id()` meanwhile
+        self.compose = compose  # kept, so that no other one can get its `id()` meanwhile
         self.calls = 0
         self.names: list[str] = []
         self.seconds: list[float] = []
 
 
 class Making(threading.local):
-    """What the batch that this thread makes has spent so far."""
+    """The times so far of the batch that this thread is making."""
 
     def __init__(self) -> None:
         self.collate_s = 0.0
         self.laps: dict[int, Laps] | None = None
-        """By the `id()` of each Compose; None where no batch is being made, and within a Compose."""
+        """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
 
 
 MAKING = Making()
 
 
 class TimedCollate:
-    """A collate function that notes how long it took."""
+    """A collate function that records its time."""
 
     __slots__ = ("_collate",)
 
@@ -82,10 +82,11 @@ class TimedCollate:
 
 
 def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> Callable[[Any, Any], Any]:
-    """Returns a fetcher's method `fetch` that gives a `Timed`; `worker()` is the number of the process it runs in.
+    """Returns a replacement for a fetcher's method `fetch` that returns a `Timed`; `worker()` is the number of its
+    worker, -1 without one.
 
-    A fetcher that works for another one, in a dataset that reads from a DataLoader, gives the batch alone: its time is
-    part of the other one's.
+    A fetcher inside another one, in a dataset that reads from a DataLoader, returns the plain batch: its time is part
+    of the outer one's.
     """
 
     def fetch_timed(self: Any, index: Any) -> Any:
@@ -111,10 +112,10 @@ def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> 
 
 
 def _told(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
-    """Returns the times of each Compose; of those with the same transforms, as one made for each sample, their sum."""
+    """Returns the times of each Compose; sums those with the same transforms, such as one made for each sample."""
     found: dict[tuple[str, ...], Laps] = {}
     for lap in laps.values():
-        if not lap.calls:  # each of them failed in the middle, and the dataset went on
+        if not lap.calls:  # every call failed, and the dataset caught the error
             continue
         names = tuple(lap.names)
         if (known := found.setdefault(names, lap)) is not lap:

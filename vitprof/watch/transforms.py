@@ -1,4 +1,4 @@
-"""What each transform of the training data takes, summed up over the batches of the train loader."""
+"""The time of each transform of the training data, summed over the batches of the train loader."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TELL_EVERY_S = 3.0
 
 
 class TransformSums:
-    """Seconds and calls of each transform so far. Composes with the same transforms are summed up together."""
+    """Seconds and calls of each transform so far. Composes with the same transforms are summed together."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], tuple[int, list[float]]] = {}
         self._to_add: list[Sequence[TransformTimes]] = []
-        """Of batches since the last time that they were told: to sum up many at once takes a third of the time."""
+        """The times of batches since the last `tell`: summing many at once takes a third of the time."""
         self._samples = 0
         self._told_s = -math.inf
 
     def add(self, transforms: Sequence[TransformTimes], samples: int) -> None:
-        """Adds what the Composes did for a batch of so many samples."""
+        """Adds the times of the Composes for a batch of `samples`."""
         if samples:
             self._samples += samples
             self._to_add.append(transforms)
@@ -36,10 +36,10 @@ class TransformSums:
             self._found[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
 
     def tell(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
-        """Tells the run's fact "transforms", where there are any: name -> seconds for each sample, and calls.
+        """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
 
-        At most every 3 s, and whenever no time is given. Names are those of `composes.name_of` in the order of the
-        Compose; the second of the same name is "Normalize (2)".
+        Sends at most every `TELL_EVERY_S`, or always if `now_s` is not given. Names are those of `composes.name_of` in
+        the order of the Compose; the second of the same name is "Normalize (2)".
         """
         if now_s - self._told_s < TELL_EVERY_S:
             return

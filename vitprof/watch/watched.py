@@ -1,4 +1,4 @@
-"""What `vitprof.watch` returns: a loader of any kind whose batches are timed as the loop gets them."""
+"""The watched loader that `vitprof.watch` returns: a loader of any kind, with each batch timed as the loop gets it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from vitprof.watch.timed import FetchTimes
 from vitprof.watch.workers import time_workers
 
 MOST_AHEAD = 64
-"""Of a loader that takes so many batches of another one ahead nobody can tell which became which."""
+"""If a loader takes this many batches of another one ahead, which batch became which is not known."""
 
 
 def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
-    """Returns what passes for `loader`; looping over it is recorded as a run of this name (by default the script's).
+    """Returns a proxy of `loader`; iterating over it is recorded as a run called `name` (by default the script's name).
 
-    `loader`: any iterable, such as a PyTorch DataLoader, a WebDataset or an iterator of DALI. `quiet`: no line at the
-    end of the run. Needs PyTorch in the process that loops. Never raises an error of its own.
+    `loader`: any iterable, such as a PyTorch DataLoader, a WebDataset or an iterator of DALI. `quiet`: print no line at
+    the end of the run. Needs PyTorch in the process that iterates. Never raises an error of its own.
     """
     if issubclass(type(loader), Watched):
         return loader
@@ -42,7 +42,7 @@ def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
 
 
 class Watched(Proxy):
-    """Passes for a loader. Each iteration over it is an epoch of its run."""
+    """A proxy of a loader. Each iteration over it is an epoch of its run."""
 
     def __init__(self, loader: Any, name: str, *, quiet: bool) -> None:
         super().__init__(loader)
@@ -53,20 +53,20 @@ class Watched(Proxy):
         return _begin(self)
 
     def _vitprof_next(self) -> Any:
-        """Stands for `__next__` of a loader that is its own iterator, such as a generator or one of DALI's."""
+        """Replaces `__next__` of a loader that is its own iterator, such as a generator or a DALI iterator."""
         if self._vitprof_iterator is None:
             self._vitprof_iterator = self._vitprof_begun(self._vitprof_wrapped)
         return next(self._vitprof_iterator)
 
     def _vitprof_begun(self, iterator: Any) -> Any:
-        """Returns what passes for `iterator`, which somebody else has begun."""
+        """Returns a proxy of `iterator`, an iteration that other code has begun."""
         passes = passing_for(WatchedIterator, iterator)(iterator, self, Inside(self._vitprof_run.facts))
         now = perf_counter()
         guarded(the_loop().begun, self, passes, now, now)
         return passes
 
     def _vitprof_end(self, error: BaseException | None = None) -> None:
-        """Ends the run, which this error ended if any did."""
+        """Ends the run, with the error that ended it, if any."""
         guarded(RUNS.end, self._vitprof_run, error)
 
     def close(self) -> None:
@@ -78,9 +78,9 @@ class Watched(Proxy):
 
 
 def _begin(watched: Watched) -> Any:
-    """Begins an iteration."""
+    """Begins an iteration, and returns a proxy of its iterator."""
     loop, loader = the_loop(), watched._vitprof_wrapped
-    if loop.guard.given_up or loop.told is not loop:  # nobody watches, or it is part of something that is watched
+    if loop.guard.given_up or loop.told is not loop:  # not watching, or this is inside another watched loader
         return iter(loader)
     began = perf_counter()
     loop.guard(loop.beginning, watched, began)
@@ -96,12 +96,12 @@ def _begin(watched: Watched) -> Any:
 
 
 class WatchedIterator(Proxy):
-    """Passes for a loader's iterator."""
+    """A proxy of a loader's iterator."""
 
     def __init__(self, iterator: Any, watched: Watched, inside: Inside) -> None:
         super().__init__(iterator)
         self._vitprof_watched = watched
-        """It stays as long as somebody loops over it."""
+        """Keeps the watched loader alive as long as its iterator."""
         self._vitprof_inside = inside
 
     def __iter__(self) -> Any:
@@ -133,40 +133,40 @@ class WatchedIterator(Proxy):
 
 
 class Inside:
-    """Told instead of the `Loop` of DataLoaders that are iterated over while a batch of what stands around is awaited.
+    """The receiver, instead of the `Loop`, of events of DataLoaders inside a watched loader, while that makes a batch.
 
-    Its n-th batch is taken for the n-th one outside, though it may be made ahead; not so where many make one.
+    The n-th batch inside counts as the n-th one outside, though it may be made ahead; not where many make one.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts
-        """Of the watched loader; a DataLoader inside it knows more."""
+        """The facts of the watched loader, completed by those of a DataLoader inside it."""
         self._made: deque[FetchTimes | None] = deque()
         self._thread = threading.get_ident()
 
     def beginning(self, loader: Any, now: float) -> None:
-        """An iteration over a DataLoader begins."""
+        """Does nothing when an iteration over a DataLoader begins."""
 
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
-        """An iteration over a DataLoader has begun."""
+        """Takes the facts of a DataLoader, as an iteration over it has begun."""
         self._facts.update(loader_facts(loader))
 
     def asked(self, iterator: Any, now: float) -> None:
-        """A batch of a DataLoader is asked for."""
+        """Does nothing when a batch of a DataLoader is requested."""
 
     def take_kept(self) -> None:
-        """What is given in place of a new batch is given outside."""
+        """Returns None: kept batches are served outside."""
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
-        """A DataLoader has given a batch that was made so."""
+        """Takes the times of a batch of a DataLoader."""
         if threading.get_ident() == self._thread and len(self._made) < MOST_AHEAD:
             self._made.append(times)
 
     def left_empty(self, iterator: Any, now: float) -> None:
-        """A DataLoader has no more batches."""
+        """Does nothing when a DataLoader has no more batches."""
 
     def times(self) -> FetchTimes | None:
-        """Returns how the next batch outside was made; None where that is not known."""
+        """Returns the times of the next batch outside; None where they are not known."""
         if not self._made or len(self._made) >= MOST_AHEAD:
             return None
         return self._made.popleft()
@@ -174,8 +174,8 @@ class Inside:
 
 @functools.cache
 def prepare() -> None:
-    """Has DataLoaders tell how they make a batch, and a notebook when its cells are done. Once in a process."""
-    the_loop().loaders.declares = True  # what trains is what the script says, and nothing else
+    """Patches DataLoaders to time their batches, and a notebook to report the end of its cells. Once in a process."""
+    the_loop().loaders.declares = True  # only loaders that the script declares train
     when_imported(DATALOADER, _time_loaders)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
@@ -192,10 +192,10 @@ def _cell_ended(result: Any = None) -> None:
 
 
 def guarded(function: Callable[..., Any], *args: Any) -> None:
-    """Calls what watches; an error of it ends the watching, and nothing else."""
+    """Calls a function of vitprof; an error in it ends the watching, and nothing else."""
     the_loop().guard(function, *args)
 
 
 def script_name() -> str:
-    """Returns what to call a run that has no name."""
+    """Returns the default name of a run: the script's file name, else "training"."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "training"

@@ -1,4 +1,4 @@
-"""What tells that a script works on a batch: its backward passes, with their loss, and steps of its optimizer."""
+"""Hooks that show that a script works on a batch: its backward passes, with their loss, and its optimizer's steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def install(backward: Callable[[Any], None], scaled: Callable[[Any, Any], None], stepped: Callable[[], None]) -> None:
-    """Has `backward` called with what is differentiated, `scaled` with what a GradScaler made of a loss, `stepped`."""
+    """Makes PyTorch call `backward(tensors)` before each backward pass, `scaled(loss, result)` after a GradScaler has
+    scaled a loss, and `stepped()` after each step of an optimizer.
+    """
     differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
 
     @functools.wraps(differentiate)

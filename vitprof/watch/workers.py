@@ -1,7 +1,7 @@
-"""Times inside worker processes of a script that watches itself, however they are started.
+"""Times batches in the worker processes of a script that watches itself, however they are started.
 
-A forked worker has what was put around PyTorch's classes in its parent. One that is started anew (spawn, forkserver)
-has not: it is started with a function of this module, which sees to that first.
+A forked worker inherits the patches of PyTorch's classes from its parent. One that is started from scratch (spawn,
+forkserver) does not: it begins with a function of this module, which installs them first.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from vitprof.watch.loader_hooks import time_composes, time_fetching
 from vitprof.watch.on_import import DATALOADER
 
 ORIGINAL: list[Callable[..., None]] = []
-"""PyTorch's own function for a worker, where `work` stands in its place: here, and in a forked worker."""
+"""PyTorch's own worker function, where `work` has replaced it: in this process, and in a forked worker."""
 
 
 def time_workers(dataloader: ModuleType) -> None:
-    """Has workers of `torch.utils.data.dataloader` begin with `work`."""
+    """Makes the workers of `torch.utils.data.dataloader` begin with `work`."""
     if not ORIGINAL:
         ORIGINAL.append(dataloader._utils.worker._worker_loop)
         dataloader._utils.worker._worker_loop = work
 
 
 def work(*args: Any, **kwargs: Any) -> None:
-    """Does what a worker of PyTorch's does, with times."""
+    """Runs PyTorch's worker function, with the timing installed."""
     dataloader = importlib.import_module(DATALOADER)
-    with contextlib.suppress(Exception):  # without times, then
+    with contextlib.suppress(Exception):  # the worker then runs without times
         time_fetching(dataloader)
         time_composes()
     begin = ORIGINAL[0] if ORIGINAL else dataloader._utils.worker._worker_loop

@@ -1,1 +1,1 @@
-"""Whether runs keep the bounds that somebody set: met, missed, or undecided; and what cannot be judged at all."""
+"""Whether runs keep the bounds that were set: met, missed or undecided; and which runs cannot be judged at all."""

@@ -1,7 +1,7 @@
 """A figure of one or several runs of the same setting, and how sure it is.
 
-Of one run it is the block bootstrap over its steps, which says nothing about how much another run would differ. Of
-several it is Student's t over the runs: each gives one figure, in which all of its own noise is.
+For one run the interval is that of the block bootstrap over its steps, which says nothing about how much another run
+would differ. For several it is Student's t over the runs: each gives one figure, which contains all of its own noise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vitprof.analysis.tournament.early import variance_of_one
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t
 
 FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
-"""Step columns that figures are made of."""
+"""Step columns that figures are computed from."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Figure:
     """A figure with its 95% interval."""
 
     value: float
-    """Over the steady steps; of several runs their mean (of throughputs the geometric one)."""
+    """Over the steady steps; of several runs their mean (the geometric mean for throughputs)."""
     low: float
     """Lower end of the interval; NaN where it is not known."""
     high: float
-    """Upper end of it."""
+    """Upper end of the interval; NaN where it is not known."""
     n_runs: int
-    """Runs behind it; of a slowdown those of both sides."""
+    """Runs behind it; for a slowdown those of both sides."""
     n_steps: int
     """Their steady steps."""
     between_runs: bool
-    """Whether the noise from run to run is in the interval: where there is more than one run on a side."""
+    """Whether the interval includes the noise from run to run, as it does with more than one run on a side."""
     steps_missing: int = 0
-    """Steady steps that the shortest run lacks for anything to be concluded."""
+    """Steady steps that the shortest run is short of for an interval."""
 
     @property
     def known(self) -> bool:
@@ -49,7 +49,7 @@ class Figure:
 
 
 def share(runs: Sequence[Series], column: str) -> Figure:
-    """Returns the share 0..1 of the steady time that `column` (seconds of each step) has. Needs a run."""
+    """Returns `column` (seconds of each step) as a share, 0..1, of the steady time. Needs a run."""
     parts = [_steady(steps, column, "step_s") for steps in runs]
     if len(parts) == 1:
         found = ratio_interval(*parts[0])
@@ -67,11 +67,11 @@ def throughput(runs: Sequence[Series]) -> Figure:
 
 
 def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
-    """Returns the share by which the samples/s of `runs` lie below those of `baseline`; below 0 where they are faster.
+    """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if they are faster.
 
-    With one run on each side the interval is made of the two within the runs. With more it is that of Student's
-    two-sample t on logarithms: both sides do the same job on the same machine, and their runs are taken to scatter
-    alike. So a single run can be held against several.
+    With one run on each side, the interval is made from those within the two runs. With more it is that of Student's
+    two-sample t on logarithms: both sides do the same job on the same machine, so their runs are taken to scatter
+    alike, and even a single run can be compared with several.
     """
     if len(runs) == len(baseline) == 1:
         ratio = ratio_of(_rate(runs), _rate(baseline))
@@ -89,14 +89,12 @@ def run_spread(runs: Sequence[Series], column: str | None) -> float:
 
 
 def log_spread(runs: Sequence[Series], baseline: Sequence[Series]) -> float:
-    """Returns the standard deviation from run to run of log samples/s, that of both sides together. Needs three
-    runs.
-    """
+    """Returns the standard deviation from run to run of log samples/s, pooled over both sides. Needs three runs."""
     return spread(_logs(runs), _logs(baseline))
 
 
 def spread(mine: Floats, base: Floats) -> float:
-    """Returns the pooled standard deviation of two samples of at least three values together."""
+    """Returns the pooled standard deviation of two samples with at least three values together."""
     squares = ((mine - mine.mean()) ** 2).sum() + ((base - base.mean()) ** 2).sum()
     return math.sqrt(float(squares) / (len(mine) + len(base) - 2))
 
@@ -112,12 +110,12 @@ def two_sample_half(deviation: float, n: int, m: int) -> float:
 
 
 def n_steady(steps: Series) -> int:
-    """Returns the number of steps that figures rest on."""
+    """Returns the number of steps that figures are computed from."""
     return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
 
 
 def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
-    """Returns the figure; without an interval where a run is too short for it."""
+    """Returns the figure, without an interval if a run is too short for one."""
     counts = [n_steady(steps) for steps in runs]
     missing = max(0, MIN_STEPS - min(counts))
     low, high = (math.nan, math.nan) if missing else (interval.low, interval.high)
@@ -141,23 +139,23 @@ def _logs(runs: Sequence[Series]) -> Floats:
 
 
 def _widening(part: Floats, whole: Floats) -> float:
-    """Returns how many times as wide the block bootstrap's interval of sum(part) / sum(whole) has to be.
+    """Returns the factor by which to widen the block bootstrap's interval of sum(part) / sum(whole).
 
-    By itself it is too narrow where there are few blocks, and where blocks are alike to their neighbours, as single
-    steps are: it is widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
+    By itself that is too narrow with few blocks, and where blocks resemble their neighbours, as single steps do. It is
+    widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
     """
     blocks = min(BOOTSTRAP_BLOCKS, len(whole))
     if blocks < MIN_BLOCKS:
         return math.nan
     edges = np.linspace(0, len(whole), blocks + 1).astype(int)[:-1]
-    off = np.add.reduceat(part - _ratio(part, whole) * whole, edges)  # what the ratio's error is made of
+    off = np.add.reduceat(part - _ratio(part, whole) * whole, edges)  # the terms of the ratio's error
     one = variance_of_one(off, 1)
     alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
     return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
 
 
 def _over_runs(values: Floats) -> Interval:
-    """Returns the mean of at least two values with the interval of Student's t."""
+    """Returns the mean of at least two values with the 95% interval of Student's t."""
     if not np.isfinite(values).all():
         return UNKNOWN
     mean, half = float(values.mean()), one_sample_half(float(values.std(ddof=1)), len(values))

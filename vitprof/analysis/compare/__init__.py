@@ -1,1 +1,1 @@
-"""Runs beside each other: what differs, and whether they may be compared at all."""
+"""Runs side by side: what differs, and whether they may be compared at all."""

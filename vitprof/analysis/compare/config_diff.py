@@ -1,4 +1,4 @@
-"""What differs between the settings of runs, and which of the values nobody had to set."""
+"""What differs between the settings of runs, and which of their values are defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitprof.errors import ConfigError, VitprofError
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
 GROUPED: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names if name != "name")
 ORDER: tuple[str, ...] = tuple(dict.fromkeys((*GROUPED, *CONFIG_COLUMNS)))
-"""All settings but the run's name, as a person looks for them."""
+"""All settings but the run's name, in the order of `GROUPS`."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Cell:
     """A setting of one run."""
 
     value: Any
-    """As the run used it; None where it is not set, or no part of the strategy takes it."""
+    """As the run used it; None if it is not set, or no part of the strategy takes it."""
     default: bool
-    """Leaving it out gives the same value: the strategy's, the model's or vitprof's own. False for None."""
+    """Whether leaving it out gives the same value: the strategy's, the model's or vitprof's own. False for None."""
     differs: bool
-    """Another value than the baseline's; False where one of the two does not take the setting."""
+    """Whether it is another value than the baseline's; False if one of the two does not take the setting."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Difference:
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
     """Returns the settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
 
-    A setting that only some of them take, and all of those with the same value by default, says no more than their
-    strategies or data sets do and is left out.
+    A setting that only some of them take is left out if those all have it at the same default: it says no more than
+    their strategies or data sets do.
     """
     found = []
     for name in ORDER:
@@ -63,9 +63,7 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
 
 
 def _takes(config: RunConfig, name: str) -> bool:
-    """Returns whether the setting means anything in the run; one that does may be None, as the bandwidth of a slow
-    drive.
-    """
+    """Returns whether the setting has a meaning in the run. It may still be None, as the bandwidth of a slow drive."""
     if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
         return True
     try:
@@ -81,5 +79,5 @@ def _is_default(config: RunConfig, name: str) -> bool:
         return False
     try:
         return bool(getattr(resolve(dataclasses.replace(config, **{name: DEFAULTS[name]})), name) == value)
-    except VitprofError:  # it cannot be left out, or this version knows the strategy no more
+    except VitprofError:  # it cannot be left out, or this version no longer knows the strategy
         return False

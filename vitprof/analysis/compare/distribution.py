@@ -1,4 +1,4 @@
-"""How often a time is how long: the empirical distribution of a run's waits."""
+"""The empirical distribution of a run's waits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, known
 
 MAX_POINTS = 400
-"""Points of a curve: finer than a chart's pixels are high, and 3 kB a run."""
+"""Points of a curve at most: more than a chart is pixels high, and 3 kB a run."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """An empirical distribution function, thinned for a chart; the figures are those of all values."""
+    """An empirical distribution function, thinned for a chart; its figures are those of all values, in the values'
+    unit.
+    """
 
     n: int
-    """Values behind it."""
+    """Number of values."""
     values: Floats
-    """(m,) ascending, each one that occurred; the smallest and the largest are among them."""
+    """(m,) ascending, each one that occurred, with the smallest and the largest."""
     share: Floats
     """(m,) exact share of all values that are at most this one, 0 to 1; the last is 1."""
     median: float
@@ -30,10 +32,10 @@ class Distribution:
 
 
 def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
-    """Returns the distribution of `values` ((n,), NaN is passed over).
+    """Returns the distribution of `values` ((n,), NaN is ignored).
 
-    Of more than `max_points` values half of the points are spread evenly over the ranks, so the curve between two is
-    off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
+    If there are more than `max_points`, half of the points are spread evenly over the ranks, so the curve between two
+    is off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
     """
     ordered = np.sort(known(values))
     n = len(ordered)
@@ -51,7 +53,8 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
 
 
 def _at(ordered: Floats, share: float) -> float:
-    """Returns the smallest value that `share` of all values are at most: it lies on the curve, which a mean of two may
-    not.
+    """Returns the smallest value that at least `share` of all values do not exceed.
+
+    It is on the curve, which the mean of two values may not be.
     """
     return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -1,4 +1,4 @@
-"""Whether finished runs can be compared: what differs between them beside the way they load their data."""
+"""Whether finished runs can be compared: what differs between them other than the way they load their data."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
 terms agree to about 1e-5, and JPEG decoders differ by a level or two; bfloat16 has 8 bits, and its error after a few
 layers is a few percent, as it may be between devices that use TF32 or other kernels."""
 BATCH_FRAC = 0.05
-"""Difference of two scripts' mean samples a step that makes comparing them unfair: one smaller batch at the end of each
-epoch of 20 steps or more stays below."""
+"""Relative difference between two scripts' mean samples a step that makes comparing them unfair. One smaller batch at
+the end of each epoch of 20 steps or more stays below."""
 GROWING_FACTOR = 10.0
-"""By how much more the median over the first steps may differ: what the optimizer makes of the first difference."""
+"""How many times as large as `SAME_LOSS` the median difference over the first steps may be: the optimizer amplifies
+it."""
 
 
 def run_facts(
@@ -43,8 +44,9 @@ def run_facts(
     steps: Series,
     telemetry: Series,
 ) -> RunFacts:
-    """Returns what the guard needs of a run. `steps` and `telemetry` may be no more than `GUARDED_STEPS`, and t_s with
-    `GUARDED_TELEMETRY`.
+    """Returns what `comparability` needs of a run.
+
+    `steps` needs only `GUARDED_STEPS`, and `telemetry` only t_s and `GUARDED_TELEMETRY`.
     """
     inside = while_steady(steps, telemetry["t_s"])
     of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
@@ -72,14 +74,13 @@ GUARDED_TELEMETRY: tuple[str, ...] = (
     "cpu_pct",
     "job_cpu_pct",
 )
-"""Telemetry columns that `run_facts` reads, beside t_s."""
+"""Telemetry columns that `run_facts` reads besides t_s."""
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
-    """Returns what makes the comparison of these runs unfair, warnings first. What is not known of a run is passed
-    over.
+    """Returns what makes the comparison of these runs unfair, warnings first.
 
-    The strategy and its parts may differ: they are what is compared.
+    What is not known of a run is ignored. The strategy and its parts may differ: they are what is compared.
     """
     unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
@@ -97,10 +98,10 @@ def _far_apart(
     *,
     relative: bool = False,
 ) -> Check:
-    """Returns a check that finds the runs with the lowest and the highest known `figure` more than `limit` apart.
+    """Returns a check that the lowest and the highest known `figure` are at most `limit` apart.
 
-    `relative`: the limit is a share of the lower one. `sentence` names {low} and {high} as `words` gives them, and what
-    runs they are of as {at_low} and {at_high}.
+    With `relative`, the limit is a share of the lower one. `sentence` has {low} and {high}, as `words` formats them,
+    and {at_low} and {at_high}, the runs that they are of.
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
@@ -123,7 +124,9 @@ def _page_cached(run: RunFacts) -> float:
 
 
 def _samples_a_step(run: RunFacts) -> float:
-    """Mean samples of a step of a user's own script, whose batch size need not be an argument of its loader."""
+    """Returns the mean samples of a step of a user's own script, whose batch size need not be an argument of its
+    loader.
+    """
     s = run.summary
     return s.n_samples / s.n_steps if is_own_script(run.config) and s is not None and s.n_steps else math.nan
 
@@ -171,11 +174,11 @@ MEASURED_CHECKS: tuple[Check, ...] = (
         "Other programs took {high} cores in {at_high} and {low} in {at_low}. Loading that lacks a core is slower.",
     ),
 )
-"""Checks of what is measured and may differ a little."""
+"""Checks of what is measured and may differ slightly."""
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
-    """Returns the pair whose losses at equal steps disagree the most, where they should agree."""
+    """Returns a caveat about the two runs whose losses at equal steps disagree the most, where they should agree."""
     worst: tuple[float, int, RunFacts, RunFacts, float, float] | None = None
     for a, b in itertools.combinations(runs, 2):
         if _work(a) != _work(b) or a.config.augment not in ("off", None):
@@ -203,15 +206,18 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
-    """Returns what makes the losses of two runs the same."""
+    """Returns the settings that must be equal for two runs to have the same losses."""
     c = run.config
     same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
     return *same, c.shuffle or "full", c.augment, c.skip_unreadable
 
 
 def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, float] | None:
-    """Relative difference of the first common loss, median of that over the first few, and the step of the largest
-    with both losses. None without common steps."""
+    """Returns how much the losses of two runs differ over the first steps; None without the first step of both.
+
+    These are the relative difference at the first common step, the median of that over the first few, and the step with
+    the largest difference, with both losses.
+    """
     steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
     loss_a, loss_b = a.loss[at_a][:FIRST_LOSSES], b.loss[at_b][:FIRST_LOSSES]
     known = np.isfinite(loss_a) & np.isfinite(loss_b)

@@ -1,4 +1,4 @@
-"""Signatures: patterns in a run that point at one cause, each found by a rule of its own and told in words."""
+"""Signatures: patterns in a run that point at one cause, each found by its own rule and described in a sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     memory_growth,
     other_programs,
 )
-"""Each looks at a run and says what it found, or nothing."""
+"""Each takes a run and returns the pattern that it found, or None."""
 
 
 def find_signatures(
@@ -34,8 +34,8 @@ def find_signatures(
 ) -> tuple[Signature, ...]:
     """Returns all patterns found in a run, the costliest first; those that cost no time come last.
 
-    `config` is the run's, resolved. `facts` holds its facts and its environment (`cpu_count`, `memory_bytes`).
-    A rule without enough steps or telemetry says nothing.
+    `config` is the run's, resolved. `facts` holds its facts and its environment (`cpu_count`, `memory_bytes`). A rule
+    without enough steps or telemetry finds nothing.
     """
     if not len(steps["step"]):
         return ()

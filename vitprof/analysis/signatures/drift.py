@@ -1,4 +1,4 @@
-"""What changes over a run: reads that get faster as the page cache fills, and memory that grows."""
+"""Finds what changes over a run: reads that get faster as the page cache fills, and memory that grows."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds, size
 
 FASTER_EPOCH = 2.0
-"""Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times (DESIGN.md section 6). The
-1.5 asked of wall time on a noisy machine (same section) is passed by chance where times wander slowly (2 of 1,200 made
-traces)."""
+"""Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times. The
+margin of 1.5 that the same section has for wall time on a noisy machine is exceeded by chance where times drift slowly
+(2 of 1,200 synthetic traces)."""
 FALLING_TREND = -0.5
-"""Rank correlation of read time with time within one pass; at 40 steps of noise its standard error is 0.16."""
+"""Rank correlation of read time with time, within one pass, below which reads get faster. At 40 steps of noise its
+standard error is 0.16."""
 MIN_TREND_STEPS = 40
 READ_INTO_MEMORY = ("memory", "memory-float", "pt-whole", "idx")
 READ_BY_MAPPING = ("memmap", "pt-single", "hdf5", "lmdb", "lmdb-encoded")
 """Storages that are read through a mapping: their pages count as the job's memory once touched."""
 MIN_MEMORY_SAMPLES = 40
 MIN_SPAN_S = 60.0
-"""Growth is told for a minute, so a minute has to be seen; workers that start and queues that fill take seconds."""
+"""Growth is reported for a minute, so a minute must be seen; starting workers and filling queues take seconds."""
 MIN_GROWTH_BYTES = 64 * 2**20
-"""Growth below that during a run says nothing: allocators and queues take as much."""
+"""Growth in a run below which nothing is reported: allocators and queues take as much."""
 MIN_GROWTH_PER_H = 0.1
-"""Share of the job's memory an hour. A job that grows by less runs for a day in 3.4 times its memory."""
+"""Growth in an hour, as a share of the job's memory, below which nothing is reported. A job that grows by less runs for
+a day in 3.4 times its memory."""
 T_95 = 2.1
 """Student's t for a 95% interval over 20 blocks."""
 
 
 def cold_to_warm(trace: Trace) -> Signature | None:
-    """Reads (or waits, where the loader cannot tell) that fall after the first pass, or within it.
+    """Finds reads (or waits, where the loader cannot tell) that get faster after the first pass, or within it.
 
     The first pass reads the drive, later ones the system's page cache.
     """
@@ -142,14 +144,16 @@ def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: Mask) -> Mask:
 
 
 def _rank_correlation(values: Floats) -> float:
-    """Spearman's, with time."""
+    """Returns Spearman's rank correlation of the values with time."""
     ranks = np.argsort(np.argsort(values)).astype(float)
     order = np.arange(len(values), dtype=float)
     return float(np.corrcoef(ranks, order)[0, 1]) if len(values) > 1 else 0.0
 
 
 def _slope(t: Floats, values: Floats) -> tuple[float, float, float]:
-    """Least-squares slope and its 95% interval, over 20 block means: neighbouring samples are not independent."""
+    """Returns the least-squares slope and its 95% interval, over 20 block means: neighbouring samples are not
+    independent.
+    """
     blocks = min(20, len(t))
     edges = np.linspace(0, len(t), blocks + 1).astype(int)
     x = np.array([t[a:b].mean() for a, b in itertools.pairwise(edges)])

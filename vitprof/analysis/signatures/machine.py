@@ -1,4 +1,4 @@
-"""What other programs take of the machine while the job trains."""
+"""Finds other programs that take CPU while the job trains."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def _cores(trace: Trace) -> float:
 
 
 def _lasts(found: OthersCpu, cores: float) -> bool:
-    """Returns whether other programs take a good part of the CPU all the time; not if that is not known."""
+    """Returns whether other programs take a good part of the CPU throughout; False if that is not known."""
     return found.lasting_cores >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores)
 
 
 def free_cores(trace: Trace) -> float:
-    """Returns how many cores nobody uses while the job trains; NaN if not known."""
+    """Returns how many cores are idle while the job trains; NaN if not known."""
     return _cores(trace) * (1 - _others(trace).machine_pct / 100)
 
 
 def saturated(trace: Trace) -> bool:
-    """Returns whether other programs take CPU that the job would use: a good part of it, and all cores are busy."""
+    """Returns whether other programs take CPU that the job would use: a good part of it, while all cores are busy."""
     found = _others(trace)
     return _lasts(found, _cores(trace)) and found.machine_pct >= BUSY_PCT
 
 
 def other_programs(trace: Trace) -> Signature | None:
-    """CPU taken by other programs: the whole machine's use minus the job's."""
+    """Finds CPU taken by other programs: the whole machine's use minus the job's."""
     found, cores = _others(trace), _cores(trace)
     if not _lasts(found, cores):
         return None

@@ -1,4 +1,4 @@
-"""Patterns of a DataLoader's worker processes: they deliver in order, so the slowest one sets the pace."""
+"""Finds patterns of a DataLoader's workers: they deliver in order, so the slowest one sets the pace."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds
 
 MIN_PERIODS = 6
-"""Rounds of all workers that an autocorrelation at that lag needs to stand on."""
+"""Rounds of all workers that a run needs for an autocorrelation at that lag."""
 MIN_CORRELATION = 0.4
-"""Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett 1946): 0.22 at 20
-steps; 4 of those are asked for where that is more."""
+"""Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett 1946): 0.22 at 20 steps.
+Four standard errors are required if that is more."""
 RATE_MARGIN = 0.15
-"""By how much the period must beat every lag that is no multiple of it: slow drifts correlate at all lags alike."""
+"""By how much the period must beat every lag that is not a multiple of it: slow drifts correlate at all lags alike."""
 SLOWER_RATIO = 1.25
-"""A slow worker takes at least this much longer than the others. Of workers that are alike on a busy machine the
+"""A slow worker takes at least this many times as long as the others. Of equally fast workers on a busy machine the
 slowest median of 8 or more batches stays below (tests: 200 traces with 20% noise)."""
 MIN_BATCHES = 8
-"""Batches for each worker."""
+"""Batches that each worker must have made."""
 SLOW_WORKER_Z = 5.0
-"""Robust z-score; Iglewicz and Hoaglin (1993) advise 3.5 for one value, and here the worst of several is looked at."""
+"""Robust z-score; Iglewicz and Hoaglin (1993) advise 3.5 for one value, and here the worst of several is tested."""
 
 
 def worker_period(trace: Trace) -> Signature | None:
@@ -75,7 +75,7 @@ def worker_period(trace: Trace) -> Signature | None:
 def slow_worker(trace: Trace) -> Signature | None:
     """Finds one worker that takes longer than the others for batches of the same size.
 
-    Batches come in order, so all of them wait for it (pytorch issue 105203).
+    Batches are delivered in order, so the loop waits for it (pytorch issue 105203).
     """
     worker, samples = trace.column("worker"), np.maximum(trace.steps["samples"], 1)
     made = (trace.column("made_end_s") - trace.column("made_start_s")) / samples
@@ -118,7 +118,7 @@ def slow_worker(trace: Trace) -> Signature | None:
 
 
 def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:
-    """Pearson correlation of values with those `lag` steps later in the same epoch; 0 where it says nothing."""
+    """Returns the Pearson correlation of values with those `lag` steps later in the epoch; 0 with too few pairs."""
     pairs = usable[:-lag] & usable[lag:] & (epoch[:-lag] == epoch[lag:])
     if pairs.sum() < MIN_STEPS / 2:
         return 0.0

@@ -1,8 +1,8 @@
 """Fewer points for a chart without losing what stands out, in groups that stay the same while a run grows.
 
-Points are put in groups of `k` neighbours, `k` a power of two. A full group never changes again, so a live chart only
-sends the groups since its last refresh; when `k` doubles it sends everything once. The cost of a refresh depends on
-what is new, not on how long the run is.
+Points are grouped by `k` neighbours, `k` a power of two. A full group never changes again, so a live chart only sends
+the groups since its last refresh; when `k` doubles it sends everything once. The cost of a refresh depends on what is
+new, not on how long the run is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def group_size(n: int, max_groups: int) -> int:
 def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
     """Returns the indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time.
 
-    (groups,) int64 for k = 1, else (2 * groups,). A group of NaN only gives its first point, twice; NaN is never
+    (groups,) int64 for k = 1, else (2 * groups,). A group with only NaN gives its first point twice; NaN is never
     preferred to a number.
     """
     if k == 1 or start >= stop:
@@ -45,25 +45,26 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
 
 @dataclass(frozen=True)
 class Slices:
-    """Groups of steps on the device's time line, without a hole between them. All (groups,) float64 but the last two.
+    """Groups of steps on the device's time line, without a hole between them.
 
-    Each group is other work (an evaluation before its first step), then idle time, then busy time. With one step in a
-    group this is what happened. With several, the idle times of the group are drawn as one gap, and so are its waits:
-    the shares are exact at every zoom, and no gap is lost.
+    All columns are (groups,) float64, but `first_step` and `n_steps` are int64. Each group is other work (an evaluation
+    before its first step), then idle time, then busy time. With one step in a group this is what happened. With
+    several, the idle times of the group are drawn as one gap, and so are its waits: the shares are exact at every zoom,
+    and no gap is lost.
     """
 
     start_s: Floats
     """End of the previous group's device work, seconds since the run began."""
     other_s: Floats
-    """What was no step: evaluation, and the moment after the warm-up in which CPU times are read."""
+    """Time that belongs to no step: evaluation, and the moment after the warm-up in which CPU times are read."""
     idle_s: Floats
     busy_s: Floats
     end_s: Floats
     wait_s: Floats
     exposed_wait_s: Floats
-    """The part of `wait_s` that lies in the idle time."""
+    """The part of `wait_s` in the idle time."""
     launch_idle_s: Floats
-    """The part of `busy_s` in which the device waited for the next launch, where that is known; else 0."""
+    """The part of `busy_s` in which the device waited for the next launch; 0 where that is not known."""
     wait_start_s: Floats
     """When the data wait of the group's first step began."""
     first_step: Ints
@@ -71,7 +72,10 @@ class Slices:
 
 
 def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Slices:
-    """Steps `start` to `stop` in groups of `k`. Sums are exact: other + idle + busy of a group is its length."""
+    """Returns steps `start` to `stop` of `series` in groups of `k`, in seconds since `origin_s` on the monotonic clock.
+
+    Sums are exact: other + idle + busy of a group is its length.
+    """
     edges = np.arange(start, stop, k)
     if not len(edges):
         none = np.empty(0)

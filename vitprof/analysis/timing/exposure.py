@@ -1,4 +1,4 @@
-"""The time that the device idled for data, split by what the loader was doing with it."""
+"""Splits the time that the device idled for data by what the loader was doing meanwhile."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from vitprof.config import RunConfig
 from vitprof.records import TIMED_STAGES, Phase
 
 ROUNDING_S = 1e-9
-"""A stage of less than that for each batch is what differences of clock readings leave."""
+"""Seconds a batch below which a stage is only rounding of clock readings."""
 SYNCHRONOUS = ("batches", "generator", "nvimgcodec")
-"""Loaders that make a batch while the loop waits for it (nvimgcodec: all but reading); a DataLoader without workers is
-one too."""
+"""Loaders that make a batch while the loop waits for it (nvimgcodec: all but reading). So does a DataLoader without
+workers."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one stage of loading, or the rest of it, has of the device's idle time."""
+    """The share of one stage of loading, or of the rest, in the device's idle time."""
 
     name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, or loading where the stages are not known."""
+    """read, decode, transform, collate, rest, hand_over, transfer, or loading if the stages are not known."""
     frac: float
-    """Its share of the time that the device idled for data; those of all stages add up to 1."""
+    """Its share of the time that the device idled for data; all shares add up to 1."""
     exposed_ms: float
-    """Milliseconds for each batch by which the idle time would fall if this stage took none."""
+    """Milliseconds a batch by which the idle time would fall if this stage took no time."""
     own_ms: float
-    """Milliseconds that the stage itself takes for each batch, hidden or not, whoever works on it."""
+    """Milliseconds a batch that the stage itself takes, hidden or not, in whichever process."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """How long the device idled for data over the steady steps, and what for."""
+    """How long the device idled for data over the steady steps, and for what."""
 
     n: int
-    """Steady steps."""
+    """Number of steady steps."""
     idle: Interval
     """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
     host: Interval
@@ -50,11 +50,12 @@ class Exposure:
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval
-    """Both of these together: the host was slower than the device. Without `launches` where that is not known."""
+    """`host` and `launches` together: the host was slower than the device. Only `host` where `launches` is not
+    known."""
     idle_ms: float
-    """Exposed data wait and copies for each batch, in ms."""
+    """Exposed data wait and copies, milliseconds a batch."""
     shares: tuple[Share, ...]
-    """The largest first; none where the device never idled for data."""
+    """The largest first; empty if the device never idled for data."""
 
 
 def synchronous(config: RunConfig) -> bool:
@@ -65,17 +66,17 @@ def synchronous(config: RunConfig) -> bool:
 def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> Exposure:
     """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
 
-    `gaps` are those of all steps, if they are known.
+    `gaps` are those of all steps, if already known.
 
-    Exact, from marks of device and host: how much of each data wait and copy the device idled for, and of the wait
-    what came after the batch was made (hand_over) and what the device waited for its own decoding. Apportioned: the
-    rest of the wait among the stages of making a batch. Batches made in the loop are split each by its own stages;
-    where workers or threads make them it is the mean stages of all, since a wait there is not for the work on one batch
-    but for their pace. Hand-over counts there only as far as batches come slower than they are made. `Share.frac`
-    divides the idle time in proportion.
-    `Share.exposed_ms` is what the idle time would fall by without the stage: all of the stage up to the idle time
-    (divided by the number of workers, who share the work), so these may add up to more than `idle_ms` where some of
-    the loading is hidden behind the device's work.
+    Exact, from marks of device and host: for how much of each data wait and copy the device idled. Of the wait, also
+    what came after the batch was made (hand_over), and what the device spent on decoding it. Apportioned: the rest of
+    the wait, among the stages of making a batch. A batch made in the loop is split by its own stages. If workers or
+    threads make batches, the mean stages of all are used, since the loop then waits for their pace, not for the work on
+    one batch, and hand-over counts only as far as batches come slower than they are made.
+
+    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much the idle time would fall without
+    the stage: all of the stage, divided by the number of workers, who share the work, but at most the wait. So these
+    may add up to more than `idle_ms` if some of the loading is hidden behind the device's work.
     """
     gaps = (every_gap(steps, phases) if gaps is None else gaps).only(steady_state(steps))
     waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
@@ -117,7 +118,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         total = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
         seconds = {}
         for name, took in stages.items():
-            # a batch whose stages are not known is taken to be like the others
+            # a batch whose stages are not known is split like the others
             own = np.where(total > 0, np.nan_to_num(took), known[name])
             share = own / np.where(total > 0, total, sum(known.values()))
             seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
@@ -147,12 +148,14 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
 
 
 def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
-    """Returns by how many seconds a batch comes later than its makers need for it; infinite if that is not known.
+    """Returns how many seconds longer a batch takes to come than its workers need to make it; infinite if not known.
 
-    A batch is handed over while its maker works on the next one: as long as makers are busy all the time, it is their
-    pace that the loop waits for, however long the way from them is.
+    A batch is handed over while its worker makes the next one. As long as workers are always busy, the loop waits for
+    their pace, however long the hand-over takes.
     """
-    if config.loader == "threads":  # all work on each batch: its time from start to end overlaps with other batches'
+    if (
+        config.loader == "threads"
+    ):  # all threads work on each batch, whose time from start to end overlaps with that of others
         made = np.sum([_column(steps, f"{name}_s", rows) for name in TIMED_STAGES], axis=0)
     else:
         made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
@@ -161,19 +164,19 @@ def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], per
 
 
 def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Returns seconds of each stage of making a batch, (n,) each; NaN where the loader cannot tell."""
+    """Returns the seconds of each stage of making a batch, (n,) each; NaN if the loader cannot tell."""
     stages: dict[str, Floats] = {name: _column(steps, f"{name}_s", rows) for name in TIMED_STAGES}
     made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
     if config.loader != "threads":  # there the stages are seconds of several threads, more than the time it took
         told = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
         stages["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
     on_device = np.isfinite(_column(steps, "decode_wait_s", rows))
-    if on_device.any():  # what is left there of the time is the decoder's, from first byte to last image
+    if on_device.any():  # the rest of such a batch's time is the decoder's, from first byte to last image
         stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])
         stages["rest"] = np.where(on_device, 0.0, stages["rest"])
     return stages
 
 
 def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:
-    """Returns a column of the steps in `rows`; NaN where an older run does not have it."""
+    """Returns a column for the steps in `rows`; NaN if an older run does not have it."""
     return column(steps, name)[rows]

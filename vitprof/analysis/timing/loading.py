@@ -1,6 +1,6 @@
 """Where the time of making a batch goes.
 
-How much of it is fetching and how much preparing is measured by other runs: `vitprof.analysis.verdict.headroom`.
+How much of it is fetching and how much is preparing takes other runs to measure: `vitprof.analysis.verdict.headroom`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STAGE_WORDS: dict[str, str] = {
     "rest": "Python and waiting for a turn",
     "hand_over": "hand-over",
 }
-"""Stage of loading, and the rest of the time -> its name in a sentence."""
+"""Stage of loading, or the rest of the time -> its name in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class StageTime:
     name: str
     """A key of `STAGE_WORDS`."""
     words: str
-    """What to call it in a sentence."""
+    """Its name in a sentence."""
     ms: Interval
-    """Mean milliseconds a batch, with its 95% interval; NaN where the loader cannot tell."""
+    """Mean milliseconds a batch, with its 95% interval; NaN if the loader cannot tell."""
     frac: float
-    """Share of the loading time of a batch that is known; NaN like `ms`."""
+    """Share of the known loading time of a batch; NaN if `ms` is."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,23 @@ class Loading:
     """Where the loading time of a batch goes: making it (its stages and the rest), then handing it over."""
 
     n: int
-    """Batches these figures rest on: steps whose loader could tell anything."""
+    """Batches behind the figures: steps whose loader could tell anything."""
     stages: tuple[StageTime, ...]
     """One for each of `STAGE_WORDS`, in that order."""
     made_ms: Interval
-    """Mean time from the first read of a batch to its end, milliseconds."""
+    """Mean milliseconds from the first read of a batch until it is made."""
     busy_frac: float
-    """Share of the time that those who make batches were making them, 0 to 1; near 1 they are the bottleneck."""
+    """Share of the time that workers or threads (or the loop itself) were making batches, 0 to 1; near 1 they are the
+    bottleneck."""
     queue_depth: float
-    """Mean number of batches that were ready when the loop asked; NaN where there is no queue."""
+    """Mean number of batches that were ready when the loop asked; NaN if there is no queue."""
     queue_empty_frac: float
-    """How often none was ready when the loop asked; NaN where there is no queue."""
+    """Share of the batches for which none was ready when the loop asked, 0 to 1; NaN if there is no queue."""
     largest: str
-    """The largest stage in words ("reading", "decoding", ...); empty where no stage is known."""
+    """The largest stage in words ("reading", "decoding", ...); empty if no stage is known."""
 
     def stage(self, name: str) -> StageTime:
-        """Returns the stage of that name. Raises `KeyError` where there is none."""
+        """Returns the stage of that name. Raises `KeyError` if there is none."""
         return dict(zip(STAGE_WORDS, self.stages, strict=True))[name]
 
 
@@ -69,8 +70,8 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
     """Returns the stages of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
 
     `makers` is the number of worker processes or threads (1: the loop itself, or one thread ahead). With `shared` they
-    fill each batch together: the measured stages are thread-seconds then, may add up to more than the time from start
-    to end of a batch, and what they leave of it cannot be told (NaN).
+    fill each batch together. The measured stages are then thread-seconds, which may add up to more than the time from
+    start to end of a batch, and the rest of that time is not known (NaN).
     """
     names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in TIMED_STAGES))
     column = {name: steps[name] if keep is None else steps[name][keep] for name in names}
@@ -103,7 +104,7 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
 
 
 def loading_of(steps: Series, config: RunConfig) -> Loading:
-    """Returns the loading times of a run over its steady state. `config` is resolved."""
+    """Returns the loading times of a run over its steady state; `config` is resolved."""
     return loading_time(
         steps,
         keep=steady_state(steps),

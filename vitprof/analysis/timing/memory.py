@@ -1,4 +1,4 @@
-"""Device memory of a run by the name of whoever counted it: NVML and PyTorch's allocator do not mean the same."""
+"""Device memory of a run, by what counted it: NVML and PyTorch's allocator do not mean the same."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vitprof.records import RunSummary
 
 @dataclass(frozen=True)
 class MemoryFigure:
-    """One peak of a run's device memory."""
+    """A peak of a run's device memory."""
 
     name: str
-    """As a table calls it."""
+    """Name in a table."""
     n_bytes: float
     meaning: str
     """What is counted, in a few words."""
 
 
 def device_memory(summary: RunSummary) -> list[MemoryFigure]:
-    """Returns the peaks that are known, the widest first. Those of runs made before they were told apart are one."""
+    """Returns the known peaks, the widest first. Runs made before they were told apart have a single one."""
     figures = [
         MemoryFigure(
             "GPU memory, NVML",

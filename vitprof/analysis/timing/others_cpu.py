@@ -1,4 +1,4 @@
-"""What other programs took of the CPU while a run trained: one rule for verdicts, comparisons and tournaments."""
+"""The CPU that other programs took while a run trained: one rule for verdicts, comparisons and tournaments."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.timing.steady import while_steady
 
 MIN_CPU_SAMPLES = 10
-"""Two seconds of telemetry at the usual 5 a second; of fewer samples a quartile says little."""
+"""Two seconds of telemetry at the usual 5 a second; a quartile of fewer samples says little."""
 LASTING_PERCENTILE = 25
 
 
 @dataclass(frozen=True)
 class OthersCpu:
-    """The CPU that other programs used over the steady state. NaN: not known."""
+    """The CPU that other programs used over the steady state; NaN where not known."""
 
     cores: float
-    """Mean, in cores: the figure that is told, and by which runs are compared. A program that takes two cores half of
-    the time takes as much from a job as one that takes one core all the time. May be a little below 0: the machine and
+    """Mean, in cores: the figure that is shown, and by which runs are compared. A program that takes two cores half of
+    the time takes as much from a job as one that takes one core all the time. May be slightly below 0: the machine and
     the job are read a moment apart."""
     lasting_cores: float
-    """Lower quartile, in cores: what they took at least in three quarters of the samples. It says whether there is a
-    neighbour at all: a short burst raises the mean, but not this."""
+    """Lower quartile, in cores: in three quarters of the samples they took at least this. It says whether there is a
+    lasting neighbour: a short burst raises the mean, but not this."""
     machine_pct: float
-    """Median use of all cores together, the job's included, in percent: whether cores were left."""
+    """Median use of all cores together, the job's included, in percent: whether cores were left over."""
 
 
 def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any]) -> OthersCpu:

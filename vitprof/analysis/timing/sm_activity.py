@@ -1,4 +1,4 @@
-"""How full a GPU was while a run trained: SM activity, which stands beside NVML's plain utilisation."""
+"""How full a GPU was while a run trained: SM activity, shown beside NVML's plain utilisation."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vitprof.analysis.arrays import Series, mean
 from vitprof.records import RunSummary
 
 NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"
-"""The fact of a run that says why it has no SM activity (`vitprof.telemetry.Telemetry.facts`)."""
+"""Fact of a run that says why it has no SM activity (`vitprof.telemetry.Telemetry.facts`)."""
 MEANING = "share of the multiprocessors that were busy, and of the warps they can hold, by NVML's GPM counters"
 
 
 @dataclass(frozen=True)
 class SmActivity:
-    """SM activity of a run, or why it has none. Neither for a run without a GPU."""
+    """SM activity of a run, or why it has none. A run without a GPU has neither."""
 
     active_pct: float
     """Mean share of the multiprocessors that were busy, 0..100; NaN where it is not available."""
     occupancy_pct: float
-    """Mean share of the warps that they can hold and that were in flight, 0..100."""
+    """Mean share of the warps the multiprocessors can hold that were in flight, 0..100."""
     why_not: str
-    """Why there is none; "" where there is, or no GPU, or nobody has said yet."""
+    """Why it is not available; "" if it is, if there is no GPU, or if that is not known yet."""
 
     def __bool__(self) -> bool:
         """Returns whether there is anything to say."""
@@ -42,12 +42,12 @@ class SmActivity:
 
 
 def sm_activity(summary: RunSummary, environment: Mapping[str, Any]) -> SmActivity:
-    """Returns that of a run that has ended; `environment` is the run's."""
+    """Returns the SM activity of a run that has ended; `environment` is the run's."""
     return _known(summary.gpu_sm_active_pct_mean, summary.gpu_sm_occupancy_pct_mean, environment)
 
 
 def sm_activity_so_far(telemetry: Series, since_s: float, environment: Mapping[str, Any]) -> SmActivity:
-    """Returns that of a run that trains since `since_s`, from its samples since then."""
+    """Returns the SM activity of a running job from its samples since `since_s`, when training began."""
     since = telemetry["t_s"] >= since_s
     active, occupancy = (mean(telemetry[f"gpu_sm_{name}_pct"][since]) for name in ("active", "occupancy"))
     return _known(active, occupancy, environment)

@@ -17,7 +17,8 @@ NS_PER_S = 1e9
 
 
 def nanoseconds(seconds: Floats) -> Ints:
-    """Returns seconds as the nearest whole nanosecond, (n,) int64; NaN and infinities as 0: ask `np.isfinite` first.
+    """Returns seconds as the nearest whole nanosecond, (n,) int64; NaN and infinities as 0, so check `np.isfinite`
+    first.
 
     Exact to 1 ns up to 2**53 ns, 104 days of a monotonic clock.
     """
@@ -25,16 +26,19 @@ def nanoseconds(seconds: Floats) -> Ints:
 
 
 def from_seconds(start_s: Floats, end_s: Floats) -> Spans:
-    """(n, 2): one row for each pair, in the order given. A row with NaN is empty (0, 0); an end before its start
-    (rounding of events) gives an empty row at the start."""
+    """Returns one row for each pair of times, (n, 2) ns, in the order given.
+
+    A row with NaN is empty (0, 0). An end before its start (rounding of events) gives an empty row at the start.
+    """
     known = np.isfinite(start_s) & np.isfinite(end_s)
     start, end = (np.where(known, nanoseconds(np.asarray(t)), 0) for t in (start_s, end_s))
     return np.stack([start, np.maximum(start, end)], axis=1)
 
 
 def union(spans: Spans) -> Spans:
-    """Returns the set that covers what any of the rows covers. Rows may overlap and come in any order; empty ones
-    vanish.
+    """Returns the set of all that any of the rows covers.
+
+    Rows may overlap and come in any order; empty ones vanish.
     """
     rows = spans[spans[:, 1] > spans[:, 0]]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -65,13 +69,14 @@ def intersect(a: Spans, b: Spans) -> Spans:
 
 
 def total(spans: Spans) -> int:
-    """Returns the length of all rows together, ns. Of a set this is what it covers."""
+    """Returns the length of all rows together, ns. For a set this is the time that it covers."""
     return int((spans[:, 1] - spans[:, 0]).sum())
 
 
 def covered_before(spans: Spans, t: Ints) -> Ints:
-    """Returns how much a set covers of the time before each `t`, (n,) int64 ns. Grows with t by at most as much as t
-    does.
+    """Returns how much of the time before each `t` a set covers, (n,) int64 ns.
+
+    It grows with t, at most as fast as t itself.
     """
     before = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
     if len(before) == 1:

@@ -1,4 +1,4 @@
-"""Which steps of a run the figures rest on."""
+"""The steps of a run that its figures are computed from."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from vitprof.analysis.arrays import Floats, Mask, Series
 def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
     """Returns which steps begin an epoch, the very first of the run included. (n,) bool.
 
-    `epoch_before` is the epoch of the step before these, where they are not the first of the run.
+    `epoch_before` is the epoch of the previous step, if these steps are not the first of the run.
     """
     return np.asarray(np.diff(steps["epoch"], prepend=epoch_before) > 0)
 
 
 def past_warmup(steps: Series, *, epoch_before: float = -math.inf) -> tuple[Mask, Mask]:
-    """Returns which steps after the warm-up lie inside an epoch, and which of them begin one. (n,) bool each."""
+    """Returns which steps after the warm-up are inside an epoch, and which of them begin one. (n,) bool each."""
     warm = steps["warmup"] == 0
     first = first_of_epoch(steps, epoch_before=epoch_before)
     return np.asarray(warm & ~first), np.asarray(warm & first)
 
 
 def steady_state(steps: Series) -> Mask:
-    """Returns which steps steady-state figures rest on: neither warm-up nor first of an epoch. (n,) bool.
+    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch. (n,) bool.
 
-    Where every step past the warm-up is the first of its epoch (a batch as large as the set) only the warm-up is left
-    out. `totals.RunningTotals` adds both masks of `past_warmup` up as steps arrive, and chooses as this does.
+    If every step past the warm-up is the first of its epoch (a batch as large as the set), only the warm-up is left
+    out. `totals.RunningTotals` adds up both masks of `past_warmup` as steps arrive, and chooses in the same way.
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins
 
 
 def while_steady(steps: Series, t_s: Floats) -> Mask:
-    """Returns which moments, such as those of telemetry, lie between the starts of the first and the last steady step.
-    (n,) bool. `steps` needs t_start_s, epoch and warmup.
+    """Returns which moments `t_s` are between the starts of the first and the last steady step. (m,) bool.
+
+    They may be those of telemetry. `steps` needs t_start_s, epoch and warmup.
     """
     start = steps["t_start_s"][steady_state(steps)]
     if not len(start):

@@ -1,4 +1,4 @@
-"""The figures of a run from its steps, telemetry and phases."""
+"""The figures of a run, from its steps, telemetry and phases."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ MIN_UTILISATION_SAMPLES = 3
 
 
 def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
-    """95% interval of sum(samples) / sum(seconds) by the block bootstrap. NaN with fewer than four steps."""
+    """Returns the 95% interval of sum(samples) / sum(seconds) by the block bootstrap; NaN with under four steps."""
     _, low, high = ratio_interval(samples, seconds)
     return low, high
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
-    """Training time of an epoch, and how many whole epochs it rests on (0: extrapolated from `samples_per_s`).
+    """Returns the training time of an epoch, without that of `stops`, and the number of whole epochs that it rests on.
 
-    Without the time of `stops`.
-
-    `n_train` is 0 where it is not known, as for a job that was killed.
-
-    The median over whole epochs; the first one, which carries start-up and warm-up, only where there is no other.
+    It is the median over whole epochs; the first one, which includes start-up and warm-up, counts only if there is no
+    other. Without a whole epoch, or if `n_train` is 0 (not known, as for a job that was killed), the number is 0 and
+    the time is extrapolated from `samples_per_s`, or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
@@ -62,7 +60,7 @@ def summarise(
 ) -> RunSummary:
     """Returns all figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
 
-    `gaps` are those of all steps, if they are known.
+    `gaps` are those of all steps, if already known.
     """
     if gaps is None:
         gaps = every_gap(steps, phases)
@@ -152,19 +150,20 @@ def summarise(
 def _while_training_mean(
     telemetry: Series, name: str, looks_back_s: float | Floats, steps: Series, phases: Sequence[Phase]
 ) -> float:
-    """Mean of a column over the samples that look back on training only; NaN with too few of them."""
+    """Returns the mean of a column over the samples that look back on training only; NaN with too few of them."""
     seen = telemetry[name][_while_training(telemetry["t_s"], steps, phases, looks_back_s)]
     return mean(seen) if len(known(seen)) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
 def _since_last(t: Floats) -> Floats:
-    """Returns the time from each sample to the one before it, which figures about that time look back on."""
+    """Returns the time from each sample back to the previous one, which the figures about that time cover."""
     return np.diff(t, prepend=-math.inf)
 
 
 def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], looks_back_s: float | Floats) -> Mask:
-    """Returns which moments lie, with the time before that they look back on, between the first and the last step and
-    in no evaluation. (n,) bool.
+    """Returns which moments `t` saw only training during the `looks_back_s` before them. (n,) bool.
+
+    That time must be between the first and the last step, and in no evaluation.
     """
     if not len(steps["step"]):
         return np.zeros(len(t), dtype=bool)

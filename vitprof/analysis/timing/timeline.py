@@ -1,4 +1,4 @@
-"""A few steps as spans of time: the host's line, the copy, the device's line and its launch bubbles, for a chart."""
+"""A few steps as spans of time for a chart: of the host, the copy, the device and its launch bubbles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ KINDS: tuple[str, ...] = ("compute", *CAUSES, "launch_idle")
 class Timeline:
     """Spans of time on the monotonic clock, (m,) each, none of length 0.
 
-    The host waits for data, works and records; the copy lane copies; the device computes or idles, for a cause. The
-    launches' lane has the launch bubbles of a step, where they are known: how long the device waited for launches
-    during the step's compute. There were many short ones; they are one span of the same length, at the end of compute.
-    Spans of one lane do not overlap, but on the copy lane where two copies do.
+    The host waits for data, works and records; the copy lane copies; the device computes, or idles for a cause. The
+    launches' lane has the launch bubbles of a step, if they are known: how long the device waited for launches during
+    the step's compute. There were many short ones; they are drawn as one span of the same length, at the end of
+    compute. Spans of one lane do not overlap, except on the copy lane where two copies do.
     """
 
     lane: Ints
@@ -43,9 +43,9 @@ class Timeline:
 
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
-    """Returns the spans of the steps at positions `first` to `stop` of the series: a dozen for each step at most.
+    """Returns the spans of the steps at positions `first` to `stop` of the series: at most a dozen for each step.
 
-    Gaps are those of `find_gaps` over the whole series, moment by moment.
+    Gaps are those that `find_gaps` finds over the whole series, moment by moment.
     """
     # With one step more in front, its launch and the end of its compute are known.
     before = max(first - 1, 0)
@@ -80,7 +80,7 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
 
 
 def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, between: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
+    """Returns row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
     n = len(chain.begin)
     near = _near(evaluations, chain.begin, chain.start)
     launched_before = np.where(chain.told_before, chain.launched_before, chain.begin)
@@ -109,7 +109,7 @@ def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, between: Ints) 
 
 
 def _between(chain: Chain, evaluations: Spans, kinds: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Returns the same for what the loop did between the launch of the step before and the request for the batch."""
+    """Returns the same for the time between the launch of the previous step and the request for the batch."""
     first, last = chain.launched_before, chain.asked
     near = _near(evaluations, first, last)
     edges = [first, last, *(np.full(len(first), edge) for edge in near.ravel())]
@@ -127,7 +127,9 @@ def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:
 
 
 def _joined(kind: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Row, kind, start and end of the pieces (n, m) that have a length; neighbours of one kind in a row are one."""
+    """Returns row, kind, start and end of the pieces (n, m) that have a length; neighbours of one kind in a row are
+    one.
+    """
     row, column = np.nonzero(end > start)
     kind, start, end = kind[row, column], start[row, column], end[row, column]
     fresh = np.concatenate([np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)])

@@ -1,4 +1,4 @@
-"""What each transform of a watched run's training data takes: its fact "transforms", read."""
+"""The time that each transform of a watched run's training data takes, from its fact "transforms"."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from vitprof import formats
 
 TRANSFORMS = "transforms"
-"""The fact of a run: name -> {"s_per_sample", "calls"}, in the order of the Compose (`vitprof.watch.transforms`)."""
+"""Fact of a run: name -> {"s_per_sample", "calls"}, in the order of the Compose (`vitprof.watch.transforms`)."""
 TOLD = 6
-"""Transforms that a sentence names."""
+"""Transforms that a sentence names at most."""
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class TransformTime:
     """One transform of the Composes that the training data go through."""
 
     name: str
-    """Its class, or the function's name; the second of the same name is "Normalize (2)"."""
+    """Its class, or the name of its function; a second one of the same name is "Normalize (2)"."""
     s_per_sample: float
-    """Mean seconds for each sample of the batches after the warm-up, on the clock of the process that makes them."""
+    """Mean seconds a sample in the batches after the warm-up, on the clock of the process that makes them."""
     calls: int
     """How often the Compose was called for these batches."""
     frac: float
-    """Share of the time of all of them, 0 to 1; NaN where they take no time."""
+    """Share of the time of all transforms, 0 to 1; NaN if they take no time."""
 
 
 def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
-    """Returns the transforms in the order of the Compose; none for a run of which nothing like it is known."""
+    """Returns the transforms in the order of the Compose; empty if the facts have none."""
     told = facts.get(TRANSFORMS)
     if not isinstance(told, Mapping):
         return ()
@@ -47,7 +47,7 @@ def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
 
 
 def heaviest(found: Sequence[TransformTime]) -> TransformTime | None:
-    """Returns the transform that takes longest; None where none takes any time."""
+    """Returns the transform that takes longest; None if none takes any time."""
     return max((t for t in found if t.frac > 0), key=lambda t: t.frac, default=None)
 
 

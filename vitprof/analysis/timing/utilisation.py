@@ -1,4 +1,4 @@
-"""Idle time over time."""
+"""The device's idle share over time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vitprof.records import Phase
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:
     """Returns the share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
 
-    `apart`, such as evaluations, is a set that counts as neither; a bin with nothing else in it is NaN. Where the two
-    overlap it is `apart`.
+    `apart` is a set, such as evaluations, that counts as neither busy nor idle, even where it overlaps `busy`. A bin
+    with nothing else in it is NaN.
     """
     working = busy if apart is None else _outside(busy, apart)
     length = np.diff(edges)
@@ -30,9 +30,10 @@ def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Float
 def idle_bins(
     steps: Series, phases: Sequence[Phase], *, bins: int = 500, gaps: Gaps | None = None
 ) -> tuple[Floats, Floats]:
-    """Edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,) from the first step's
-    compute to the end of the last one's. Evaluation is neither idle nor busy. Two empty arrays where there is no step.
-    `gaps` are those of all steps, if they are known.
+    """Returns edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,).
+
+    They go from the first step's compute to the end of the last one's. Evaluation is neither idle nor busy. Both are
+    empty if there is no step. `gaps` are those of all steps, if already known.
     """
     if gaps is None:
         chain = find_chain(steps)
@@ -49,7 +50,7 @@ def idle_bins(
 
 
 def _outside(busy: Spans, apart: Spans) -> Spans:
-    """Returns what of the set `busy` lies outside the set `apart`."""
+    """Returns what of the set `busy` is outside the set `apart`."""
     if not len(busy) or not len(apart):
         return busy
     start, end = int(busy[0, 0]), int(busy[-1, 1])

@@ -1,4 +1,4 @@
-"""Break-even: after how many epochs a faster setting has paid for its preparation."""
+"""Break-even: the number of epochs after which a faster setting has paid for its preparation."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ class BreakEven:
 
     key: str
     epochs: float
-    """From here on its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
+    """Epochs from which its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
     low: float
-    """Fewest epochs that the 95% interval of its speed-up allows."""
+    """Fewest epochs that the interval of its speed-up allows."""
     high: float
     """Most epochs that it allows; inf where it may never pay."""
     extra_s: float
-    """Seconds before the first epoch beyond the baseline's: building the storage and staging."""
+    """Seconds that it needs before the first epoch beyond the baseline's: building the storage and staging."""
     gain_s: float
-    """Seconds that an epoch is shorter than the baseline's."""
+    """Seconds by which an epoch is shorter than the baseline's."""
     sentence: str
     """In words: "pays for its preparation (12 s) after 3 epochs"."""
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Returns seconds before a training's first epoch that the setting costs once: building its storage, and staging.
+    """Returns the seconds that a setting costs before the first epoch: building its storage, and staging.
 
-    Staging is done at the start of each run, so it counts at each training; 0 where nothing is staged. Building is
-    counted in full, though it is needed only once for a data set. NaN where that time is not known. What each start of
-    a run costs besides is left out: opening files, and reading a set into memory.
+    Staging is done at the start of each run, so it counts for each training; 0 if nothing is staged. Building counts in
+    full, though it is needed only once for a data set. NaN if that time is not known. What every start of a run costs
+    is left out: opening files, and reading a set into memory.
     """
     staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
 
 
 def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
-    """For each ranked setting but the baseline, by rank: when setup + epochs * epoch time falls below the baseline's.
+    """Returns the break-even of each ranked setting but the baseline, by rank.
 
-    That is at extra / gain, both against the baseline. The interval is the one that the speed-up's gives; where that
-    holds 1 its upper end is infinite. Empty while the baseline has no figures.
+    That is where setup + epochs * epoch time falls below the baseline's: at extra / gain, both relative to the
+    baseline. The interval follows from that of the speed-up; if that contains 1, its upper end is infinite. Empty while
+    the baseline has no figures.
     """
     base = board.row(board.baseline)
     if base is None or not math.isfinite(base.epoch_s):
@@ -53,7 +54,7 @@ def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
 
 def _of(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
     extra = setup_s(row) - setup_s(base)
-    # Measured epochs hold the wait at their start too: their ratio is near the speed-up, not equal to it.
+    # Measured epochs include the wait at their start: their ratio is near the speed-up, not equal to it.
     scale = base.epoch_s / row.epoch_s / row.speed_up
 
     def gain(speed_up: float) -> float:
@@ -101,7 +102,7 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, found: tuple[float
 
 
 def _whole(epochs: float) -> float:
-    """Whole epochs after which the total is no more than the baseline's."""
+    """Returns the whole epochs after which the total is no more than the baseline's."""
     return math.ceil(epochs) if math.isfinite(epochs) else epochs
 
 

@@ -1,4 +1,4 @@
-"""Of settings that are equally fast, the one that costs least."""
+"""Picks the setting that costs least among those that are equally fast."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from vitprof import formats
 from vitprof.analysis.tournament.rows import LeaderboardRow
 
 CLEARLY_MORE_FRAC = 0.10
-"""A cost that is higher by less than this share is no reason to choose: a setting's memory varies by some percent."""
+"""A cost that is higher by a smaller share than this does not count: a setting's memory varies by some percent."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A cost to choose by."""
+    """A cost that settings are compared by."""
 
     name: str
     value: Callable[[LeaderboardRow], float]
     grain: float
-    """A difference below it is no reason to choose either."""
+    """A smaller difference than this does not count either; in the unit of the cost."""
     words: Callable[[float], str]
 
     def of(self, row: LeaderboardRow) -> float:
@@ -37,11 +37,15 @@ SCALES: tuple[Scale, ...] = (
     Scale("preparation", lambda row: row.entry.prepare_s, 1.0, formats.seconds),
     Scale("workers", lambda row: float(row.entry.workers or 0), 0.0, "{:g}".format),
 )
-"""In the order in which they are asked."""
+"""In the order in which they are compared."""
 
 
 def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Returns the one to take, and in which costs it clearly beats others."""
+    """Returns which of the equally fast settings `level` to use, and the costs in which it clearly beats others, in
+    words.
+
+    Of settings that cost the same it is the one with the key `baseline`, else the best ranked.
+    """
     left = list(level)
     lost: list[tuple[Scale, list[LeaderboardRow]]] = []
     for scale in SCALES:

@@ -1,4 +1,4 @@
-"""What a tournament knows of its trials: a trial is a setting, its outcomes are the runs of it, one for each round."""
+"""The trials of a tournament: a trial is a setting, and its outcomes are its runs, one for each round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from vitprof.records import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
-"""A trial with this status stays in the table with its reason, and is not ranked: nobody could use the setting."""
+"""A trial with one of these statuses stays in the table with its reason but is not ranked: nobody could use the
+setting."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,13 @@ class Outcome:
     """One run of a trial."""
 
     round: int
-    """Which repeat, from 1. Runs of one round lie next to each other in time, so they are compared in pairs."""
+    """Number of the repeat, from 1. Runs of one round are close in time, so they are compared in pairs."""
     run_id: int
     status: Status
     blocks_per_s: Floats
     """samples/s of blocks of neighbouring steady steps in order (`block_rates`), (n,) float64; empty if none."""
     summary: RunSummary | None
-    """None while it has not ended."""
+    """None until the run has ended."""
     others_cores: float = math.nan
     """Cores that other programs took in its steady state, on average (`analysis.timing.others_cpu`); NaN: not known."""
 
@@ -37,7 +38,7 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """strategy/b<batch>/w<workers or ->/<page cache>, see `trial_key`; of a user's own script
+    """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); for a user's own script
     `config.own_script_trials.OwnSetting.key`."""
     strategy: str
     batch_size: int
@@ -53,21 +54,21 @@ class Entry:
     prepare_s: float
     """Seconds to build its storage from the data set; 0 where none is needed, NaN where not known."""
     disk_bytes: float
-    """Room of its storage on disk; NaN where not known."""
+    """Disk space of its storage; NaN where not known."""
     ram_bytes: float
-    """RAM disk and memory of the samples that it keeps; NaN where not known."""
+    """Memory of its RAM disk and of the samples that it keeps; NaN where not known."""
     shuffle: str = "full"
     """Order of an epoch: full, block or none (`RunConfig.shuffle`)."""
     n_made: int = 0
-    """All of its runs in the store: also those that failed, were stopped or are going on."""
+    """Number of its runs in the store, including those that failed, were stopped or are still running."""
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
     losses: str = ""
-    """What it does to the losses of a user's own script (`analysis.tournament.losses`); "" for nothing."""
+    """Its effect on the losses of a user's own script (`analysis.tournament.losses`); "" for none."""
 
 
 THROTTLED = ("slow-drive", "staged")
-"""Locations (`parts.LOCATIONS`) that read from the imitated slow drive: wherever they appear it is said."""
+"""Locations (`parts.LOCATIONS`) that read from the imitated slow drive; they are labelled wherever they appear."""
 
 
 def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str) -> str:
@@ -76,8 +77,9 @@ def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: s
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
-    """Returns the setting as a person reads it: "pt-memory, batch 512, 2 workers, cold cache"; without the batch if
-    asked.
+    """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache".
+
+    `batch` says whether to include the batch size.
     """
     if is_own_key(entry.key):
         return own_key_in_words(entry.key)
@@ -86,7 +88,7 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
 
 
 def key_in_words(key: str) -> str:
-    """Returns the setting that a trial's key stands for, as `setting_in_words` has it; the key itself if it is none."""
+    """Returns the setting with this key, as `setting_in_words` words it; the key itself if it is not one."""
     if is_own_key(key):
         return own_key_in_words(key)
     strategy, *rest = key.split("/")

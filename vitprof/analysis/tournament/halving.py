@@ -1,7 +1,7 @@
 """Successive halving: many settings for a short time each, then the best of them for longer.
 
 Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization" (AISTATS 2016), figure
-1: every rung has the same part of the budget, and the best 1/eta of its candidates go on. Theirs halves; thirds are
+1: every rung gets the same share of the budget, and the best 1/eta of its candidates go on. Theirs halves; thirds are
 usual since Hyperband (Li et al., JMLR 2018, section 2).
 """
 
@@ -16,7 +16,7 @@ HALVING_RATE = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting to try. None: the strategy's own, or it has no such knob."""
+    """A setting to try. None: the strategy's own value, or it has no such setting."""
 
     workers: int | None
     prefetch_factor: int | None
@@ -30,7 +30,7 @@ class Rung:
     n: int
     """Candidates that run in it."""
     seconds: float
-    """For each of them, its start-up included."""
+    """Seconds for each of them, start-up included."""
 
 
 def rungs(
@@ -38,9 +38,9 @@ def rungs(
 ) -> list[Rung]:
     """Returns the ladder for these candidates (or this many) within `budget_s` seconds: sum of n * seconds <= budget_s.
 
-    `least_s` is the shortest run that says anything. Where the budget is too small for a rung with all candidates, the
-    ladder has fewer: the first rung's `n` says how many, and the caller takes the first ones of its list. Empty where
-    not even one candidate fits. Raises ValueError for eta < 2 or a budget that is no finite number above 0.
+    `least_s` is the shortest run that says anything. If the budget is too small for a rung with all candidates, the
+    ladder has fewer: the first rung's `n` says how many, and the caller takes the first ones of its list. Empty if not
+    even one candidate fits. Raises ValueError for eta < 2, or a budget that is not a finite number above 0.
     """
     if eta < 2:
         raise ValueError(f"eta is {eta}: give a whole number of at least 2")
@@ -55,9 +55,7 @@ def rungs(
 
 
 def rung_sizes(n: int, eta: int = HALVING_RATE) -> list[int]:
-    """Returns how many candidates each rung has: `n`, then a part 1/eta of the one before, while there is something to
-    choose between.
-    """
+    """Returns how many candidates each rung has: `n`, then 1/eta of the rung before, while more than one is left."""
     sizes = [n]
     while (fewer := math.ceil(sizes[-1] / eta)) > 1:
         sizes.append(fewer)
@@ -65,10 +63,11 @@ def rung_sizes(n: int, eta: int = HALVING_RATE) -> list[int]:
 
 
 def first_rung(n: int, runs: int, rounds: int, eta: int = HALVING_RATE) -> int:
-    """Returns how many of `n` candidates can begin where all runs are equally long and `runs` of them fit the time.
+    """Returns how many of `n` candidates can start if all runs are equally long and the time is enough for `runs` of
+    them.
 
-    Each rung is one run of each candidate that is left, and one of a baseline beside them; the last rung is repeated
-    until there have been `rounds`. Two candidates at least, where there are so many.
+    In each rung every candidate that is left runs once, and so does a baseline; the last rung is repeated until there
+    have been `rounds` rounds. At least two candidates, if there are that many.
     """
     for first in range(n, 2, -1):
         sizes = rung_sizes(first, eta)
@@ -79,7 +78,7 @@ def first_rung(n: int, runs: int, rounds: int, eta: int = HALVING_RATE) -> int:
 
 
 def survivors(scores: Sequence[float], eta: int = HALVING_RATE) -> list[int]:
-    """Returns the indices of those that go on, best first: the higher scores, ceil(n / eta) of them.
+    """Returns the indices of those that go on, the best first: those with the ceil(n / eta) highest scores.
 
     NaN is a run that failed and never goes on, so there may be fewer, or none. Of equal scores the earlier goes on.
     """

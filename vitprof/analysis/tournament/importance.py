@@ -1,4 +1,4 @@
-"""Which parameter of a search mattered: how much of the differences in throughput each explains alone."""
+"""Which parameter of a search mattered: the share of the differences in throughput that each explains alone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament.halving import Candidate
 
 PARAMETERS = {"workers": "workers", "prefetch_factor": "prefetch factor", "batch_size": "batch size"}
-"""Fields of `Candidate`, in words."""
+"""Fields of `Candidate` -> their names in words."""
 FREE_SETTINGS = 3
-"""Settings beyond those that the model needs to fit any throughput whatever: without them its shares mean nothing."""
+"""Settings needed beyond those with which the model fits any throughputs exactly: without them its shares mean
+nothing."""
 ALIKE_FRAC = 0.01
-"""Settings whose throughputs differ by less (standard deviation) differ by chance: there is nothing to explain."""
+"""Settings differ by chance if the standard deviation of their log throughputs is below this: there is nothing to
+explain."""
 
 
 class TriedSetting(Protocol):
@@ -38,24 +40,24 @@ class TriedSetting(Protocol):
 
 @dataclass(frozen=True)
 class Importances:
-    """What each parameter explains."""
+    """The share of each parameter in the differences of throughput."""
 
     shares: Mapping[str, float]
-    """Parameter in words -> its share of what they explain, the largest first; together 1. Empty where not known."""
+    """Parameter in words -> its share of what they explain, the largest first; they add up to 1. Empty if not known."""
     explained: float
     """Share of the differences that all of them explain together, 0..1; NaN where not known."""
     n: int
-    """Settings that it rests on."""
+    """Settings behind the figures."""
     sentence: str
-    """What it is based on; or why there is none."""
+    """What the shares are based on, or why there are none."""
 
 
 def importances(trials: Sequence[TriedSetting]) -> Importances:
     """Returns how much of the differences in throughput each parameter explains.
 
-    A linear model of log(samples/s) with an effect for each value of each parameter, without interactions; a
-    parameter's importance is what the model explains less without it (sums of squares of type II: Yates, JASA 1934).
-    Each setting counts once, with its last run of the search, which is its longest.
+    Fits a linear model of log(samples/s) with an effect for each value of each parameter, without interactions. A
+    parameter's importance is how much less the model explains without it (sums of squares of type II: Yates, JASA
+    1934). Each setting counts once, with its last run of the search, which is its longest.
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings, speeds = list(known), np.log(list(known.values()))
@@ -87,8 +89,8 @@ def importances(trials: Sequence[TriedSetting]) -> Importances:
 def _effects(settings: Sequence[Candidate], name: str) -> Floats:
     """Returns a column for each value but the first, 1 where a setting has it; (settings, values - 1).
 
-    Without workers there is no prefetch: such a setting counts as one with the usual prefetch, so that what it gains
-    or loses is put down to the workers.
+    Without workers there is no prefetch: such a setting counts as one with the usual prefetch, so its gain or loss is
+    put down to the workers.
     """
     values = [getattr(s, name) for s in settings]
     usual = next((v for v in values if v is not None), None)

@@ -1,7 +1,7 @@
 """Whether a setting changes the losses of a user's own script: step by step, bit for bit.
 
-Two runs of one setting show whether the script gives the same losses twice. Where it does not by itself, nothing can be
-said of a setting from the step on at which its own runs part.
+Two runs of the unchanged script show whether it gives the same losses twice. If not, nothing can be said of a setting
+from the step at which those runs differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Losses:
     """The losses of one run. (n,) each."""
 
     step: Floats
-    """Number of the step, ascending."""
+    """Numbers of the steps, ascending."""
     loss: Floats
     """NaN where it is not known."""
 
@@ -33,17 +33,17 @@ class LossEffect:
     """What a setting does to the losses."""
 
     effect: Effect
-    """changes: other losses than the script as it is; not yet: they differ, but the script as it is has run once, so
-    they may do so by themselves; differs by itself: the script as it is gives other losses each time, and it cannot be
-    told what the setting does; unknown: no loss is known of both."""
+    """changes: other losses than those of the unchanged script. not yet: they differ, but the unchanged script has run
+    only once, so that may be chance. differs by itself: the unchanged script gives other losses each time, so the
+    effect of the setting cannot be told. unknown: there is no step with a loss of both."""
     step: int = -1
-    """The first step at which they differ."""
+    """The first step at which they differ; -1 if there is none."""
     own_step: int = -1
-    """The first step at which runs of this setting differ from each other; -1: they do not, or there is one."""
+    """The first step at which runs of this setting differ from each other; -1 if they do not, or there is only one."""
 
     @property
     def sentence(self) -> str:
-        """Returns what is to be said of it, without a capital; "" where nothing is."""
+        """Returns the effect in words, for the middle of a sentence; "" if there is nothing to say."""
         match self.effect:
             case "changes":
                 more = f", and they differ from run to run from step {self.own_step}" if self.own_step >= 0 else ""
@@ -57,7 +57,9 @@ class LossEffect:
 
 
 def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffect:
-    """Returns what a setting, with the losses of its runs `mine`, does to those of the script `as_it_is`."""
+    """Returns the effect of a setting on the losses: `mine` are those of its runs, `as_it_is` those of the unchanged
+    script.
+    """
     if not as_it_is or not mine:
         return LossEffect("unknown")
     own = _first([(a, b) for i, a in enumerate(mine) for b in mine[:i]])
@@ -68,7 +70,7 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
     partings = [_parting(a, b) for a, b in pairs]
     first = min(partings)
     if by_itself < math.inf:
-        # where runs part by chance, each does so elsewhere: a setting parts from all of them at one step, all its runs
+        # runs that differ by chance do so at different steps; a setting's effect is at the same step in all pairs
         at_once = len(mine) > 1 and set(partings) == {first} and first < min(by_itself, own)
         if not at_once:
             return LossEffect("differs by itself", int(by_itself))
@@ -80,7 +82,7 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
 
 
 def _first(pairs: Sequence[tuple[Losses, Losses]]) -> float:
-    """Returns the first step at which any of these pairs of runs differ; infinite where none does."""
+    """Returns the first step at which any of these pairs of runs differ; infinite if none does."""
     return min((_parting(a, b) for a, b in pairs), default=math.inf)
 
 

@@ -11,16 +11,16 @@ Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
 
 
 def cost(row: LeaderboardRow, against: Cost) -> float:
-    """Returns what the setting costs: bytes, or seconds for "prepare_s"; NaN where it is not known."""
+    """Returns the cost of a setting: bytes, or seconds for "prepare_s"; NaN where it is not known."""
     return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
 
 
 def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
-    """Keys of the settings on the front, the cheapest first: no other one has at least their throughput for at most
-    their cost, and is better in one of the two (Pareto, Manuale di economia politica, 1906, chapter 3).
+    """Returns the keys of the settings on the Pareto front, the cheapest first.
 
-    Of ranked settings whose cost is known, by their estimates: intervals are left to the reader. Settings that are
-    alike in both stand on it together.
+    No other setting has at least their throughput for at most their cost and is better in one of the two (Pareto,
+    Manuale di economia politica, 1906, chapter 3). Only ranked settings whose cost is known are considered, by their
+    estimates; intervals are ignored. Settings that are alike in both are on the front together.
     """
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
     known.sort(key=lambda row: (cost(row, against), -row.samples_per_s, row.key))

@@ -1,16 +1,16 @@
-"""How fast a setting is on a machine that has other things to do, how sure that is, and how two settings compare.
+"""How fast a setting is on a machine that also runs other programs, how sure that is, and how two settings compare.
 
 Other programs only ever slow a run down. So a setting is judged by its score, the throughput that a fifth of its blocks
 reach: blocks that others slowed down do not count against it. A loader that is uneven by itself must not gain by that:
-a block holds a whole period of its stalls (`blocks`).
+a block contains a whole period of its stalls (`blocks`).
 
-A score has two sources of noise: within a run, from block to block, and between runs, because another moment of the
-machine is another speed. Both are found by a bootstrap: of blocks within their runs, and of rounds (Davison and
-Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). A bootstrap of two or three rounds covers far less
-than it says (Hesterberg, The American Statistician 2015, section 4.1): what lies between rounds is widened as
-Student's t would be. All settings see the same draws of rounds, so what slowed a whole round down cancels, and what
-slowed one setting's run down widens that setting's interval alone. All of it on logarithms: noise of a machine is a
-share of the time. docs/tournament.md has how often it errs.
+A score has two sources of noise: within a run, from block to block, and between runs, because the machine's speed
+changes from one moment to another. Both are found by a bootstrap: of blocks within their runs, and of rounds (Davison
+and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). A bootstrap of two or three rounds covers far
+less than it claims (Hesterberg, The American Statistician 2015, section 4.1), so the noise between rounds is widened as
+Student's t would be. All settings see the same draws of rounds: what slowed down a whole round cancels, and what slowed
+down one setting's run widens that setting's interval alone. All of it is on logarithms, because a machine's noise is a
+share of the time. docs/tournament.md says how often it errs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
 SCORE_QUANTILE = 0.8
-"""Share of the blocks that are slower than the score. In simulation 0.75, 0.8 and 0.9 were never wrong; the higher, the
-less a spoiled run counts, and the more a loader gains that is uneven by itself."""
+"""Share of the blocks that are slower than the score. In simulation 0.75, 0.8 and 0.9 were never wrong; the higher it
+is, the less a spoiled run counts, and the more an uneven loader gains."""
 SPOILED_FRAC = 0.9
-"""Of the best run's throughput: what is less for another reason than chance, where runs differ by some percent."""
+"""Share of the best run's throughput below which a run is slow for another reason than chance: runs differ by some
+percent."""
 LEAST_ROUNDS = 3
-"""Rounds that a tournament has unless fewer are asked for; each one more is another look (`sure_level`)."""
+"""Rounds of a tournament unless fewer are asked for; each further one is another look (`sure_level`)."""
 ERROR_CHANCE = 0.05
-"""Chance of a wrong answer in all looks together."""
+"""Chance of a wrong answer over all looks together."""
 
 Comparison = Literal["faster", "equal", "slower", "undecided"]
 Rounds = Mapping[int, Floats]
-"""Round -> samples/s of the blocks of the setting's run in it, (n,) float64."""
+"""Round -> samples/s of the blocks of a setting's run in it, (n,) float64."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +64,23 @@ NO_SCORE = Score(math.nan, np.full(BOOTSTRAP_RESAMPLES, math.nan))
 
 
 def usable(blocks: Floats) -> Floats:
-    """Returns the blocks that have a rate."""
+    """Returns the blocks that have a rate: finite and above 0."""
     return np.asarray(blocks[np.isfinite(blocks) & (blocks > 0)], dtype=np.float64)
 
 
 def spoiled(entry: Entry) -> dict[int, float]:
-    """Returns the rounds of a setting that do not count, and the cores that other programs used then.
+    """Returns the rounds of a setting that do not count -> the cores that other programs used then.
 
-    Both must be seen: the run made less than 0.9 times the samples/s of the setting's best run, and other programs used
-    clearly more of the CPU than during that one. Such a round is run again, not averaged in. Without both a slow round
-    counts: it may be the setting's own.
+    Two conditions must hold: the run made less than 0.9 times the samples/s of the setting's best run, and other
+    programs used clearly more of the CPU than during that one. Such a round is run again, not averaged in. A slow round
+    without both counts: it may be the setting's own fault.
     """
     runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
     rates = {number: _rate(o.blocks_per_s) for number, o in runs.items()}
     best = max(rates, key=rates.__getitem__, default=None)
     if best is None:
         return {}
-    least = runs[best].others_cores + OTHERS_CORES  # NaN where it is not known: then nothing is above it
+    least = runs[best].others_cores + OTHERS_CORES  # NaN if not known: then no round is spoiled
     return {
         number: o.others_cores
         for number, o in sorted(runs.items())
@@ -92,7 +93,7 @@ def _rate(blocks: Floats) -> float:
 
 
 def rounds_of(entry: Entry) -> dict[int, Floats]:
-    """Returns the blocks of a setting's runs that count, by round; of two of the same round the later one's."""
+    """Returns the blocks of a setting's runs that count, by round; if a round has two runs, the later one's."""
     runs, out = {}, spoiled(entry)
     for outcome in entry.outcomes:
         blocks = usable(outcome.blocks_per_s)
@@ -102,9 +103,10 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
 
 
 def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) -> Interval:
-    """samples/s: all samples of the rounds that count over all their time; its interval as that of a score.
+    """Returns samples/s: all samples of the rounds that count over all their time, with an interval like that of a
+    score.
 
-    `samples` says of each round how many samples its run made: a longer run weighs more. Only their ratios matter.
+    `samples` has the number of samples that each round's run made: a longer run weighs more. Only their ratios matter.
     """
     if not runs:
         return UNKNOWN
@@ -115,7 +117,7 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
         return np.asarray(-np.log((made * np.exp(-logs).mean(axis=-1)).sum(axis=-1) / made.sum(axis=-1)))
 
     found = _drawn(runs, key, seed, over_time)
-    # a run of few steps gives its blocks in turns (`_padded`), which the figure itself must not show
+    # the blocks of a short run are repeated (`_padded`), which must not change the figure itself
     seconds = sum(samples[number] * float((1 / blocks).mean()) for number, blocks in runs.items())
     exact = math.log(float(weights.sum()) / seconds)
     return interval(exact, found.draws + (exact - found.value), sure_level(len(runs)))
@@ -124,13 +126,16 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
 def score(runs: Rounds, key: str, seed: int) -> Score:
     """Returns the score of a setting.
 
-    Draws of blocks depend on seed, key and round, draws of rounds on the seed alone: all settings share those.
+    Draws of blocks depend on seed, key and round; draws of rounds on the seed alone, so all settings share them.
     """
     return _drawn(runs, key, seed, _upper) if runs else NO_SCORE
 
 
 def within_low(runs: Rounds, key: str, seed: int) -> float:
-    """samples/s: the lower end of what blocks alone allow, without the noise between runs. NaN with too few blocks."""
+    """Returns the lower end of the 95% interval from blocks alone, samples/s, without the noise between runs.
+
+    NaN with too few blocks.
+    """
     if not runs or min(map(len, runs.values())) < MIN_BLOCKS:
         return math.nan
     logs = _padded(runs)
@@ -139,17 +144,17 @@ def within_low(runs: Rounds, key: str, seed: int) -> float:
 
 
 def sure_level(n_rounds: int) -> float:
-    """Returns how sure an answer must be after so many rounds.
+    """Returns how sure an answer must be after `n_rounds` rounds, 0..1.
 
-    Each round more is another look, at which chance may speak: look k may err with 5% / (k (k + 1)), which sums to 5%
-    over any number of looks.
+    Each further round is another look, at which chance may mislead: look k may err with 5% / (k (k + 1)), which sums to
+    5% over any number of looks.
     """
     look = max(1, n_rounds - LEAST_ROUNDS + 1)
     return 1 - ERROR_CHANCE / (look * (look + 1))
 
 
 def interval(value: float, draws: Floats, level: float) -> Interval:
-    """Returns exp of a value, with the interval that holds `level` of its draws; it holds the value too."""
+    """Returns exp(`value`) with the interval that contains `level` of its draws, and the value itself."""
     if not np.isfinite(draws).all():
         return Interval(math.exp(value), math.nan, math.nan)
     tail = 50 * (1 - level)
@@ -158,16 +163,14 @@ def interval(value: float, draws: Floats, level: float) -> Interval:
 
 
 def ratio(mine: Score, base: Score, level: float) -> Interval:
-    """Returns the one's score over the other's, with its interval."""
+    """Returns `mine` over `base`, with its interval at `level`."""
     if math.isnan(mine.value) or math.isnan(base.value):
         return UNKNOWN
     return interval(mine.value - base.value, mine.draws - base.draws, level)
 
 
 def comparison(gain: Interval) -> Comparison:
-    """Returns what the interval of a ratio says: equal is what is known to differ by less than 5%, not what is not
-    known.
-    """
+    """Returns what the interval of a ratio says. "equal" means known to differ by less than 5%, not merely unknown."""
     if not math.isfinite(gain.low):
         return "undecided"
     if gain.low >= 1 - EQUAL_FRAC and gain.high <= 1 / (1 - EQUAL_FRAC):
@@ -178,10 +181,10 @@ def comparison(gain: Interval) -> Comparison:
 
 
 def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str, float]:
-    """Returns of each setting how probable it is that none of the others is faster by more than 5%.
+    """Returns for each setting the probability that none of the others is faster by more than 5%.
 
-    NaN of all while one could be the fastest whose noise is not known: one that reached half of the best's score, and
-    is not `out` of the race for another reason. NaN of those that are not known.
+    NaN for all while a setting of unknown noise could be the fastest: it reached half of the best score, and is not in
+    `out`. NaN also for each setting whose own noise is not known.
     """
     best = max((s.value for s in scores.values()), default=math.nan)
     known = {key: s for key, s in scores.items() if s.known}
@@ -194,8 +197,9 @@ def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str
 
 
 def student_t(df: int) -> float:
-    """Returns the 97.5% point of Student's t: exact for 1 and 2, else Abramowitz and Stegun 26.7.5 (error below
-    0.6%).
+    """Returns the 97.5% point of Student's t with `df` degrees of freedom.
+
+    Exact for 1 and 2, else by Abramowitz and Stegun 26.7.5 (error below 0.6%).
     """
     if df == 1:
         return math.tan(0.475 * math.pi)
@@ -208,20 +212,20 @@ def student_t(df: int) -> float:
 
 NORMAL_975 = 1.959963985
 MOST_DRAWN_ROUNDS = 128
-"""More than a tournament has (`TOURNAMENT_BOUNDS`)."""
+"""More rounds than a tournament can have (`TOURNAMENT_BOUNDS`)."""
 
 
 def _upper(logs: Floats, drawn: Ints) -> Floats:
-    """Returns the score of blocks on logarithms, (..., rounds, blocks) to (...)."""
+    """Returns the score of blocks on logarithms: (..., rounds, blocks) to (...)."""
     flat = logs.reshape(*logs.shape[:-2], -1)
     at = max(0, math.ceil(SCORE_QUANTILE * flat.shape[-1] - 1e-9) - 1)
     return np.asarray(np.partition(flat, at, axis=-1)[..., at])
 
 
 def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], Floats]) -> Score:
-    """Returns a figure of all blocks together, and its draws: what blocks do to it, and what rounds do, widened.
+    """Returns a figure of all blocks, with its draws: the noise of blocks, plus that of rounds, widened.
 
-    `figure` is called with blocks on logarithms, (..., rounds, blocks), and which round each of them is of.
+    `figure` is called with blocks on logarithms, (..., rounds, blocks), and the round that each row of blocks is of.
     """
     logs, n = _padded(runs), len(runs)
     every = np.arange(n)
@@ -237,13 +241,13 @@ def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], F
 
 
 def _padded(runs: Rounds) -> Floats:
-    """log of samples/s, (rounds, blocks): a run with fewer blocks than the longest one gives them in turns."""
+    """Returns the log of samples/s, (rounds, blocks): runs with fewer blocks than the longest repeat theirs."""
     most = max(map(len, runs.values()))
     return np.log([np.resize(blocks, most) for _, blocks in sorted(runs.items())])
 
 
 def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
-    """Returns blocks drawn anew within each run, (draws, rounds, blocks)."""
+    """Returns blocks drawn again within each run, (draws, rounds, blocks)."""
     drawn = []
     for line, number in zip(logs, sorted(runs), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(key.encode()), number])

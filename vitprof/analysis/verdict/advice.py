@@ -1,4 +1,4 @@
-"""What to try next: settings of this product that are legal, not in use yet, and aimed at the cause."""
+"""What to try next: settings of vitprof that are legal, not in use yet, and aimed at the cause."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from vitprof.errors import ConfigError
 from vitprof.formats import number
 
 MAX_ADVICE = 3
-"""Pieces of advice that are given."""
+"""Pieces of advice given at most."""
 RAM_FRAC = 0.5
 """Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
 RESIDENT = "resident"
-"""The transfer that is a part of strategy device: there is none to keep or to choose."""
+"""The transfer of strategy device: nothing is copied while training, so there is no transfer to keep or to choose."""
 DEVICE_FRAC = 0.5
-"""Share of the device's memory that a resident set may take beside model and activations."""
+"""Share of the device's memory that a resident data set may take: the rest is for model and activations."""
 
 
 def advice_from_dict(values: Mapping[str, Any]) -> Advice:
-    """Returns the inverse of `dataclasses.asdict`, with None for figures that are not available."""
+    """Returns the advice that `dataclasses.asdict` was called on; figures that are None become NaN."""
     figures = {n: math.nan if values.get(n) is None else values[n] for n in ("samples_per_s", "low", "high")}
     return Advice(**(dict(values) | figures))
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to run the same job, and how fast that is."""
+    """Another way to run the same job, with its throughput."""
 
     settings: Mapping[str, Any]
     """Fields of `RunConfig` to change in the run's own config (`apply`)."""
@@ -49,15 +49,15 @@ class Alternative:
     high: float
     """Upper end of the 95% interval."""
     measured: bool
-    """Whether it was run; if not, it is predicted."""
+    """Whether it was measured by a run; if not, it is predicted."""
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """`config` with `settings` changed, unresolved where they name a strategy: its parts and knobs are its own then.
+    """Returns `config` with `settings` changed. If they name a strategy, its parts and knobs are left to be resolved.
 
-    What is trained stays the same: random augmentation goes on, but on the device where samples are finished before.
-    A transfer that was chosen in place of the strategy's own is kept, unless a strategy copies nothing; an injected
-    wait is dropped where there is nothing left to put it into. Raises `ConfigError` where a value cannot be.
+    The training stays the same: random augmentation is kept, but moves to the device if samples are finished
+    beforehand. A transfer that was chosen in place of the strategy's own is kept, unless a strategy copies nothing. An
+    injected wait is dropped if no stage is left to inject it into. Raises `ConfigError` if a value is not allowed.
     """
     changes: dict[str, Any] = {"name": ""}
     info = dataset_info(config.dataset, config.n_images)
@@ -80,14 +80,14 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 
 
 def _chosen_transfer(config: RunConfig) -> str | None:
-    """Returns the transfer that was chosen in place of the strategy's own; None where that one is in use."""
+    """Returns the transfer that was chosen in place of the strategy's own; None if that one is in use."""
     info = dataset_info(config.dataset, config.n_images)
     own = strategy(config.strategy).combination(info).transfer
     return config.transfer if config.transfer not in (own, RESIDENT) else None
 
 
 def _without_idle_injection(config: RunConfig) -> RunConfig:
-    """`config`, without its injected wait if the job has no such stage."""
+    """Returns `config`, without its injected wait if the job has no such stage."""
     try:
         resolve(config)
     except ConfigError as error:
@@ -97,7 +97,7 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
 
 
 def _touched_by_sample(storage: StoragePart) -> bool:
-    """Returns whether loading does work on each sample of it, so that augmentation on the CPU can be a part of that."""
+    """Returns whether loading works on each sample, so that augmentation on the CPU can be a part of it."""
     return storage.form != "pixels" and storage.name != "memory-float"
 
 
@@ -107,18 +107,18 @@ def advise(
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
 ) -> tuple[Advice, ...]:
-    """At most three things to try, the best first.
+    """Returns at most three things to try, the best first.
 
-    `alternatives` that are faster than the run beyond both intervals come first, by their speed; rules that lead to
-    the same job as an alternative that is not faster are left out. What was measured counts before what was predicted
-    for the same job. `possible` says whether a resolved config can run on this machine; without it, no loader with a
-    package of its own is advised. Every piece of advice with settings can be resolved, differs from what is in use,
-    and fits into memory as far as that is known.
+    `alternatives` whose whole interval is above the run's throughput come first, the fastest first. Rules that lead to
+    the same job as an alternative that is not faster are left out. For the same job, a measured figure counts before a
+    predicted one. `possible` says whether a resolved config can run on this machine; without it, no loader that needs a
+    package of its own is advised. Every piece of advice with settings can be resolved, differs from what is in use, and
+    fits into memory as far as that is known.
     """
     if is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
-    for alternative in sorted(alternatives, key=lambda a: a.measured):  # a later one replaces an earlier one
+    for alternative in sorted(alternatives, key=lambda a: a.measured):  # measured ones replace predicted ones
         if (resolved := _resolved(situation.config, alternative.settings)) is not None:
             known[_key(resolved)] = alternative
     faster = sorted(
@@ -167,7 +167,7 @@ def _named(settings: Mapping[str, Any]) -> str:
 
 
 def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:
-    """`config` with `settings`, resolved; None where they cannot be."""
+    """Returns `config` with `settings`, resolved; None if that is not allowed."""
     try:
         return resolve(apply(config, settings))
     except ConfigError:
@@ -175,7 +175,7 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
-    """Returns what makes two resolved configs the same job, whatever their strategy is called."""
+    """Returns a key that is equal for resolved configs of the same job, whatever their strategies are called."""
     names = (
         *PARTS,
         *KNOBS,
@@ -191,7 +191,7 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
-    """Returns whether what `config` keeps in memory fits, as far as is known; what is there already does."""
+    """Returns whether what `config` keeps in memory fits, as far as is known; what the run already keeps does."""
     info = dataset_info(config.dataset, config.n_images)
     needs, there = (
         footprint(Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)

@@ -14,29 +14,29 @@ from vitprof.config import RunConfig
 from vitprof.records import TIMED_STAGES
 
 CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
-"""Stages of loading that are work for the CPU; a read mostly waits."""
+"""Stages of loading that are CPU work; a read mostly waits."""
 UNKNOWN_CAUSE = ""
 LAUNCH_BOUND = "launch-bound"
 
 
 @dataclass(frozen=True)
 class Contention:
-    """What a run lost to other programs that keep the CPU busy."""
+    """The time that a run lost to other programs that keep the CPU busy."""
 
     waited_ms: float
-    """Of each batch's idle time: loading was ready to run and had no core. NaN where nobody counts, 0 where no other
-    program took much."""
+    """Milliseconds of each batch's idle time in which loading was ready to run but had no core. NaN if the system does
+    not count that, 0 if no other program took much."""
     of_training_too: bool
-    """Whether training waited for cores likewise, because the CPU trains: without the other programs the device would
+    """Whether training waited for cores as well, because the CPU trains: without the other programs the device would
     idle the same share of a shorter time."""
 
     def inflates(self, idle_ms: float) -> bool:
-        """Returns whether that is a good part of the idle time."""
+        """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
         return self.waited_ms > 0 and self.waited_ms >= QUEUED_FRAC * idle_ms
 
 
 def find_contention(config: RunConfig, trace: Trace, exposure: Exposure, *, on_cpu: bool) -> Contention:
-    """Returns what other programs cost. `config` is resolved; `on_cpu`: the CPU trains."""
+    """Returns what other programs cost. `config` is resolved; `on_cpu` says whether the CPU trains."""
     waited_ms = min(_queued_ms(config, trace), exposure.idle_ms) if saturated(trace) else 0.0
     return Contention(waited_ms, on_cpu)
 
@@ -44,10 +44,10 @@ def find_contention(config: RunConfig, trace: Trace, exposure: Exposure, *, on_c
 def find_cause(
     config: RunConfig, trace: Trace, exposure: Exposure, kind: str, contention: Contention
 ) -> tuple[str, float, float]:
-    """Returns the cause's machine word, its share of the idle time and the milliseconds a batch that it costs.
+    """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a batch that it costs.
 
-    Other programs are the cause where the idle time would fall without them: not where the CPU trains too, which they
-    slow down alike.
+    Other programs are the cause only if the idle time would fall without them. Where the CPU trains it would not: they
+    slow loading and training alike.
     """
     if kind == LAUNCH_BOUND:
         return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
@@ -66,9 +66,9 @@ def find_cause(
 
 
 def _queued_ms(config: RunConfig, trace: Trace) -> float:
-    """Milliseconds a batch that loading was ready to run and had no core; NaN where the system does not count that.
+    """Returns the milliseconds a batch that loading was ready to run but had no core; NaN if that is not known.
 
-    The threads of workers wait side by side, so for a batch it is a worker's share of it.
+    Workers wait side by side, so a batch's wait is one worker's share of the total.
     """
     _, waited_pct = trace.while_training("job_cpu_wait_pct")
     makers = 1 if synchronous(config) else max(1, config.workers or 1)

@@ -1,4 +1,4 @@
-"""Headroom of a user's own script: what its blocks of steps on kept batches took, beside those on new ones."""
+"""Headroom of a user's own script: blocks of steps on kept batches, compared with blocks on new ones."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 from vitprof.analysis.bootstrap import MIN_BLOCKS, Interval, ratio_interval
 
 REPLAY, REFUSED = "replay", "replay_refused"
-"""Facts of such a run, see `vitprof.watch.replay`."""
+"""Facts of a run: its blocks of steps, and why batches were not replayed (`vitprof.watch.replay`)."""
 PERCEPTIBLE = 1.02
-"""A slowdown of training by loading that is surely greater than this is told."""
+"""A slowdown of training by loading is reported if the whole interval of its ratio is above this."""
 
 
 @dataclass(frozen=True)
 class OwnHeadroom:
-    """How much faster the script's own loop is where its batches are there at once."""
+    """How much faster a script's own loop runs if its batches are ready at once."""
 
     speed_up: Interval
     """Time of a step on a new batch / time of a step on a kept one; NaN with fewer than four pairs of blocks."""
     training: Interval
-    """The same of the time without the wait for the batch: what the work of loading slows down in training itself."""
+    """The same ratio without the data wait: how much loading slows down training itself."""
     n_pairs: int
-    """Blocks on new batches, each with the one on kept batches that came after it."""
+    """Pairs of blocks: one on new batches, and the one on kept batches that came after it."""
     refused: str
-    """Why kept batches were not given again; "" where they were."""
+    """Why kept batches were not replayed; "" if they were."""
 
 
 class Measured(NamedTuple):
-    """The gain in a script's own loop, for the verdict's sentence."""
+    """The speed-up of a script's own loop, for the verdict's sentence."""
 
     speed_up: float
     speed_up_low: float
@@ -40,13 +40,13 @@ class Measured(NamedTuple):
 
 
 def measured_headroom(facts: Mapping[str, Any]) -> Measured | None:
-    """Returns the gain that the facts of a run tell of; None where it was not measured, or by too few blocks."""
+    """Returns the speed-up in the facts of a run; None if it was not measured, or with too few blocks."""
     found = own_headroom(facts)
     return None if found is None or math.isnan(found.speed_up.value) else Measured(*found.speed_up)
 
 
 def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
-    """Returns what the facts of a run tell of it; None where it was not measured."""
+    """Returns the headroom in the facts of a run; None if it was not measured."""
     told = facts.get(REPLAY)
     if not isinstance(told, Mapping):
         return None
@@ -66,7 +66,7 @@ def _a_step(block: Mapping[str, float]) -> tuple[float, float]:
 
 
 def own_headroom_sentence(found: OwnHeadroom) -> str:
-    """Returns what was found, as a colleague would say it."""
+    """Returns the headroom in words, with its interval and n."""
     if math.isnan(found.speed_up.value):
         why = f": {found.refused}" if found.refused else f", of which {MIN_BLOCKS} are needed; train for longer"
         return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{why}."

@@ -1,4 +1,4 @@
-"""Whether a verdict hangs on one step: the share of time that the device idled for data, with and without that."""
+"""Finds the one step that a verdict depends on: the idle share is computed with and without it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vitprof.analysis.timing.gaps import Gaps
 from vitprof.formats import percent, seconds
 
 MIN_FRAC = 1 / 3
-"""Share of the idle time that one step must have to be told of. Where a share lies close to a threshold, leaving out
-any step can move it across: that is what its interval is for."""
+"""Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a
+run across it: that is what the interval is for."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class SingleEvent:
     step: int
     """Its number in the run."""
     idle_s: float
-    """How long the device idled for its data, in seconds."""
+    """Seconds that the device idled for its data."""
     idle_frac_without: float
     """Share of the time that the device idled for data in all other steady steps."""
 
 
 def find_single_event(gaps: Gaps, idle: Interval) -> SingleEvent | None:
-    """Returns the step that decides the class of a run; None where the trimmed share agrees.
+    """Returns the step that decides the class of a run; None if the class is the same without it.
 
-    `gaps` are those of the steady steps, `idle` the share over all of them. A mean is at the mercy of one outlier
-    (Huber and Ronchetti, Robust Statistics, 2009, section 1.1): so share and lower end are worked out once more without
-    the largest, and must give the same class.
+    `gaps` are those of the steady steps, `idle` is the idle share over all of them. A mean is at the mercy of one
+    outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and its lower end are computed
+    again without the step with the longest wait; None also if that step has under a third of the idle time.
     """
     waits = (gaps.exposed_wait_ns + gaps.exposed_h2d_ns) / 1e9
     if not waits.sum() > 0:
@@ -49,7 +49,7 @@ def find_single_event(gaps: Gaps, idle: Interval) -> SingleEvent | None:
 
 
 def event_words(event: SingleEvent | None) -> str:
-    """Returns what to say of it, right after the share of time; "" where no single step decides."""
+    """Returns the parenthesis that follows the share of time; "" if no single step decides."""
     if event is None:
         return ""
     wait = f"one wait of {seconds(event.idle_s)}, in step {event.step}, decides that"
@@ -57,6 +57,6 @@ def event_words(event: SingleEvent | None) -> str:
 
 
 def _classes(idle: Interval) -> tuple[int, int]:
-    """Returns the class of the share, and that of its lower end, which decides the verdict."""
+    """Returns the class of the share and that of its lower end, which decides the verdict."""
     edges = (MODERATE_FRAC, INPUT_BOUND_FRAC)
     return int(np.searchsorted(edges, idle.value, side="right")), int(np.searchsorted(edges, idle.low, side="right"))

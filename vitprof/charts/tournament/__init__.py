@@ -1,8 +1,8 @@
-"""Charts of a tournament: the article's table in colours, the leaderboard, the Pareto front, break-even;
-and of a search for one strategy's best setting.
+"""Charts of a tournament, and of a search for one strategy's best setting.
 
-Each figure has a title, and its content in words for those who do not see it as `figure.layout.meta["alt"]`. Colours
-of text and paper are left to the page, so that they suit its light or dark theme.
+Of a tournament: the article's table in colours, the leaderboard, the Pareto front, break-even. Each figure has a title,
+and its content in words for screen readers as `figure.layout.meta["alt"]`. Colours of text and paper are left to the
+page, so that they suit its light or dark theme.
 """
 
 from vitprof.charts.tournament.bars import throughput_bars

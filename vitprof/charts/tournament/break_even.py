@@ -1,4 +1,4 @@
-"""When a setting has paid for its preparation: total time by number of epochs."""
+"""The chart of when a setting has paid for its preparation: total time by number of epochs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vitprof.charts.style import axis, plain
 from vitprof.charts.tournament.shared import BASELINE, LEGEND_BELOW, Unit, finish, time_unit
 
 MOST_LINES = 7
-"""Settings beside the baseline: as many as there are colours that can be told apart."""
+"""Settings besides the baseline at most: as many as there are colours that can be told apart."""
 MOST_EPOCHS = 1000
-"""A crossing beyond it is told in words only."""
+"""A later crossing is given in words only."""
 TITLE = "Total time by epochs, with preparation"
 
 
 def break_even_chart(board: Leaderboard) -> go.Figure:
-    """Total seconds, preparation included, against the number of epochs; a mark where a setting passes the baseline.
+    """Returns total time, preparation included, by number of epochs; a mark shows where a setting passes the baseline.
 
-    The baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
+    It has the baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
     """
     base = board.row(board.baseline)
     found = {b.key: b for b in break_even(board) if math.isfinite(b.extra_s)}

@@ -15,8 +15,7 @@ from vitprof.charts.tournament.shared import comparison_words, finish, spread_wo
 
 
 def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
-    """Returns seconds for an epoch, or the speed-up over the baseline, of each setting (rows) at each batch size
-    (columns).
+    """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
 
     Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
     for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS ONE 2018).
@@ -125,7 +124,7 @@ def _heat_alt(table: ArticleTable, what: str, *, seconds: bool) -> str:
 
 
 def _log_bar(logs: Sequence[float], title: str) -> dict[str, Any]:
-    """Returns a colour bar over logarithms that is labelled with the numbers themselves: 1, 2 and 5 of each decade."""
+    """Returns a colour bar over logarithms, labelled with the numbers themselves: 1, 2 and 5 of each decade."""
     bar: dict[str, Any] = {"title": {"text": title}, "thickness": 12, "outlinewidth": 0}
     if not logs:
         return bar

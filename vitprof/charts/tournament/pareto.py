@@ -1,4 +1,4 @@
-"""Throughput against what it costs, with the Pareto front."""
+"""The chart of throughput against cost, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ COSTS: dict[Cost, str] = {
     "disk_bytes": "disk for the storage",
     "prepare_s": "preparation time",
 }
-"""What a setting costs, in words for axes and choices."""
+"""Cost of a setting -> its name on axes and in choices."""
 
 
 def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
-    """Returns the throughput against what a setting costs; the front is drawn as the staircase that no setting
-    passes.
-    """
+    """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
     front = set(pareto(board, against))
     most = max((cost(row, against) for row in known), default=0.0)
@@ -65,7 +63,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
                 "thickness": 1,
             },
             text=[f"{plain(row.entry.strategy)}, batch {row.entry.batch_size:,}" for row in rows] if labelled else None,
-            # Above and below in turn, because neighbours on the front lie close.
+            # Above and below in turn, because neighbours on the front are close together.
             textposition=[
                 f"{('top', 'bottom')[i % 2]} {'right' if at * unit.size <= most / 2 else 'left'}"
                 for i, at in enumerate(costs)

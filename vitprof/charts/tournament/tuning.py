@@ -1,4 +1,4 @@
-"""The search for the best setting of one strategy: Optuna's optimization history and hyperparameter importances."""
+"""Charts of the search for a strategy's best setting: Optuna's optimization history and hyperparameter importances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitprof.charts.tournament.shared import FRONT_COLOUR, LEGEND_BELOW, REST_CO
 def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -> go.Figure:
     """Returns the throughput of each trial in the order in which they ran, and the best of the search so far.
 
-    `names` are the settings in words. What failed has a number and no mark.
+    `names` are the settings in words. A failed trial has a number but no mark.
     """
     figure = go.Figure()
     for name, colour, symbol, of_check in (

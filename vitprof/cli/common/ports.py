@@ -1,4 +1,4 @@
-"""The port of the dashboard: which one is free, and which one answers."""
+"""Ports for the dashboard: finds a free one, and one on which a dashboard answers."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from vitprof.errors import ConfigError, VitprofError
 from vitprof.program import program
 
 FIRST, LAST = 8501, 8520
-"""Ports that are tried where none is named. The first is Streamlit's own."""
+"""Range of the ports that are tried if none is given. The first is Streamlit's default."""
 HIGHEST = 65535
 ALLOWED = f"give a whole number from 1 to {HIGHEST}"
 ANSWER_S = 5.0
-"""How long a dashboard may take to answer, also one behind a tunnel."""
+"""Seconds that a dashboard may take to answer, also behind a tunnel."""
 
 
 def port_option(help_text: str) -> Any:
-    """Returns the option --port; its value is checked by `checked`."""
+    """Returns the option --port, a whole number. Its range is checked by `checked`."""
     return typer.Option(
         "--port", metavar="INTEGER", help=help_text, parser=reader("port", int, ALLOWED), show_default=False
     )
 
 
 def checked(port: int) -> int:
-    """Returns `port`. Raises `ConfigError` where no port has this number."""
+    """Returns `port`. Raises `ConfigError` if it is not a port number."""
     if not 1 <= port <= HIGHEST:
         raise ConfigError("port", port, ALLOWED)
     return port
 
 
 def free_port(address: str, asked: int | None) -> int:
-    """Returns `asked`, or where that is None the first free port from `FIRST`.
+    """Returns `asked`, or if that is None the first free port from `FIRST` to `LAST`.
 
-    Raises `ConfigError` where `asked` cannot be had, `VitprofError` where none is free or `address` is not of this
-    machine.
+    Raises `ConfigError` if `asked` cannot be used, `VitprofError` if no port is free or this machine has no such
+    `address`.
     """
     if asked is not None:
         if why := _why_not(address, checked(asked)):
@@ -52,9 +52,9 @@ def free_port(address: str, asked: int | None) -> int:
 
 
 def answering_port(asked: int | None) -> int:
-    """Returns the port of a dashboard that answers here: `asked`, or where that is None the first from `FIRST`.
+    """Returns the port on which a dashboard answers: `asked`, or if that is None the first from `FIRST` to `LAST`.
 
-    Raises `VitprofError` where none does.
+    Raises `ConfigError` if `asked` is not a port number, `VitprofError` if no dashboard answers.
     """
     ports = range(FIRST, LAST + 1) if asked is None else [checked(asked)]
     for port in ports:
@@ -66,7 +66,7 @@ def answering_port(asked: int | None) -> int:
 
 
 def _why_not(address: str, port: int) -> str:
-    """Returns why nothing new can listen there; "" if it can."""
+    """Returns why no server can listen on this port; "" if one can. Raises `VitprofError` for a foreign address."""
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

@@ -1,4 +1,4 @@
-"""The progress of runs on a terminal."""
+"""Progress of runs on a terminal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ POLL_S = 0.1
 
 
 class Show(Protocol):
-    """Shows how far a run is."""
+    """A function that shows how far a run is, after the words `of_many`."""
 
     def __call__(self, run: StoredRun, of_many: str = "") -> None: ...
 
 
 ShowOverall = Callable[[str, float, float], None]
-"""(what is running, how far it all is 0..1, seconds left or NaN)"""
+"""A function that shows the progress of many runs: what is running, the share that is done (0 to 1), seconds left or
+NaN."""
 
 
 def shows_progress() -> bool:
-    """Tells if there is a terminal to show it on. Rich alone believes FORCE_COLOR, in a pipe too."""
+    """Returns whether standard error is a terminal. Rich alone would say yes in a pipe too if FORCE_COLOR is set."""
     return sys.stderr.isatty() and terminal.err.is_terminal
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Show]:
-    """A function that shows a run's progress, after a few words: on a terminal as a bar, else what it waits for."""
+    """Yields a function that shows a run's progress: a bar on a terminal, else a line with what the run waits for."""
     if not shows_progress():
         yield say_waiting()
         return
@@ -65,7 +66,7 @@ def progress() -> Iterator[Show]:
 
 
 def say_waiting() -> Show:
-    """Returns what says once what a queued run waits for: nobody knows otherwise why nothing happens."""
+    """Returns a function that prints, once, what a queued run waits for: otherwise nothing explains the delay."""
     told = ""
 
     def show(run: StoredRun, of_many: str = "") -> None:
@@ -79,7 +80,7 @@ def say_waiting() -> Show:
 
 @contextlib.contextmanager
 def overall_progress() -> Iterator[ShowOverall | None]:
-    """A function that shows how far many runs are together; None where there is no terminal to show it on."""
+    """Yields a function that shows the progress of many runs together; None where there is no terminal."""
     if not shows_progress():
         yield None
         return

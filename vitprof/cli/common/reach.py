@@ -1,4 +1,4 @@
-"""How a person reaches the dashboard: a browser on this machine, or a tunnel from the machine they sit at."""
+"""Ways to reach the dashboard: a browser on this machine, or an SSH tunnel from the user's machine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import webbrowser
 
 SSH_PORT = "22"
 SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set where a browser can show something. Editors that reach a machine by SSH set the first
-to a program that opens the browser of the machine that one sits at."""
+"""Environment variables of which at least one is set where a browser can open. Editors that connect by SSH set the
+first to a program that opens the browser on the user's machine."""
 
 
 def url_of(port: int) -> str:
-    """Returns the dashboard's address in a browser of the machine that it runs on, or at the near end of a tunnel."""
+    """Returns the dashboard's URL on the machine that it runs on. At the user's end of a tunnel it is the same."""
     return f"http://localhost:{port}"
 
 
 def ssh_tunnel(port: int) -> list[str]:
-    """Returns lines with the command that makes the dashboard reachable from where the user sits; none without SSH.
+    """Returns lines with the command that opens a tunnel from the user's machine; none if this is no SSH session.
 
-    The host is the address under which this machine was reached (`SSH_CONNECTION`: the client's address and port, then
-    the server's, see ssh(1)).
+    The host is the address by which this machine was reached (`SSH_CONNECTION`: the client's address and port, then the
+    server's, see ssh(1)).
     """
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
@@ -41,7 +41,7 @@ def ssh_tunnel(port: int) -> list[str]:
 def why_no_browser() -> str:
     """Returns why no browser can be opened on this machine; "" if one can."""
     if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in SHOWN_BY):
-        return "there is no screen"  # a browser for the terminal would take that from the server
+        return "there is no screen"  # a text browser would take the terminal from the server
     try:
         webbrowser.get()
     except webbrowser.Error:

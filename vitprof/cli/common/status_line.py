@@ -1,7 +1,7 @@
-"""One line at the bottom of a terminal that another program writes to: what that writes scrolls above it.
+"""A status line at the bottom of a terminal that another program writes to: that program's output scrolls above it.
 
 The bottom row is taken out of the scrolling region (DECSTBM), as apt does for its progress bar. Each change is one
-`write`, which a terminal takes as a whole, and leaves the cursor and its attributes as the other program had them.
+`write`, which a terminal handles as a whole, and leaves the cursor and its attributes as the other program had them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import TextIO
 MIN_ROWS = 5
 REDRAW_EVERY_S = 0.5
 ANEW_EVERY_S = 10.0
-"""The region is set anew so often: the other program may have reset the terminal."""
+"""How often the scrolling region is set again, in seconds: the other program may have reset the terminal."""
 
 # ECMA-48 and DEC: https://vt100.net/docs/vt510-rm/chapter4.html
 SAVE, RESTORE = "\0337", "\0338"
 WHOLE_SCREEN = SAVE + "\033[r" + RESTORE
 DOWN_AND_UP = "\033D\033[A"
-"""Scrolls by one row where the cursor is in the last one, and leaves it in its column; else nothing changes."""
+"""Scrolls by one row if the cursor is in the last one, keeping its column; otherwise changes nothing."""
 ERASE_BELOW = SAVE + "\033[B\r\033[J" + RESTORE
 ERASE_ROW = "\033[2K"
 
@@ -38,14 +38,16 @@ class StatusLine:
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._fd, self._clock = fd, clock
         self._size: os.terminal_size | None = None
-        """Of the terminal whose bottom row is reserved; None while none is."""
+        """Size of the terminal when its bottom row was reserved; None while none is reserved."""
         self._anew = False
-        """Whether another program may have changed the region since."""
+        """Whether another program may have changed the region since it was set."""
         self._set_s = self._drawn_s = float("-inf")
 
     def show(self, text: str) -> None:
-        """Shows `text`, ASCII, at most twice a second. Nothing on a terminal of under 5 rows, or while another program
-        reads single keys from it: an editor, a debugger.
+        """Shows `text` (ASCII), at most twice a second.
+
+        Shows nothing on a terminal of fewer than 5 rows, or while another program reads single keys from it, such as an
+        editor or a debugger.
         """
         now = self._clock()
         if now - self._drawn_s < REDRAW_EVERY_S:
@@ -63,7 +65,7 @@ class StatusLine:
             return
 
     def hide(self) -> None:
-        """Gives the row back, empty."""
+        """Clears the row and returns it to the scrolling region."""
         before, self._size = self._size, None
         if before is None:
             return
@@ -79,7 +81,7 @@ class StatusLine:
         if size != self._size or self._anew or now - self._set_s >= ANEW_EVERY_S:
             room = WHOLE_SCREEN + DOWN_AND_UP
             if self._size not in (None, size):
-                room += ERASE_BELOW  # the line is in a row that scrolls now
+                room += ERASE_BELOW  # the old line is in a row that scrolls now
             self._size, self._anew, self._set_s = size, False, now
         region = f"\033[1;{size.lines - 1}r" if room else ""
         shown = f" {text} "[: size.columns - 1]
@@ -88,7 +90,7 @@ class StatusLine:
         self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
 
     def _is_ours(self) -> bool:
-        """Returns whether this process may write to the terminal, which gives programs whole lines."""
+        """Returns whether this process is in the foreground, and no program reads single keys from the terminal."""
         if os.tcgetpgrp(self._fd) != os.getpgrp():
             return False
         local_modes = termios.tcgetattr(self._fd)[3]
@@ -102,10 +104,10 @@ class StatusLine:
 
 @contextlib.contextmanager
 def status_line(stream: TextIO | None = None) -> Iterator[Show]:
-    """A function that shows a line at the bottom of the terminal until the block ends, however it does.
+    """Yields a function that shows a line at the bottom of the terminal. The row is given back when the block ends.
 
-    It shows nothing where `stream`, by default standard error, is no terminal or one that can do nothing. Ctrl-Z gives
-    the row back until the program goes on. For the main thread only.
+    The function shows nothing if `stream`, by default standard error, is no terminal or a dumb one. While the program
+    is suspended by Ctrl-Z the row is given back. For the main thread only.
     """
     stream = stream or sys.stderr
     if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb"):

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, which let a command show what it has; and signals that are meant for another program."""
+"""Ctrl-C, SIGTERM and SIGHUP: a command that is stopped by them still shows what it has, or passes them on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import FrameType
 
 
 def signals_interrupt() -> None:
-    """Makes SIGTERM and SIGHUP, which comes when the terminal is closed, do what Ctrl-C does, until the program ends: a
-    command then leaves no half-written file. One that is ignored stays ignored, as with nohup.
+    """Makes SIGTERM and SIGHUP (a closed terminal) do what Ctrl-C does until the program ends, so that a command leaves
+    no half-written file. A signal that is ignored stays ignored, as with nohup.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -18,11 +18,11 @@ def signals_interrupt() -> None:
 
 
 class Asked:
-    """Whether a signal came; `by` says which."""
+    """Whether a signal arrived: call it to find out. `by` names the signal."""
 
     def __init__(self) -> None:
         self.by = ""
-        """Ctrl-C, SIGTERM or SIGHUP; "" while none came."""
+        """Ctrl-C, SIGTERM or SIGHUP; "" if none has arrived."""
 
     def __call__(self) -> bool:
         return bool(self.by)
@@ -30,8 +30,8 @@ class Asked:
 
 @contextlib.contextmanager
 def stop_asked() -> Iterator[Asked]:
-    """Until the end of the block, Ctrl-C, SIGTERM and SIGHUP are only noted in what is given; a second one
-    interrupts.
+    """Yields an `Asked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one of the
+    same kind interrupts.
 
     A signal that is ignored stays ignored, as in a shell's background job. For the main thread only.
     """
@@ -51,14 +51,14 @@ def stop_asked() -> Iterator[Asked]:
 
 
 class Heard:
-    """Signals that came while another program runs, and who is told of them."""
+    """Signals that arrived while another program was running, and the function that they are passed to."""
 
     def __init__(self) -> None:
         self._early: list[int] = []
         self._tell: Callable[[int], object] | None = None
 
     def tell(self, to: Callable[[int], object]) -> None:
-        """Has `to` called with the number of each signal, those included that came before it was known."""
+        """Calls `to` with the number of each signal from now on, and of those that arrived earlier."""
         self._tell = to
         while self._early:
             to(self._early.pop(0))
@@ -72,10 +72,10 @@ class Heard:
 
 @contextlib.contextmanager
 def signals_heard() -> Iterator[Heard]:
-    """Until the end of the block Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP interrupt nothing: whoever runs another program
-    ends when that does, and tells it what the terminal does not (`Heard.tell`).
+    """Yields a `Heard` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP until the block ends; they interrupt nothing.
 
-    A signal that is ignored stays ignored, as with nohup. For the main thread only.
+    A command that runs another program ends when that one does, and passes on the signals that the terminal does not
+    send to it (`Heard.tell`). A signal that is ignored stays ignored, as with nohup. For the main thread only.
     """
     heard = Heard()
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)

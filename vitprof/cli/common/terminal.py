@@ -1,4 +1,4 @@
-"""What every command shares: where it prints, what it writes to, how it reads a number, how it ends."""
+"""What all commands share: printing, checking output files, reading numbers, and exit statuses."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from vitprof.records import SCHEMA_VERSION
 RUN = "RUN"
 EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
 VERDICT_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
-"""Of the word that says whether something can run here."""
+"""Verdict -> colour of the word on the terminal."""
 PIPE_WIDTH = 400
-"""Columns of a table that goes to a file or another program: one line for each run, whatever its name."""
+"""Width in columns of a table that goes to a file or another program: wide enough for one line for each run."""
 
 MOST_SAID = 1000
-"""Characters of a message: one that repeats a longer value leaves out its middle."""
+"""Length of the longest message, in characters. A longer one, which repeats a long value, loses its middle."""
 SAID_OF_THE_END = 300
-"""Characters at the end of such a message: there it says what to do."""
+"""Characters that are kept at the end of such a message, where it says what to do."""
 
 
 class HarmlessConsole(Console):
-    """Prints texts as they are, whatever brackets and colons they hold, but nothing that a terminal would obey."""
+    """A console that prints brackets and colons as they are, and replaces characters that a terminal would obey."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **more)
@@ -49,7 +49,7 @@ AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str], Any]:
-    """Returns a parser of numbers whose error names the value: Typer's does not in every version."""
+    """Returns a parser of numbers. It raises `ConfigError` that names the value: not all versions of Typer do."""
 
     def read(text: str) -> Any:
         try:
@@ -61,7 +61,7 @@ def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str
 
 
 def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
-    """Returns a parser of numbers that raises `ConfigError` for one that is not within `bounds`."""
+    """Returns a parser of numbers that raises `ConfigError` for a number outside `bounds`."""
     read = reader(name, int if bounds.whole else float, bounds.allowed)
 
     def checked(text: str) -> Any:
@@ -80,12 +80,12 @@ def run_id(help_text: str) -> Any:
 
 
 def check_output(path: Path | None, option: str = "output") -> None:
-    """Says that the file of an option cannot be written before the work is done, not after. Raises `ConfigError`."""
+    """Raises `ConfigError` if the file of an option cannot be written: before the work is done rather than after."""
     if path is None:
         return
     if path.is_dir():
         raise ConfigError(option, str(path), "it is a directory; give a file")
-    if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: writing renames a new file to the name
+    if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: a new file would be renamed over it
         raise ConfigError(option, str(path), "it is a device or a pipe; give a file")
     if not path.parent.is_dir():
         raise ConfigError(option, str(path), f"there is no directory {path.parent}")
@@ -99,20 +99,20 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Returns one JSON object, and with it the version of what its names mean."""
+    """Returns `value` as the text of a JSON object, with the schema version in front."""
     return json.dumps({"schema_version": SCHEMA_VERSION} | value, indent=2, allow_nan=False) + "\n"
 
 
 def print_text(text: str) -> None:
     """Prints text as it is, for another program or a file."""
     sys.stdout.write(text)
-    sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+    sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
 
 
 def name_to_keep(name: str) -> str:
-    """Returns a name from the command line as it is kept, and says so where that is shorter.
+    """Returns a name from the command line as it is stored; prints a remark if it had to be cut.
 
-    Raises `ConfigError` for one that cannot be shown.
+    Raises `ConfigError` for a name that cannot be shown.
     """
     kept = cut_name(name)
     if why := why_no_name(kept):

@@ -1,4 +1,4 @@
-"""What is known of a watched run while it goes on, in a few words."""
+"""The figures of a watched run while it is running, for its status line."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from vitprof.analysis.timing.totals import RunningTotals
 from vitprof.records import STEP_COLUMNS
 
 ADD_EVERY_S = 0.5
-"""The line is drawn anew as often. Adding up costs as much for a single step as for hundreds."""
+"""Seconds between updates of the figures; the status line is redrawn as often. An update costs the same for one step
+as for hundreds."""
 WAITING = "waiting for a training loop over a DataLoader"
 
 
 class WatchedSoFar:
-    """Figures of the steps that were told so far. One thread takes, another one reads."""
+    """The figures of all steps received so far. One thread calls `take`, another one `words`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -27,11 +28,11 @@ class WatchedSoFar:
         self._running = RunningTotals()
         self._steps = 0
         self._taken: list[NDArray[np.float64]] = []
-        """Steps that are not in the figures yet."""
+        """Blocks of steps that are not in the figures yet."""
         self._added_s = -math.inf
 
     def take(self, rows: NDArray[np.float64]) -> None:
-        """Takes the steps that come next: (n, len(STEP_COLUMNS)) float64."""
+        """Adds the next steps: float64 of shape (n, len(STEP_COLUMNS))."""
         if not len(rows):
             return
         self._steps += len(rows)
@@ -44,10 +45,10 @@ class WatchedSoFar:
             self._running.add({name: taken[:, i] for i, name in enumerate(STEP_COLUMNS)})
 
     def words(self, run_id: int, state: str = "") -> str:
-        """Returns a line about the run: its steps and, of its steady state, what the dashboard says too. `run_id`: 0
-        where the store has none yet.
+        """Returns a line about the run: its steps, and the steady-state figures that the dashboard shows too.
 
-        `state`: what else is to be said of it, such as that it is being stopped.
+        `run_id`: 0 if the run is not in the store yet. `state`: anything else to say about it, such as that it is being
+        stopped.
         """
         totals, said = self._running.totals, []
         if not self._steps:

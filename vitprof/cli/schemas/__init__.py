@@ -1,7 +1,7 @@
-"""What commands print with `--json`, described: the schema of each, and what docs/json.md says of it.
+"""Descriptions of what commands print with `--json`, from which their schemas and docs/json.md are made.
 
-Fields that come from a dataclass are described in its own words and types, so that they stay the same. Tests hold what
-the commands print against these schemas, which allow no other fields.
+Fields that come from a dataclass are described by its docstrings and types, so that the two stay the same. Tests check
+what the commands print against these schemas, which allow no other fields.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PRINTED: dict[str, tuple[Shape, str]] = {
     "selftest-gpu": (selftests.GPU_SELFTEST, "selftest --gpu --json"),
     "import": (measurements.IMPORT, "import FILE --json"),
 }
-"""Name of a schema -> the object, and the command that prints it."""
+"""Name of a schema -> the object, and the command that prints it (without `vitprof`)."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of what is printed under a name of `PRINTED`. Raises `KeyError`."""
+    """Returns the JSON Schema (draft 2020-12) of the object called `name` in `PRINTED`; else raises `KeyError`."""
     return document(PRINTED[name][0], name)

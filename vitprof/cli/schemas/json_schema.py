@@ -12,7 +12,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document(shape: Shape, name: str) -> dict[str, Any]:
-    """Returns the schema of what is printed under this name, with all that it refers to in `$defs`."""
+    """Returns the schema of `shape`, printed under `name`, with all objects that it refers to in `$defs`."""
     found: dict[str, Any] = {}
     root = _object(shape, found)
     head = {"$schema": DRAFT, "$id": f"urn:vitprof:{name}:{SCHEMA_VERSION}", "title": f"vitprof: {shape.title}"}
@@ -31,7 +31,7 @@ def _object(shape: Shape, found: dict[str, Any]) -> dict[str, Any]:
 
 def _property(one: Field, found: dict[str, Any]) -> dict[str, Any]:
     made = _resolved(one.kind, found)
-    if one.null and made:  # what may be anything may be null as it is
+    if one.null and made:  # an empty schema allows null already
         made = _or_null(made)
     said = [one.doc, f"unit: {one.unit}" * bool(one.unit), f"null: {one.null}" * bool(one.null)]
     said.append(f"left out: {one.absent}" * bool(one.absent))
@@ -47,10 +47,10 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(kind: Kind | Shape, found: dict[str, Any]) -> dict[str, Any]:
-    """Returns a kind with references in place of its shapes, which go to `found`."""
+    """Returns a kind with references in place of its shapes, which are added to `found`."""
     if isinstance(kind, Shape):
         if kind.name not in found:
-            found[kind.name] = {}  # named before its fields are looked at: one of them may lead back here
+            found[kind.name] = {}  # before its fields, one of which may refer back to it
             found[kind.name] = _object(kind, found)
         return {"$ref": f"#/$defs/{kind.name}"}
     inner = {name: _resolved(value, found) for name, value in kind.items() if isinstance(value, (Mapping, Shape))}

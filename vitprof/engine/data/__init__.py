@@ -1,8 +1,8 @@
 """Data sets: `prepare` makes or downloads one once and checks it each time; `read_split` reads those in IDX files.
 
-Each lies in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
+Each is kept in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
 `manifest.json` that records what made it and each file's size (SHA-256 too, where that is quick). The whole directory
-is made elsewhere and renamed into place in one step: it is either there and complete, or not there.
+is made elsewhere and renamed into place in one step, so it is either complete or absent.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from vitprof.errors import DataError
 __all__ = ["MAKERS", "MANIFEST", "Maker", "OnProgress", "Stop", "prepare", "read_split"]
 
 OnProgress = Callable[[float, str], None]
-"""Told how far something is: fraction 0..1 and a short message."""
+"""Receives how far along something is: a fraction 0..1 and a short message."""
 
 Stop = Callable[[], bool]
-"""Asked now and then; true means: stop (`JobStopped` is raised and nothing half-made is ever used)."""
+"""Called now and then; returns True to stop. `JobStopped` is then raised, and nothing half-made is ever used."""
 
 
 class Maker(Protocol):
-    """What a module that makes a data set offers."""
+    """A module that makes a data set."""
 
     IDENTITY: dict[str, int | str]
-    """Identity of what is made; a set on disk with another one is made again."""
+    """Identity of what it makes; a set on disk with a different one is made again."""
 
     @property
     def make(self) -> Callable[..., None]:
-        """`make(directory, *, progress, stop)`: put the set's files under the existing `directory`.
+        """The function `make(directory, *, progress, stop)`: puts the set's files under the existing `directory`.
 
-        Also takes `n_train` and `n_test` where the set can have any size.
+        It also takes `n_train` and `n_test` if the set can have any size.
         """
 
 
@@ -67,7 +67,7 @@ KINDS: dict[str, Kind] = {
 
 
 def _silent(fraction: float, message: str) -> None:
-    """Progress that nobody asked for."""
+    """Ignores progress."""
 
 
 def _never() -> bool:
@@ -84,13 +84,13 @@ def prepare(
 ) -> Path:
     """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
 
-    The root is what `data.source.open_source` takes, and torchvision's MNIST, or ImageFolder with "train" or
-    "test" behind it. `n_images` is the size of the training set, where that can be chosen. Several processes may do
-    this at once. With `skip_unreadable` image files of another size than recorded are left to those who read them.
+    The root is what `data.source.open_source` and torchvision's MNIST take, and ImageFolder with "train" or "test"
+    appended. `n_images` is the size of the training set, where that can be chosen. Several processes may call this at
+    once. With `skip_unreadable`, image files whose size differs from the record are left for the reader to detect.
 
     Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written to,
     `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is damaged), `JobStopped`
-    if `stop()` turned true. What was made of photos until then is kept aside, and the next try goes on from there.
+    if `stop()` turned true. Photos made until then are kept aside, and the next call continues from there.
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
@@ -106,7 +106,7 @@ def prepare(
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
 
-    Raises `DataError` if a file is missing or damaged, or if the two do not belong together.
+    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
     """
     images_file, labels_file = idx.split_files(root, train)
     images, labels = idx.read_idx(images_file), idx.read_idx(labels_file)
@@ -119,7 +119,7 @@ def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 
 def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
-    """Returns whether the set as it should be is under `root`. Raises `DataError` if it is there and damaged."""
+    """Returns whether the right set is under `root`. Raises `DataError` if it is there and damaged."""
     manifest = read_manifest(root)
     if manifest is None or manifest["maker"] != MAKERS[info.name].IDENTITY:
         return False
@@ -128,7 +128,7 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in a temporary directory beside `root`, then puts it there; leaves nothing else behind."""
+    """Makes the set in a temporary directory beside `root`, then moves it there; leaves nothing else behind."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
     temporary = parent / f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -141,7 +141,7 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
 
 
 def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """The same in `.<name>.partial-<identity>`, which stays when making is interrupted. One process at a time."""
+    """Does the same in `.<name>.partial-<identity>`, which stays if it is interrupted. One process at a time."""
     parent = home.ensure_dir(root.parent)
     _remove_leftovers(parent)
     made = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
@@ -156,7 +156,7 @@ def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: St
             with idx.writing(partial):
                 partial.mkdir(exist_ok=True)
             _fill(info, partial, root, progress, stop)
-        except DataError:  # most of all a full disk: it must not stay full of what nobody sees
+        except DataError:  # above all a full disk: it must not stay full of hidden files
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
@@ -175,7 +175,7 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, 
 
 def _remove_leftovers(parent: Path) -> None:
     """Removes temporary directories of processes that died while making a set."""
-    # The host stands in the name because a home may be shared: process ids of other hosts say nothing here.
+    # The host is part of the name because a home may be shared: process ids of other hosts mean nothing here.
     left = re.compile(rf"\.[\w-]+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
     for path in parent.iterdir():
         match = left.fullmatch(path.name)
@@ -184,10 +184,10 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def _put_in_place(temporary: Path, root: Path, info: DatasetInfo) -> None:
-    """Renames a finished set to `root`, unless somebody else was faster and has put the same there."""
-    for _ in range(10):  # again only when somebody else came in between
+    """Renames a finished set to `root`, unless another process has already put the same set there."""
+    for _ in range(10):  # more than once only if another process gets in between
         try:
-            os.replace(temporary, root)  # takes the place of an empty directory, never of one with content
+            os.replace(temporary, root)  # replaces an empty directory, never one with content
             fsync(root.parent)
             return
         except OSError as error:

@@ -1,7 +1,7 @@
 """The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and file format.
 
-It needs no network and no font file, so everything vitprof shows can be tried anywhere. Easy enough for a tiny ViT to
-learn in one or two epochs, hard enough that loss and accuracy move while one watches.
+It needs no network and no font file, so everything vitprof shows can be tried anywhere. It is easy enough for a tiny
+ViT to learn in one or two epochs, and hard enough that loss and accuracy change visibly meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed
 
 SIDE = 28
 IMAGES_A_CHUNK = 1000
-"""Images drawn at once. Each chunk has a random stream of its own, so threads cannot change the result."""
+"""Images drawn at once. Each chunk has its own random stream, so the number of threads cannot change the result."""
 
-# Glyphs are drawn OVERSAMPLE times larger and averaged down: smooth edges at any later rotation.
+# Glyphs are drawn OVERSAMPLE times larger and averaged down, so that edges stay smooth when rotated.
 OVERSAMPLE = 4
 CANVAS = 36
 HEIGHTS_PX = (24, 27)
-"""Font sizes; the digits themselves are about 0.7 of that high, MNIST's are 20 px."""
+"""Font sizes. The digits themselves are about 0.7 times as high; MNIST's are 20 px high."""
 STROKES = (0, 1, 3, 5)
 """Thickening of the outline in oversampled pixels: strokes from about 2 to 4.5 px wide."""
 
@@ -61,8 +61,8 @@ def make(
     """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
 
     The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow).
-    Labels are balanced exactly (as far as n divides by 10) and shuffled. Files that exist are overwritten.
-    Raises `JobStopped` if `stop()` turned true (asked after each chunk), `DataError` if the disk is full or the files
+    Labels are balanced (exactly if 10 divides n) and shuffled. Existing files are overwritten.
+    Raises `JobStopped` if `stop()` turned true (called after each chunk), `DataError` if the disk is full or the files
     cannot be written. Files written until then stay: `data.prepare` works in a directory that it removes.
     """
     idx.ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
@@ -88,10 +88,10 @@ def make(
 def draw(
     n: int, *, seed: int, stream: int, threads: int = 2, chunk_done: Callable[[int], None]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Draws `n` images: (n, 28, 28) and their labels (n,), both uint8.
+    """Draws `n` images. Returns them, (n, 28, 28), and their labels (n,), both uint8.
 
     `seed` and `stream` (0 train, 1 test) choose the random streams; different streams share nothing.
-    `chunk_done` is called in this thread with the size of each finished chunk; what it raises ends the drawing.
+    `chunk_done` is called in this thread with the size of each finished chunk; an exception it raises ends the drawing.
     """
     images = np.empty((n, SIDE, SIDE), np.uint8)
     labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % 10).astype(np.uint8)
@@ -102,23 +102,24 @@ def draw(
         images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK)))
         return len(labels[part])
 
-    # NumPy releases the GIL in what takes the time here, so that threads do help.
+    # NumPy releases the GIL in the expensive parts, so threads do help.
     with ThreadPoolExecutor(max(1, min(threads, os.cpu_count() or 1)), "vitprof-digits") as pool:
         try:
             for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
                 chunk_done(size)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # or leaving the `with` would draw all the rest
+            pool.shutdown(wait=False, cancel_futures=True)  # otherwise leaving the `with` would draw all the rest
             raise
     return images, labels
 
 
 @cache
 def glyphs() -> NDArray[np.float32]:
-    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, 0 background to 1 ink, a margin of
-    background.
+    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, from 0 (background) to 1 (ink).
+
+    Each has a margin of background. The array is read-only.
     """
-    from PIL import Image, ImageDraw, ImageFont  # the command line reads about data sets without it
+    from PIL import Image, ImageDraw, ImageFont  # here, since the command line imports this module and needs no Pillow
 
     side = CANVAS * OVERSAMPLE
     drawn = []
@@ -137,14 +138,15 @@ def glyphs() -> NDArray[np.float32]:
 
 
 def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Returns one image for each label: (n, 28, 28) uint8. `bank` is that of `glyphs`; `rng` decides everything
-    else.
+    """Returns one image for each label: (n, 28, 28) uint8.
+
+    `bank` is what `glyphs` returns; `rng` decides everything but the labels.
     """
     n = len(labels)
     variants = bank.shape[1]
     glyph = labels.astype(np.int64) * variants + rng.integers(variants, size=n)
 
-    # For each output pixel, where in the glyph it comes from: source = middle + M @ (pixel - middle - shift).
+    # Each output pixel comes from this point of the glyph: source = middle + M @ (pixel - middle - shift).
     angle = rng.uniform(-ROTATION_RAD, ROTATION_RAD, n)
     shear = rng.uniform(-SHEAR, SHEAR, n)
     zoom_x, zoom_y = 1 / rng.uniform(*SCALE, (2, n))
@@ -173,7 +175,7 @@ def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random
 def _bilinear(
     flat: NDArray[np.float32], x: NDArray[np.float32], y: NDArray[np.float32], glyph: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Values of the glyphs at x, y (n, height, width), in glyph pixels; the canvas goes on as background outside."""
+    """Returns the glyphs' values at x, y (n, height, width), in glyph pixels; background outside the canvas."""
     # The outermost ring of each canvas is background: clamping to it is the same as padding.
     limit = np.float32(CANVAS - 1.001)
     np.clip(x, 0, limit, out=x)

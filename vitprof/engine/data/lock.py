@@ -1,4 +1,4 @@
-"""One process makes, the others wait: a lock file that is free again when its holder ends, however it ends."""
+"""A lock file: one process makes something while the others wait. It is free again however its holder ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ POLL_S = 0.2
 
 @contextmanager
 def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
-    """Hold the lock file at `path`, which stays there; `doing` tells what another process may hold it for.
+    """Holds the lock file at `path`, which is not removed. `doing` says in messages what the lock is held for.
 
-    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` where the file cannot be written.
+    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be written.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

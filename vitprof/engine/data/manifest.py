@@ -1,4 +1,4 @@
-"""The manifest of a data set: what made it, and what each of its files has to be."""
+"""The manifest of a data set: what made it, and the size of each of its files (for some kinds the hash too)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of data set (`DatasetInfo.kind`) consists of."""
+    """The files of a kind of data set (`DatasetInfo.kind`), and how they are checked and made."""
 
     files: Callable[[Path], Mapping[str, Path]]
-    """The files under a root, by the name they have in the manifest: those there should be, where that is known without
-    a manifest, else those there are."""
+    """Returns the files under a root by their name in the manifest: those that should be there, if that is known
+    without a manifest, otherwise those that are."""
     hashed: bool
-    """Whether content is compared too. Not of image files: reading a gigabyte at each start would take seconds, and a
-    damaged one is noticed when it is decoded."""
+    """Whether content is compared too. Not for image files: reading a gigabyte at each start would take seconds, and a
+    damaged file is noticed when it is decoded."""
     resumable: bool
-    """Whether its maker goes on from files that an interrupted try has left."""
+    """Whether its maker continues from the files that an interrupted try has left."""
 
 
 def seal(directory: Path, kind: Kind, maker: Mapping[str, int | str]) -> None:
-    """Writes the manifest of a set just made, and see to it that it is on the disk and not just on its way.
+    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk.
 
-    Content that is not hashed is left to the system: a file that a power failure cut short has another size then.
+    Other files are left to the system: one that a power failure cuts short is recognised by its size.
     """
     there = kind.files(directory)
     files = {name: _facts(path, kind.hashed) for name, path in there.items()}
@@ -51,9 +51,10 @@ def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
 def read_manifest(
     root: Path, dicts: tuple[str, ...] = ("maker", "files"), numbers: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """Returns the manifest in `root`, a data set's or a storage's; entries of those names are dicts and numbers.
+    """Returns the manifest in `root`, a data set's or a storage's; None if nothing is there yet.
 
-    None if nothing is there yet. Raises `DataError` if it is unreadable.
+    Entries named in `dicts` must be dicts, those in `numbers` numbers. Raises `DataError` if the manifest is
+    unreadable, damaged, or missing although `root` has content.
     """
     path = root / MANIFEST
     try:
@@ -74,9 +75,9 @@ def read_manifest(
 
 
 def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
-    """Compares each file with the manifest. Raises `DataError` that names the first that is missing or differs.
+    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs.
 
-    A single image file of another size is a `SampleError`; with `skip_unreadable` it is left to those who read it.
+    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers find such files.
     """
     remedy = f"delete {root} and it is made again"
     recorded: dict[str, Any] = manifest["files"]
@@ -117,7 +118,7 @@ def _sha256(path: Path) -> str:
 
 
 def fsync(path: Path) -> None:
-    """Waits until a file's or directory's content is on the disk."""
+    """Waits until a file's or directory's content is on the disk. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from vitprof.engine.data import OnProgress, Stop
 
 IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
-"""Identity of what `make` gets; it is downloaded again when this changes."""
+"""Identity of what `make` downloads; it is downloaded again if this changes."""
 
 TIMEOUT_S = 20.0
-"""How long the network may stay silent. torchvision asks up to three addresses before it gives up."""
+"""How long the network may be silent. torchvision tries up to three addresses before it gives up."""
 
 NEEDED_BYTES = 70_000_000
-"""Room for the archives (12 MB) and the unpacked files (55 MB), both there for a moment."""
+"""Room for the archives (12 MB) and the unpacked files (55 MB), which exist together for a moment."""
 
 
 def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | None = None) -> None:
     """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
-    torchvision checks the archives' MD5. `stop()` is asked before and after the download, not in between.
-    Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. What came until then stays:
-    `vitprof.engine.data.prepare` works in a directory that it removes.
+    torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
+    Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded until then
+    stay: `vitprof.engine.data.prepare` works in a directory that it removes.
     """
     idx.ensure_space(directory, NEEDED_BYTES)
     if progress is not None:
@@ -40,7 +40,7 @@ def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | No
     _stop_if_asked(stop)
     from torchvision.datasets import MNIST
 
-    # torchvision prints what it downloads; standard output may be somebody's JSON.
+    # torchvision prints what it downloads; a command's standard output may have to be JSON.
     with _socket_timeout(TIMEOUT_S), redirect_stdout(sys.stderr):
         try:
             MNIST(str(directory), train=True, download=True)
@@ -65,7 +65,7 @@ def _stop_if_asked(stop: Stop | None) -> None:
 
 @contextmanager
 def _socket_timeout(seconds: float) -> Iterator[None]:
-    """The timeout for new sockets, which torchvision leaves at "for ever". Process-wide, put back at the end."""
+    """Sets the timeout of new sockets for the block, in the whole process. torchvision would let them wait forever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -75,8 +75,9 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns one line for `error`. torchvision's has a line for each mirror between headings: keep what went wrong,
-    once.
+    """Returns one line for `error`.
+
+    torchvision's has a line for each mirror, between headings: only the reasons are kept, each once.
     """
     lines = [line.strip(" <>") for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]

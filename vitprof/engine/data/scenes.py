@@ -1,11 +1,11 @@
-"""Drawing one image of the data set `photos`.
+"""Draws one image of the data set `photos`.
 
-What loading photographs costs depends on their size, their detail and their number, not on what they show. An image
-here is made of two materials with amplitude 1/f in frequency (Field 1987, J. Opt. Soc. Am. A 4:2379), laid out in a
-pattern with sharp borders, a few flat objects in front, and the noise of a sensor.
+The cost of loading photographs depends on their size, detail and number, not on what they show. An image here has two
+materials whose amplitude falls as 1/f with frequency (Field 1987, J. Opt. Soc. Am. A 4:2379), laid out in a pattern
+with sharp borders, a few flat objects in front, and the noise of a sensor.
 
-Its class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop, a mirror and
-a thumbnail of 28 pixels.
+The class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop, mirroring and
+scaling to a thumbnail of 28 pixels.
 """
 
 from __future__ import annotations
@@ -24,37 +24,36 @@ QUALITY = 90
 HUES = 5
 PATTERNS = ("horizontal bands", "vertical bands", "diagonal bands", "patches")
 SIDES = (440, 500, 500, 500, 500, 560)
-"""Longer side in pixels, one of these."""
+"""The longer side in pixels is drawn from these."""
 ASPECTS = (1.25, 4 / 3, 4 / 3, 4 / 3, 1.5)
 PORTRAIT = 0.3
-"""Share of images that stand upright."""
+"""Share of images in portrait format."""
 PERIOD_PX = (70, 120)
-"""Period of the pattern. 70 pixels are 6 of a thumbnail of 28."""
+"""Range of the pattern's period. 70 pixels become 6 in a thumbnail of 28."""
 FIELD = 1024
-"""Side of the random fields that images are cut from."""
+"""Side, in pixels, of the random fields that images are cut from."""
 N_FIELDS = 8
 FIELDS_SEED = 42
 
 
 def encode(image: Image) -> bytes:
-    """(height, width, 3) uint8 RGB -> JPEG, quality 90, 4:2:0 as cameras and ImageNet have it."""
+    """Returns an image (height, width, 3) uint8 RGB as JPEG: quality 90, 4:2:0 as in cameras and ImageNet."""
     encoded: bytes = simplejpeg.encode_jpeg(image, quality=QUALITY, colorspace="RGB", colorsubsampling="420")
     return encoded
 
 
 @cache
 def fields() -> tuple[Image, Image]:
-    """Returns random fields to cut images from, which repeat at their borders: grey (N, side, side), colour (side,
-    side, 3).
+    """Returns the random fields that images are cut from: grey (N_FIELDS, FIELD, FIELD), colour (FIELD, FIELD, 3).
 
-    Mean 128. Grey: amplitude 1/f, standard deviation 48. Colour: amplitude f**-1.5, so that it leaves flat what is
-    flat, standard deviation 14, with a sensor's white noise of 2 on top.
+    uint8 and periodic, with mean 128. Grey: amplitude 1/f, standard deviation 48. Colour: amplitude f**-1.5, so that
+    flat areas stay flat, standard deviation 14, plus white sensor noise of standard deviation 2. Read-only.
     """
     rng = np.random.default_rng(FIELDS_SEED)
     rows, columns = np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]
     frequency = np.hypot(rows, columns)
     frequency[0, 0] = np.inf  # mean 0
-    # Below 2 periods a field nearly all images would be darker on one side.
+    # With periods longer than half a field, nearly all images would be darker on one side.
     amplitude = 1 / np.maximum(frequency, 2 / FIELD)
     amplitude[0, 0] = 0
 
@@ -85,7 +84,7 @@ def draw(label: int, rng: np.random.Generator) -> Image:
     grey, colour = fields()
     picked = rng.permutation(N_FIELDS)[:3]
 
-    # The two materials: the same brightness in 1/f, each in its hue and contrast, and which of them is the brighter.
+    # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of them is brighter.
     light = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
     back = cv2.applyColorMap(_cut(grey[picked[0]], height, width, rng), _shades(2 * back_hue, light[0], rng))
     front = cv2.applyColorMap(_cut(grey[picked[1]], height, width, rng), _shades(2 * front_hue + 1, light[1], rng))
@@ -103,7 +102,7 @@ def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Ima
 
 
 def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
-    """Returns what grey 0..255 becomes in a material: (256, 1, 3) uint8. `hue` counts tenths of the colour circle."""
+    """Returns the colour of each grey value 0..255 in a material: (256, 1, 3) uint8. `hue` is in tenths of a circle."""
     angle = 2 * np.pi * (hue + rng.uniform(-0.25, 0.25)) / (2 * HUES)
     tint = 1 + rng.uniform(0.45, 0.7) * np.cos(angle - 2 * np.pi / 3 * np.arange(3))
     contrast = rng.uniform(0.5, 1.1)
@@ -112,11 +111,11 @@ def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
 
 
 def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
-    """Returns where the second material lies, as 0 and 255: a pattern with a period, bent a little by a field."""
+    """Returns where the second material is, as 0 and 255: a periodic pattern, bent a little by the field `warp`."""
     height, width = warp.shape
     phase: Image
     period = rng.uniform(*PERIOD_PX)
-    # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it, by up to a third or so.
+    # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it by up to about a third.
     coarse: Image = np.asarray(cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
     coarse = coarse // np.uint8(3)
     y = (np.arange(height) * (256 / period) + rng.uniform(0, 256)).astype(np.int64).astype(np.uint8)[:, None]
@@ -134,7 +133,7 @@ def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
 
 
 def _put_flat_object(image: Any, rng: np.random.Generator) -> None:
-    """An ellipse or a box of one colour somewhere, up to a tenth of the image."""
+    """Draws an ellipse or a box of one colour somewhere in the image, in place."""
     height, width = image.shape[:2]
     colour = rng.uniform(30, 225, 3).tolist()
     centre = (int(rng.integers(width)), int(rng.integers(height)))

@@ -1,4 +1,4 @@
-"""A data set's own samples, as storages are made from them."""
+"""A data set's own samples, from which storages are made."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ class Source(Protocol):
     """One split of a data set as it was made, in its stored order."""
 
     ids: list[str]
-    """A name for each sample, unique in the data set and fit for a file's name: "train-000123"."""
+    """A name for each sample, such as "train-000123": unique in the split and fit for a file name."""
     labels: NDArray[np.int64]
-    """(n,)"""
+    """(n,) int64."""
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Returns images [start, stop) as (n, image_size, image_size, channels): of JPEG files resize and centre crop.
+        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8; JPEG files resized and cropped.
 
-        Raises `SampleError` that names the file of one that cannot be read.
+        Raises a `SampleError` that names the file of a sample that cannot be read.
         """
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """Returns images [start, stop) as the bytes of a JPEG file, as it lies on disk, or of a PNG file."""
+        """Returns images [start, stop) as the bytes of JPEG files, unchanged from disk, or of PNG files.
+
+        Raises a `SampleError` that names the file of a sample that cannot be read.
+        """
 
 
 class IdxSource:
@@ -55,7 +58,7 @@ class IdxSource:
 
 
 def open_source(info: DatasetInfo, root: Path, *, train: bool) -> Source:
-    """Returns one split of the data set under `root`. Raises `DataError`."""
+    """Returns one split of the data set under `root`. Raises `DataError` if its files are missing or damaged."""
     if info.kind == "idx":
         return IdxSource(info, root, train)
     from vitprof.engine.data.photos import PhotosSource

@@ -1,4 +1,4 @@
-"""Encoded images to pixels: where to crop (`crops`) and who decodes (`decoders`)."""
+"""From encoded images to pixels: which part to crop (`crops`), and the decoders (`decoders`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def open_decoder(name: str) -> Decoder:
     """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
 
-    Raises `ConfigError` for torchvision's where the installed torchvision has none any more, `DataError` without
+    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it, `DataError` without
     OpenCV.
     """
-    from vitprof.engine.decode import decoders  # brings what only image files need
+    from vitprof.engine.decode import decoders  # here, since it imports packages that only image files need
 
     return decoders.open_decoder(name)
 

@@ -1,6 +1,6 @@
-"""Which part of an image becomes the sample: torchvision's two usual crops, each as one rectangle of the original.
+"""The part of an image that becomes the sample: torchvision's two usual crops, each as one rectangle of the original.
 
-One rectangle, because a decoder that knows it can resize once, straight into the batch.
+With a single rectangle, a decoder can resize once, straight into the batch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 AREA_SHARE = (0.08, 1.0)
-"""Share of the area a random crop may take: torchvision's default for RandomResizedCrop."""
+"""Range of a random crop's share of the area: torchvision's default for RandomResizedCrop."""
 ASPECT_RATIO = (3 / 4, 4 / 3)
-"""Width over height a random crop may have: the same."""
+"""Range of a random crop's width over its height: also torchvision's default."""
 FIT_TRIES = 10
-"""How often torchvision draws area and ratio until the crop fits."""
+"""How often torchvision draws area and ratio at most until the crop fits."""
 N_UNIFORM = 2 * FIT_TRIES + 3
-"""Uniform numbers that `random_crop` takes: an area and a ratio for each try, top, left, flip."""
+"""Uniform numbers that `random_crop` takes: an area and a ratio for each try, then top, left and flip."""
 
 _LOG_ASPECT_RATIO = (math.log(ASPECT_RATIO[0]), math.log(ASPECT_RATIO[1]))
 
@@ -34,10 +34,10 @@ class Crop(NamedTuple):
 
 
 def centre_crop(height: int, width: int, size: int) -> Crop:
-    """torchvision's Resize(size * 256 // 224) and CenterCrop(size) of a height x width image.
+    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height x width image.
 
-    The square in the middle whose side is 224/256 of the shorter side, to the nearest pixel of the original: up to
-    half a pixel from where torchvision has it. An image of size x size is taken whole: it is a sample already.
+    It is the square in the middle whose side is 224/256 of the shorter side, rounded to pixels of the original: up to
+    half a pixel off torchvision's. An image of size x size is taken whole: it is a sample already.
     """
     if height == width == size:
         return Crop(0, 0, height, width)
@@ -53,10 +53,10 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
 
 
 def random_crop(height: int, width: int, u: NDArray[np.float64]) -> Crop:
-    """torchvision's RandomResizedCrop and RandomHorizontalFlip of a height x width image.
+    """Returns the crop of torchvision's RandomResizedCrop and RandomHorizontalFlip for a height x width image.
 
-    `u` (N_UNIFORM,) holds uniform numbers in [0, 1) and decides everything. A caller whose images must not be mirrored
-    takes `crop._replace(flip=False)`.
+    `u` (N_UNIFORM,) holds uniform numbers in [0, 1) and decides everything. If images must not be mirrored, use
+    `crop._replace(flip=False)`.
     """
     # torchvision.transforms.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
@@ -68,7 +68,7 @@ def random_crop(height: int, width: int, u: NDArray[np.float64]) -> Crop:
         if 0 < w <= width and 0 < h <= height:
             top, left = int(numbers[-3] * (height - h + 1)), int(numbers[-2] * (width - w + 1))
             return Crop(top, left, h, w, numbers[-1] < 0.5)
-    # Nothing fitted: as much of the middle as the ratio allows.
+    # Nothing fitted: take as much of the middle as the ratio allows.
     h = min(height, max(1, round(width / ASPECT_RATIO[0])))
     w = min(width, max(1, round(height * ASPECT_RATIO[1])))
     return Crop((height - h) // 2, (width - w) // 2, h, w, numbers[-1] < 0.5)

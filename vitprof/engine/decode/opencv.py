@@ -1,4 +1,4 @@
-"""OpenCV, for those who need it: an installation without image files has none."""
+"""Imports OpenCV where it is needed: an installation without support for image files does not have it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vitprof.program import install_command
 
 @cache
 def opencv() -> ModuleType:
-    """Returns the module cv2, without threads of its own. Raises `DataError` where it is missing."""
+    """Returns the module cv2, with its own threads switched off. Raises `DataError` if it is missing."""
     try:
         import cv2
     except ImportError as error:
         raise DataError(f"OpenCV is needed here and cannot be loaded ({error}): {install_command('images')}") from error
-    # Threads are the loader's business: OpenCV's own would multiply with it, and would not survive a fork.
+    # The loader decides on threads: OpenCV's own would multiply with them, and would not survive a fork.
     cv2.setNumThreads(0)
     return cv2

@@ -1,9 +1,8 @@
-"""Devices behind one small protocol: launch work, mark a point in it, ask later when that was passed.
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point.
 
-A mark is cheap and never waits. On the CPU it is a reading of the clock; on CUDA it is an event recorded in the
-current stream, resolved when the device has passed it; on a simulated device it is the time when that will be.
-Nothing here synchronises inside a step: that would serialise the overlap that prefetching exists to create (DESIGN.md
-section 3).
+A mark is cheap and never waits. On the CPU it is a reading of the clock; on CUDA it is an event recorded in the current
+stream, resolved once the device has passed it; on a simulated device it is the time at which the device will pass it.
+Nothing here synchronises inside a step: that would destroy the overlap that prefetching is for.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ Mark = Any
 
 
 class Stream(Protocol):
-    """A queue of device work beside the one that trains."""
+    """A queue of device work separate from the training stream."""
 
     def use(self) -> AbstractContextManager[Any]:
         """Returns a context: copies, marks and work inside it go to this stream."""
 
     def join(self, *tensors: Tensor) -> None:
-        """Has the stream that trains wait for all in this one so far; it will read `tensors`, which were made here."""
+        """Makes the training stream wait for all work in this one so far; it will read `tensors`, made here."""
 
 
 class Device(Protocol):
-    """Tells training, transfers and recorders what they need to know about a device."""
+    """A device as training, transfers and recorders use it."""
 
     name: str
-    """As a config names it, never "auto": "cpu", "cuda:0", "simulated:66,70"."""
+    """Its name in a config, but never "auto": "cpu", "cuda:0", "simulated:66,70"."""
     torch_device: torch.device
-    """Where its tensors lie. Those of a simulated device lie in the host's memory."""
+    """Where its tensors are. Those of a simulated device are in the host's memory."""
     immediate: bool
     """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
     simulated: bool
     """Whether it only takes the time that an accelerator would, and computes nothing."""
     pinning: Pinning
-    """Where host memory comes from that is copied to it."""
+    """Gives the host memory that is copied to it."""
 
     def mark(self) -> Mark:
         """Returns a point after all work launched so far."""
@@ -59,13 +58,13 @@ class Device(Protocol):
         """Waits until the device has passed `mark`."""
 
     def seconds(self, mark: Mark) -> float:
-        """Returns when the device passed `mark`, on the host's monotonic clock. Only after `reached`."""
+        """Returns when the device passed `mark`, in seconds on the host's monotonic clock. Only after `reached`."""
 
     def release(self, *marks: Mark) -> None:
-        """Takes marks back that are not asked for again."""
+        """Takes back marks that are no longer needed, to be used again."""
 
     def gate(self, seconds: float) -> None:
-        """Has the device wait before whatever is launched next. Does nothing where work is done at once."""
+        """Makes the device wait before what is launched next. Does nothing where work is done at once."""
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         """Returns `tensor` on the device.
@@ -74,27 +73,30 @@ class Device(Protocol):
         """
 
     def stream(self) -> Stream | None:
-        """Returns a new stream; None where there is nothing to run beside."""
+        """Returns a new stream; None where nothing can overlap."""
 
     def keep(self, value: Tensor) -> Callable[[], float]:
-        """Starts to bring a scalar to the host without waiting; call the result once a later mark is reached."""
+        """Starts to copy a scalar to the host without waiting. Returns a function that gives it.
+
+        Call that function only once a later mark is reached.
+        """
 
     def synchronize(self) -> None:
         """Waits until all work launched so far is done."""
 
     def free_memory_bytes(self) -> float:
-        """Returns the memory on the device that a new tensor could have; NaN where it is not the device's own."""
+        """Returns the bytes on the device that new tensors could take; NaN if the device has no memory of its own."""
 
     def peak_memory(self) -> dict[str, float]:
-        """Returns the most that PyTorch's allocator had on the device since the job began, as figures of `RunSummary`.
+        """Returns the peak of PyTorch's allocator on the device since the job began, in bytes, as in `RunSummary`.
 
-        Empty where it has none.
+        Empty if it has no allocator there.
         """
 
     def gauges(self) -> Callable[[], dict[str, float]] | None:
-        """Returns what asks the device for columns of `TelemetrySample`, in any thread.
+        """Returns a function that reads columns of `TelemetrySample` from the device, in any thread.
 
-        None where NVML and others know them.
+        None where NVML or another source has them.
         """
 
     def environment(self) -> dict[str, Any]:
@@ -104,8 +106,9 @@ class Device(Protocol):
 def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
-    `tell` takes lines on what is not as it was meant, such as "auto" that is the CPU because the GPU cannot be used.
-    Raises `DeviceError` where it is not here, and `ConfigError` for a simulated device that is not known.
+    `tell` receives a line for each deviation from what was asked for, such as "auto" that falls back to the CPU because
+    the GPU cannot be used. Raises `DeviceError` if the device does not exist or does not work, and `ConfigError` for an
+    unknown simulated device.
     """
     from vitprof.engine.devices.cpu import CpuDevice
     from vitprof.engine.devices.cuda import CudaDevice

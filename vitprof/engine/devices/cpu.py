@@ -68,7 +68,7 @@ class CpuDevice:
 
 
 def cpu_name() -> str:
-    """Returns what the processor calls itself."""
+    """Returns the processor's name."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -18,15 +18,16 @@ from vitprof.errors import DeviceError
 from vitprof.telemetry import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
-"""Scalars that can be on their way to the host at once; far more than CUDA lets a host run ahead."""
+"""Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
 USUAL_CLOCK_KHZ = 2_000_000
-"""Of the multiprocessors at most, where PyTorch does not tell."""
+"""Highest clock of the multiprocessors, assumed where PyTorch does not report it."""
 RE_ANCHOR_S = 1.0
-"""CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, only to 0.25 ms over an hour."""
+"""Age of the anchor from which on it is replaced. CUDA gives times between events as float32 milliseconds: exact to
+0.06 us over 1 s, but only to 0.25 ms over an hour."""
 
 
 class CudaStream:
-    """A CUDA stream beside the current one."""
+    """A CUDA stream separate from the current one."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -39,7 +40,7 @@ class CudaStream:
         trains = torch.cuda.current_stream(self._device)
         trains.wait_stream(self._stream)
         for tensor in tensors:
-            # The allocator must not hand this memory to the copying stream again while the training stream reads it.
+            # The allocator must not reuse this memory in the copying stream while the training stream reads it.
             tensor.record_stream(trains)
 
 
@@ -76,7 +77,10 @@ class CudaDevice:
         self._host.set(0.0, host_s)
 
     def _find_anchor(self, clock: Clock) -> tuple[torch.cuda.Event, float]:
-        """Returns an event and the time it happened: the tightest of a few tries, with the middle of its bracket."""
+        """Returns an event and the host's time of it.
+
+        Of a few tries it takes the one with the shortest time between the clock readings around it, and their middle.
+        """
         best: tuple[float, torch.cuda.Event, float] | None = None
         for _ in range(10):
             event = _timing_event()
@@ -105,15 +109,15 @@ class CudaDevice:
     def seconds(self, mark: torch.cuda.Event) -> float:
         since = float(self._anchor.elapsed_time(mark)) / 1e3
         device_s = self._anchor_s + since
-        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and no rounding that grows with the run
-            self._anchor, self._anchor_s = mark, device_s  # the old one is not recycled: its step may still release it
+        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and rounding does not grow with the run
+            self._anchor, self._anchor_s = mark, device_s  # the old one is not reused: its step may still release it
         return self._host.to_host(device_s, mark.recorded_s, self._clock())  # type: ignore[attr-defined]
 
     def release(self, *marks: torch.cuda.Event) -> None:
         self._free.extend(mark for mark in marks if mark is not self._anchor)
 
     def gate(self, seconds: float) -> None:
-        # a kernel that spins; at a lower clock it takes longer
+        # a kernel that spins for a number of cycles: at a lower clock it takes longer
         torch.cuda._sleep(int(seconds * self._clock_hz))  # type: ignore[no-untyped-call]
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
@@ -146,7 +150,7 @@ class CudaDevice:
         return None
 
     def _uuid(self) -> str | None:
-        """Returns the UUID as NVML knows it, of a slice of a GPU the slice's own; None where nobody tells."""
+        """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is unknown."""
         for gpu in shown_here():
             if gpu.index == self.torch_device.index and gpu.uuid:
                 return gpu.uuid

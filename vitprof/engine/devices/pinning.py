@@ -1,6 +1,7 @@
-"""Page-locked ("pinned") host memory, which a GPU copies from without the CPU; ordinary memory where it is refused.
+"""Page-locked ("pinned") host memory, which a GPU copies from without the CPU; ordinary memory if that is refused.
 
-A system may refuse it for a limit on locked memory, or for lack of RAM. A job then goes on without, and says so.
+A system may refuse it because of a limit on locked memory, or for lack of RAM. A job then continues without it, and
+says so.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from vitprof.config.gpu_findings import Finding, pinning_refused
 from vitprof.errors import one_line
 
 Tell = Callable[[str], None]
-"""Takes a line that people should read."""
+"""Takes a line to show to the user."""
 
 
 class Pinning:
-    """Gives memory that is page-locked as long as the system allows it. For any thread."""
+    """A source of memory that is page-locked as long as the system allows it. For any thread."""
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
-        """`wanted`: whether there is a GPU to copy to. `tell` gets one line at the first refusal."""
+        """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first refusal."""
         self.wanted = wanted
         self.refusal: Finding | None = None
-        """Why the system refused it, if it did; nobody asks again then."""
+        """Why the system refused it; None if it did not. After a refusal it is not requested again."""
         self._tell = tell
 
     @property
@@ -32,7 +33,7 @@ class Pinning:
         return self.refusal is not None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Returns an uninitialised tensor."""
+        """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
         if self.wanted and not self.refused:
             try:
                 return torch.empty(shape, dtype=dtype, pin_memory=True)
@@ -41,7 +42,7 @@ class Pinning:
         return torch.empty(shape, dtype=dtype)
 
     def pinned(self, tensor: Tensor) -> Tensor:
-        """Returns a page-locked copy of `tensor`; itself where that is not wanted or refused."""
+        """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
         if self.wanted and not self.refused:
             try:
                 return tensor.pin_memory()

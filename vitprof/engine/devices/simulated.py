@@ -1,8 +1,8 @@
-"""An accelerator that is not there: it takes the time of one, and computes nothing.
+"""A simulated accelerator: it takes the time of a real one, and computes nothing.
 
 Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the device needs no
 thread: the end of everything launched so far is arithmetic, a mark is the time when the work before it will be done,
-and it is reached when the clock passes it. So it spends no CPU and holds no lock while it "computes", and its busy
+and it is reached when the clock passes that time. So it uses no CPU and holds no lock while it "computes", and its busy
 spans are known exactly.
 """
 
@@ -23,18 +23,19 @@ from vitprof.engine.devices import Clock
 from vitprof.engine.devices.pinning import Pinning
 
 SPIN_S = 200e-6
-"""The end of a blocking copy is waited for awake from here on."""
+"""The wait for a blocking copy sleeps until this long before its end, then spins."""
 FORWARD_SHARE = 1 / 3
-"""Of a training step: the backward pass takes twice the forward one (Kaplan et al. 2020, section 2.1)."""
+"""Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, section
+2.1)."""
 
 
 class SimulatedStream:
-    """A queue of work beside the one that trains; its copies wait for nothing but each other."""
+    """A queue of work of a simulated device."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
         self.free_s = -math.inf
-        """When all work in it is done."""
+        """When all work in it will be done, on the host's clock."""
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -50,7 +51,7 @@ class SimulatedStream:
 
 
 class SimulatedDevice:
-    """An imitated accelerator with a stream that trains, a copy engine and a bounded launch queue."""
+    """A simulated accelerator with a training stream, a copy engine and a bounded launch queue."""
 
     immediate = False
     simulated = True
@@ -68,13 +69,13 @@ class SimulatedDevice:
         self._queued: deque[float] = deque()
         """When each step that was queued will be done."""
         self._busy: deque[tuple[float, float]] = deque()
-        """Start and end of each stretch of compute, back to what utilisation may be asked for."""
+        """Start and end of each span of compute, as far back as `utilisation_pct` needs."""
 
     def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
-        """Queues a step on `samples`; waits while the launch queue is full. Returns the mark of its first work.
+        """Queues a step on `samples` samples; waits while the launch queue is full. Returns the mark where it begins.
 
-        That is exactly when the step begins, where a mark from before the launch may be a little earlier. With
-        `normalise` that is part of it.
+        That mark is exact; one made before the launch may be a little early. With `normalise` the step includes
+        normalising the batch.
         """
         queued = self._queued
         while queued and queued[0] <= self._clock():
@@ -85,7 +86,7 @@ class SimulatedDevice:
         took, launching = self.accelerator.compute_s(samples) * share, self.accelerator.launch_s * share
         took += self.accelerator.normalise_s if normalise else 0.0
         start, launched = self.mark(), self._clock() + launching
-        # Many short kernels, launched one after another: the last one waits for its launch, or for those before it.
+        # A step is many short kernels, launched one after another: the last waits for its launch or for the others.
         end = self.current.free_s = max(start + took, launched)
         queued.append(end)
         self._note_busy(start, start + took)
@@ -94,19 +95,19 @@ class SimulatedDevice:
         return start
 
     def work(self, seconds: float) -> tuple[float, float]:
-        """Queues other work of that length in the current stream. Returns the marks of its beginning and its end."""
+        """Queues other work of this length in the current stream. Returns the marks of its beginning and its end."""
         start = self.mark()
         end = self.current.free_s = start + seconds
         self._note_busy(start, end)
         return start, end
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Takes the time of normalising a batch in the current stream; returns the images as they are."""
+        """Queues the time of normalising a batch in the current stream. Returns the images unchanged."""
         self.work(self.accelerator.normalise_s)
         return images
 
     def _note_busy(self, start: float, end: float) -> None:
-        if self._busy:  # work beside a step: what is left of it when that is done
+        if self._busy:  # work that overlaps earlier work: only the rest of it is new
             start = max(start, self._busy[-1][1])
         if start < end:
             self._busy.append((start, end))
@@ -141,9 +142,9 @@ class SimulatedDevice:
         return tensor
 
     def _spin_until(self, mark: float) -> None:
-        """Waits for a copy as CUDA's own blocking copy does: awake, for it is soon done.
+        """Waits for a copy by spinning, as CUDA's own blocking copy does.
 
-        Copies of a batch take some 10 us, and a sleep wakes up 60 us late at best, milliseconds on a busy machine.
+        Copies of a batch take some 10 us, and a sleep ends 60 us late at best, milliseconds late on a busy machine.
         """
         left = mark - self._clock()
         if left > SPIN_S:
@@ -170,9 +171,7 @@ class SimulatedDevice:
         return lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def utilisation_pct(self) -> float:
-        """Returns the share of the past `COUNTER_WINDOW_S` in which the device computed, as NVML would give it:
-        0..100.
-        """
+        """Returns the share of the last `COUNTER_WINDOW_S` in which the device computed, 0..100, as NVML reports it."""
         now = self._clock()
         since = now - COUNTER_WINDOW_S
         busy = sum(max(0.0, min(end, now) - max(start, since)) for start, end in list(self._busy))

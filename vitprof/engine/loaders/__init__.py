@@ -1,4 +1,4 @@
-"""Loaders make batches, each in its own threads or processes. One file each, found by the names of `parts.LOADERS`."""
+"""Loaders: they make batches, each in its own threads or processes. One file each, by the names of `parts.LOADERS`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vitprof.engine.devices import Mark
 from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
-"""Gives memory (uint8, of this shape) to put a batch into. Whoever gives it knows when it can be used again."""
+"""Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
 
 
 class Loader(Protocol):
-    """Gives the batches of a split, epoch by epoch."""
+    """A source of the batches of a split, epoch by epoch."""
 
     def __len__(self) -> int:
         """Returns the number of batches in an epoch; the last one may be smaller."""
@@ -29,17 +29,17 @@ class Loader(Protocol):
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
 
-        Closing the iterator ends the epoch early; the next one is whole again. A batch is good until the next but
-        one is asked for. Where unreadable samples are skipped it has fewer samples, and none at all if nothing in it
+        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays valid until the next
+        but one is requested. Where unreadable samples are skipped a batch has fewer samples, or none if none of them
         could be read.
         """
 
     def close(self) -> None:
-        """Ends worker processes and threads. The loader is of no use afterwards."""
+        """Ends worker processes and threads. The loader cannot be used afterwards."""
 
 
 class Schedule:
-    """Which samples make up which batch of an epoch."""
+    """The order of an epoch, cut into batches."""
 
     def __init__(self, storage: Any, config: RunConfig, *, train: bool) -> None:
         self.n = len(storage)
@@ -47,7 +47,7 @@ class Schedule:
         self._seed = config.seed
         self._shuffle = (config.shuffle or "full") if train else "none"
         self._block = getattr(storage, "block", BLOCK_SAMPLES)
-        # A resident storage is asked with indices that lie where it does: they go there once for each epoch.
+        # A resident storage needs indices on its own device: they are copied there once for each epoch.
         self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
 
     def __len__(self) -> int:
@@ -68,10 +68,10 @@ def open_loader(
     buffer: Buffer | None = None,
     mark: Callable[[], Mark] | None = None,
 ) -> Loader:
-    """Starts the loader that the resolved `config` names over one split.
+    """Starts the loader that the resolved `config` names over one split, in `storage`.
 
-    `buffer` gives the memory for batches that are made in this process; without it each has its own. `mark` is that of
-    the device that trains, for loaders that make batches on it (`Batch.decoded`); None where nobody asks.
+    `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark` is that of
+    the training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
     """
     from vitprof.engine.loaders import ahead, batches, dataloader, generator, making, samples, threads
 

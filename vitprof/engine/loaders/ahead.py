@@ -1,4 +1,4 @@
-"""The whole-batch reader in a thread of its own, a batch or more ahead of the training loop."""
+"""The whole-batch reader in a thread of its own, one or more batches ahead of the training loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitprof.engine.loaders import Loader
 
 
 class AheadReader:
-    """Runs another loader's epochs in a thread and keeps up to `prefetch_factor` batches ready."""
+    """A loader that runs another loader's epochs in a thread and keeps up to `prefetch_factor` batches ready."""
 
     def __init__(self, loader: Loader, config: RunConfig) -> None:
         self._loader = loader
@@ -24,7 +24,7 @@ class AheadReader:
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
-        # Each epoch ends its own thread only: an iterator of an earlier epoch may be closed late.
+        # Each epoch ends only its own thread, since an iterator of an earlier epoch may be closed late.
         reading = self._reading = Reading(self._loader.epoch(epoch), self._depth)
         try:
             yield from reading.batches()
@@ -42,16 +42,16 @@ class AheadReader:
 
 
 class Reading:
-    """An epoch that is being read by a thread."""
+    """An epoch that a thread reads."""
 
     def __init__(self, epoch: Generator[Batch, None, None], depth: int) -> None:
-        # Both queues are C: queue.Queue's locks are Python and would be a tenth of a fast batch.
+        # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a fast batch's time.
         self._free: SimpleQueue[None] = SimpleQueue()
         self._ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         self._stop = threading.Event()
         self._epoch = epoch
         self._n_read = 0
-        for _ in range(depth + 1):  # and one that is being read: the thread need not sleep for each batch
+        for _ in range(depth + 1):  # one more, which is being read, so that the thread need not sleep for each batch
             self._free.put(None)
         self._thread = threading.Thread(target=self._read, name="vitprof-ahead", daemon=True)
         self._thread.start()
@@ -77,11 +77,11 @@ class Reading:
             free.put(None)
             n_taken += 1
             images, labels, unreadable, made, _ = batch
-            # built anew: a NamedTuple's _replace takes three times as long
+            # not with _replace, which takes three times as long
             yield batch if made is None else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
             queue_depth = self._n_read - n_taken
 
     def end(self) -> None:
         self._stop.set()
-        self._free.put(None)  # wakes it if it waits
+        self._free.put(None)  # wakes the thread if it waits
         self._thread.join()

@@ -1,4 +1,4 @@
-"""What loaders have in common whose decoder takes a batch at once, on the GPU that trains if one does."""
+"""The common part of loaders whose decoder takes a whole batch at once, on the training GPU if there is one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitprof.telemetry import number_here
 
 
 class BatchDecoding:
-    """What such a loader knows from its start: which samples make up its batches, how they are cropped, where."""
+    """Base of such loaders: the order of the samples, their crops, and the device that decodes."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class BatchDecoding:
         self._times, self._wait = config.loader_times, asked_wait(config, train=train)
         self._depth = config.prefetch_factor or 1
         self._device = decoding_device(config.device)
-        # The loop gets a batch that the GPU still decodes: the stream that trains waits for it, where nobody looks.
-        # What it does up to this mark is decoding.
+        # The loop receives a batch that the GPU is still decoding, and the training stream waits for it unseen. What
+        # the stream does up to this mark is decoding.
         self._mark = mark if self._device.type == "cuda" else None
 
     def __len__(self) -> int:
         return len(self._schedule)
 
     def _decoded(self) -> Mark | None:
-        """Returns the mark behind what was given to the GPU last; None where it does not decode, or nobody asks."""
+        """Returns a mark after the work given to the GPU so far; None if it does not decode, or is not measured."""
         return self._mark() if self._mark is not None else None
 
 
 def decoding_device(name: str) -> torch.device:
-    """Returns where to decode: on the GPU that trains, if one does."""
+    """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if there is none."""
     if name == "cpu" or is_simulated(name) or not cuda_here():
         return torch.device("cpu")
     return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))

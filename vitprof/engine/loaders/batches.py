@@ -10,7 +10,7 @@ from vitprof.engine.loaders.making import Maker
 
 
 class BatchReader:
-    """Draws an order for each epoch and reads it off batch by batch."""
+    """A loader that makes each batch when the loop asks for it, in the loop's thread."""
 
     def __init__(self, schedule: Schedule, make: Maker, buffer: Buffer | None) -> None:
         self._schedule, self._make, self._buffer = schedule, make, buffer

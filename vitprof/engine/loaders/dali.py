@@ -1,11 +1,11 @@
 """NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU.
 
 The encoded files come from the storage, read by threads of this process a few batches ahead, so any storage and any
-location works. The crops are those that `making.EncodedMaker` takes, so every strategy trains on the same images; DALI
-resizes with antialiasing, as Pillow does.
+location works. The crops are those of `making.EncodedMaker`, so every strategy trains on the same images; DALI resizes
+with antialiasing, as Pillow does.
 
-A file that is no whole JPEG is found before DALI gets it. Damage inside the compressed data goes unnoticed here:
-DALI decodes it without a word where simplejpeg raises.
+A file that is not a complete JPEG is found before DALI gets it. Damage inside the compressed data goes unnoticed here:
+DALI decodes it silently where simplejpeg raises an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnderWay:
 
 
 class DaliLoader(BatchDecoding):
-    """Keeps `prefetch_factor` batches being read and as many in a DALI pipeline of `workers` threads."""
+    """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class DaliLoader(BatchDecoding):
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
-        # New ones for each epoch: by them an iterator of an earlier epoch, closed late, knows that it is not its turn.
+        # New queues for each epoch: an iterator of an earlier epoch, closed late, sees by them that its turn is over.
         reading: deque[UnderWay] = deque()
         decoding: deque[UnderWay] = deque()
         self._reading, self._decoding = reading, decoding
@@ -93,7 +93,7 @@ class DaliLoader(BatchDecoding):
                 self._break_off()
 
     def _feed(self, batch: UnderWay) -> UnderWay:
-        """Gives a batch to the pipeline as soon as it is read."""
+        """Waits until a batch is read and gives it to the pipeline."""
         try:
             read = batch.reads.result()
         except BaseException as error:
@@ -124,29 +124,32 @@ class DaliLoader(BatchDecoding):
 
     @staticmethod
     def _made(batch: UnderWay) -> BatchTimes:
-        """DALI does not tell its parts apart, nor when a batch was done: it ends when it is handed out, at the latest.
+        """Returns the times of a batch that is handed over now.
 
-        Crop and flip are part of its decoding. On the GPU that may end later: the mark behind it tells.
+        DALI reports neither the times of its parts nor when a batch was done; on the CPU that is now at the latest. On
+        the GPU decoding may end later: `Batch.decoded` tells when. Crop and flip are part of decoding.
         """
         return BatchTimes(batch.reads.read_s, math.nan, 0.0, math.nan, batch.reads.begun_s, perf_counter())
 
     def _output(self) -> Tensor:
-        """Returns the pipeline's next batch, (b, height, width, channels) uint8 where it was made. Raises what DALI
-        raises.
+        """Returns the pipeline's next batch: (b, height, width, channels) uint8, on the device that decodes.
+
+        Raises what DALI raises.
         """
-        # Bound to the stream that will read it: that waits until it is ready, this thread does not, and its memory is
-        # not used again before.
+        # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
+        # is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
         (images,) = self._pipeline.share_outputs(stream)
         try:
-            # Nothing is copied; the tensor keeps DALI's memory for as long as it lives.
+            # Nothing is copied; the tensor keeps DALI's memory alive as long as it exists.
             return from_dlpack(images.as_tensor())
         finally:
             self._pipeline.release_outputs()
 
     def _blame(self, epoch: int, batch: UnderWay, error: Exception) -> Batch:
-        """Returns the batch without what DALI could not decode, found by decoding one after another; DALI fails as a
-        whole.
+        """Returns the batch without the samples that cannot be decoded, made with simplejpeg, one sample after another.
+
+        DALI only fails for the batch as a whole.
         """
         made = self._make(epoch, batch.reads.indices)
         if len(made.unreadable) == len(batch.unreadable):
@@ -157,7 +160,7 @@ class DaliLoader(BatchDecoding):
         return made
 
     def _break_off(self) -> None:
-        """Cancels and waits for what is under way: nothing is read or decoded afterwards."""
+        """Cancels or waits for everything under way: nothing is read or decoded afterwards."""
         for batch in self._reading:
             batch.reads.cancel()
         self._reading.clear()
@@ -166,7 +169,7 @@ class DaliLoader(BatchDecoding):
                 try:
                     self._output()
                 except Exception:
-                    continue  # nobody waits for that batch any more
+                    continue  # that batch is no longer wanted
 
     def close(self) -> None:
         self._break_off()

@@ -15,7 +15,7 @@ from vitprof.engine.loaders.samples import fetch
 
 
 class SampleGenerator:
-    """Over a Dataset: index, transform, stack."""
+    """A loader over a Dataset: index, transform, stack."""
 
     def __init__(self, schedule: Schedule, samples: Any, collate: Callable[[Any], Any]) -> None:
         self._schedule, self._samples, self._collate = schedule, samples, collate
@@ -32,11 +32,11 @@ class SampleGenerator:
 
 
 class TimedGenerator:
-    """Over a storage of pixels or encoded images: read, decode, stack."""
+    """A loader over a storage of pixels or encoded images: read, decode, stack."""
 
     def __init__(self, schedule: Schedule, make: Maker) -> None:
         self._schedule, self._make = schedule, make
-        self._make_another = make.punctual()  # a wait is put into the batch, not into each of its samples
+        self._make_another = make.punctual()  # a deliberate wait is added once to the batch, not to each sample
 
     def __len__(self) -> int:
         return len(self._schedule)
@@ -51,7 +51,7 @@ class TimedGenerator:
 
 
 def _joined(samples: list[Batch]) -> Batch:
-    """Returns batches of one sample each joined into one; its times are the sums of theirs."""
+    """Returns batches of one sample each, joined into one batch. Its stage times are the sums of theirs."""
     begun = perf_counter()
     images = torch.cat([sample.images for sample in samples])
     labels = torch.cat([sample.labels for sample in samples])

@@ -1,12 +1,12 @@
 """NVIDIA nvImageCodec: decodes a batch of JPEG files at once, on the GPU or on the CPU.
 
 The encoded files come from the storage, read by threads of this process some batches ahead, so any storage and any
-location works. Decoding and resizing are queued in the stream that trains when the loop asks for the batch: on the GPU
-they take their time between two steps. The crops are those that `making.EncodedMaker` takes, so every strategy trains
-on the same images; they are resized with antialiasing, as Pillow does it.
+location works. Decoding and resizing are queued in the training stream when the loop asks for the batch: the GPU does
+them between two steps. The crops are those of `making.EncodedMaker`, so every strategy trains on the same images; they
+are resized with antialiasing, as Pillow does.
 
-A file that is no whole JPEG is found before it is decoded. Damage inside the compressed data can go unnoticed, as with
-DALI: a gap is decoded to grey.
+A file that is not a complete JPEG is found before it is decoded. Damage inside the compressed data can go unnoticed, as
+with DALI: gaps become grey.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vitprof.engine.storage import EncodedStorage
 
 
 class NvimgcodecLoader(BatchDecoding):
-    """Keeps `prefetch_factor` batches being read by `workers` threads; decodes each when it is asked for."""
+    """A loader whose `workers` threads read `prefetch_factor` batches ahead. It decodes a batch when asked for it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class NvimgcodecLoader(BatchDecoding):
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
-        # One of its own: by it an iterator of an earlier epoch, closed late, knows that it is not its turn.
+        # A new queue for each epoch: an iterator of an earlier epoch, closed late, sees by it that its turn is over.
         reading = self._reading = deque[BatchReads[Sample]]()
         to_come = iter(self._schedule.batches(epoch))
         try:
@@ -78,14 +78,15 @@ class NvimgcodecLoader(BatchDecoding):
         if not self._times:
             return Batch(images, labels, unreadable, None, passed)
         end = perf_counter()
-        # Made while the loop waits: of reading what is left of it then, of decoding on a GPU the host's part.
+        # The batch is made while the loop waits. So read_s is only the reading left at that time, and on a GPU decode_s
+        # is only the host's part.
         made = BatchTimes(begun - asked, decoded - begun, 0.0, end - decoded, asked, end)
         return Batch(images, labels, unreadable, made, passed)
 
     def _without(self, bad: list[int], read: ReadBatch[Sample]) -> tuple[Tensor, tuple[str, ...]]:
-        """Returns indices and unreadable samples of a batch whose samples at `bad` could not be decoded.
+        """Returns the remaining indices and the messages of a batch whose samples at `bad` could not be decoded.
 
-        Raises `SampleError` for the first of them unless such samples are to be skipped.
+        Raises `SampleError` for the first of them unless such samples are skipped.
         """
         reason = ValueError("nvImageCodec cannot decode it")
         errors = [self._make.undecodable(int(read.indices[i]), reason) for i in bad]
@@ -96,7 +97,7 @@ class NvimgcodecLoader(BatchDecoding):
         return read.indices[good], (*read.unreadable, *map(str, errors))
 
     def _break_off(self) -> None:
-        """Cancels and waits for what is being read: nothing is read afterwards."""
+        """Cancels or waits for what is being read: nothing is read afterwards."""
         for reads in self._reading:
             reads.cancel()
         self._reading = deque()

@@ -1,7 +1,7 @@
-"""nvImageCodec's decoder: encoded images and crops in, one uint8 batch out, made on the GPU or by the CPU.
+"""nvImageCodec's decoder: encoded images and crops in, one uint8 batch out, made on the GPU or the CPU.
 
-The same calls on either. On the GPU all work is in the stream that trains: the decoder's own streams wait for that one
-and are waited for by it, and the host goes on as soon as the work is queued.
+The calls are the same on both. On the GPU all work is ordered by the training stream: the decoder's own streams wait
+for it and it waits for them, and the host continues as soon as the work is queued.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from vitprof.engine.decode import Crop
 from vitprof.errors import ConfigError, DataError, one_line
 
 PIP = "pip install 'nvidia-nvimgcodec-cu13[nvjpeg]'"
-"""Without nvJPEG it would decode JPEG on the CPU only."""
+"""How to install it. Without nvJPEG it would decode JPEG on the CPU only."""
 LIKE_THE_OTHERS = ":fancy_upsampling=1"
-"""Chroma is interpolated, as libjpeg does it for the other decoders; nvJPEG would repeat it."""
+"""Option that makes nvJPEG interpolate chroma, as libjpeg does for the other decoders; by default it repeats it."""
 
 
 class Sample(NamedTuple):
     """One image to decode."""
 
     region: Any
-    """Its bytes, to be decoded inside the crop only (`nvimgcodec.CodeStream`)."""
+    """Its bytes, restricted to the crop (`nvimgcodec.CodeStream`)."""
     flip: bool
     """Whether to mirror it."""
 
 
 class BatchDecoder:
-    """Decodes batches of JPEG files to images of one size.
+    """A decoder of batches of JPEG files to images of one size.
 
-    Raises `ConfigError` where nvImageCodec is missing, `DataError` where it cannot decode on `device`.
+    Raises `ConfigError` if nvImageCodec is missing, `DataError` if it cannot decode on `device`.
     """
 
     def __init__(self, size: int, workers: int, device: torch.device) -> None:
-        # It writes what it cannot decode to standard error; here the file is named instead.
+        # It would report what it cannot decode on standard error; here an error names the file instead.
         os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
         try:
             self._library: Any = importlib.import_module("nvidia.nvimgcodec")
@@ -57,10 +57,10 @@ class BatchDecoder:
         library = self._library
         self._size, self._device = size, device
         self._on_gpu = on_gpu = device.type == "cuda"
-        # Only these: it would go over to the CPU without a word, and the run would be called decoded on the GPU.
+        # Only these: otherwise it would silently fall back to the CPU, and the run would claim to decode on the GPU.
         kinds = (library.HW_GPU_ONLY, library.GPU_ONLY, library.HYBRID_CPU_GPU) if on_gpu else (library.CPU_ONLY,)
         self._parameters = library.DecodeParams(
-            apply_exif_orientation=False,  # no other decoder turns images by their EXIF orientation
+            apply_exif_orientation=False,  # no other decoder rotates images by their EXIF orientation
             color_spec=library.SRGB,
             sample_format=library.I_RGB,
         )
@@ -84,7 +84,7 @@ class BatchDecoder:
     def sample(self, encoded: bytes, crop: Crop) -> Sample:
         """Returns an image as `decode` takes it. Safe to call from several threads.
 
-        Raises `ValueError` with a short reason for bytes that it cannot take.
+        Raises `ValueError` with a short reason for bytes whose header it cannot read.
         """
         library = self._library
         try:
@@ -94,9 +94,10 @@ class BatchDecoder:
             raise ValueError(f"nvImageCodec cannot read its header: {one_line(error)}") from error
 
     def decode(self, samples: Sequence[Sample]) -> tuple[Tensor, list[int]]:
-        """Returns the images that could be decoded, (b, 3, size, size) uint8, and the places of those that could not.
+        """Returns the images that could be decoded, (b, 3, size, size) uint8, and the positions of the others.
 
-        Resized with antialiasing, as Pillow does. Work on the GPU is queued in the current stream when this returns.
+        Images are resized with antialiasing, as Pillow does. Work on the GPU is queued in the current stream when this
+        returns.
         """
         images, bad, rows = self._decode(samples), list[int](), list[Tensor]()
         for i, (image, (_, flip)) in enumerate(zip(images, samples, strict=True)):
@@ -105,7 +106,7 @@ class BatchDecoder:
                 continue
             row = image.permute(2, 0, 1)[None]
             if self._on_gpu:
-                row = row.float()  # CUDA resizes no uint8; the CPU does, three times as fast as float
+                row = row.float()  # CUDA cannot resize uint8; the CPU can, three times as fast as float
             row = F.interpolate(row, (self._size, self._size), mode="bilinear", align_corners=False, antialias=True)
             rows.append(row.flip(-1) if flip else row)
         if not rows:
@@ -117,21 +118,21 @@ class BatchDecoder:
         return batch, bad
 
     def _decode(self, samples: Sequence[Sample]) -> list[Tensor | None]:
-        """Returns each image, (height, width, 3) uint8, as its crop is large; None for one that cannot be decoded."""
+        """Returns each image at its crop's size, (height, width, 3) uint8; None for one that cannot be decoded."""
         if not samples:
             return []
         stream = torch.cuda.current_stream(self._device).cuda_stream if self._on_gpu else 0
         regions = [sample.region for sample in samples]
         images = self._decoder.decode(regions, params=self._parameters, cuda_stream=stream)
-        # Nothing is copied; a tensor keeps the decoder's memory for as long as it lives.
+        # Nothing is copied; a tensor keeps the decoder's memory alive as long as it exists.
         as_tensor = from_dlpack if self._on_gpu else _on_the_host
         return [None if image is None else as_tensor(image) for image in images]
 
     def _keep(self, images: list[Tensor]) -> None:
         """Keeps decoded images until the GPU has resized them.
 
-        Their memory could be decoded into before that: nvJPEG's hardware engine does not wait for work that is queued
-        in its stream (seen on H100; TorchCodec 0.17, DecodeJpegCuda.cpp).
+        Otherwise the next images could be decoded into their memory: nvJPEG's hardware engine does not wait for work
+        queued in its stream (seen on H100; TorchCodec 0.17, DecodeJpegCuda.cpp).
         """
         while self._in_use and self._in_use[0][0].query():  # type: ignore[no-untyped-call]
             self._in_use.popleft()
@@ -140,7 +141,7 @@ class BatchDecoder:
         self._in_use.append((resized, images))
 
     def close(self) -> None:
-        """Ends the decoder's threads and gives its memory back."""
+        """Ends the decoder's threads and releases its memory."""
         if self._in_use:
             torch.cuda.current_stream(self._device).synchronize()
             self._in_use.clear()
@@ -148,5 +149,5 @@ class BatchDecoder:
 
 
 def _on_the_host(image: Any) -> Tensor:
-    # DLPack would ask for CUDA's driver, also of memory of the host.
+    # DLPack would need CUDA's driver even for host memory.
     return torch.from_numpy(np.asarray(image))

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 BLOCK_SAMPLES = 128
-"""Neighbours that stay together in a block shuffle, where the storage has no chunks of its own."""
+"""Samples of a block in a block shuffle, where the storage has no chunks of its own."""
 
 
 def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
-    """Returns which sample comes when in an epoch, (n,) int64: each exactly once.
+    """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
 
-    "full" permutes the samples; "block" permutes blocks of `block` neighbours, which stay in stored order within a
-    block, so that what is read together lies together; "none" is the stored order.
+    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples and keeps the stored
+    order within each, so that samples read together are stored together. "none" is the stored order.
     """
     if shuffle == "none":
         return torch.arange(n)

@@ -1,8 +1,8 @@
-"""The first batches of a job, kept and given again and again: training as if data were free.
+"""Keeps the first batches of a job and replays them: training as if data were free.
 
-Headroom is measured this way (DESIGN.md section 5): with the batches on the device nothing is left of loading, with the
-batches in host memory only the transfer is. What the storage, its decoding and the loader cost is paid once, before
-training begins.
+Headroom is measured this way (docs/figures.md): with the batches on the device, loading costs nothing; with the
+batches in host memory, only the transfer is left. Reading, decoding and the loader cost time only once, before training
+begins.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vitprof.engine.loaders import Loader
 from vitprof.errors import JobStopped
 
 MOST_BATCHES = 8
-"""More than any transfer has under way, so that a batch is not copied again while it is still being copied."""
+"""Most batches kept: more than any transfer has in flight, so that none is copied again while still being copied."""
 MOST_BYTES = 256 * 2**20
-"""Of images in the batches kept: little beside what a model takes, on the device too. One batch is always kept."""
+"""Most bytes of images kept: little compared with a model's memory, on the device too. One batch is always kept."""
 
 
 class ReplayLoader:
-    """Gives the same batches over and over, as many in an epoch as the loader they come from."""
+    """A loader that gives the same batches over and over, `n` in an epoch."""
 
     def __init__(self, batches: tuple[Batch, ...], n: int) -> None:
         self.kept = batches
@@ -41,15 +41,15 @@ class ReplayLoader:
 
 
 def keep_batches(loader: Loader, place: Callable[[Tensor], Tensor], stop: Callable[[], bool]) -> ReplayLoader:
-    """Fetches the first batches of `loader`'s epoch 0, closes it, and gives them again from then on.
+    """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
 
-    Kept are at most `MOST_BATCHES` and `MOST_BYTES` of images; a smaller batch at the epoch's end only if it is the
-    first. `place` makes a copy of images or labels where they are to lie: a loader may use its own memory again.
-    Raises `JobStopped` where `stop()` says so, and what `loader` raises.
+    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end only if it is the
+    first. `place` copies images or labels to where they are kept: a loader may reuse its own memory. Raises
+    `JobStopped` if `stop()` turns true, and what `loader` raises.
     """
     kept: list[Batch] = []
     used = 0
-    with closing(loader):  # its workers and threads end here: none of them takes CPU from what is measured
+    with closing(loader):  # its workers and threads end here and take no CPU from what is measured
         n = len(loader)
         with closing(loader.epoch(0)) as batches:
             for batch in batches:

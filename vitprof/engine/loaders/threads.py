@@ -1,4 +1,4 @@
-"""A pool of threads that reads, decodes and crops outside Python's lock, each image straight into its batch."""
+"""A pool of threads that read, decode and crop outside Python's lock, each image straight into its batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from vitprof.engine.loaders.making import EncodedMaker
 from vitprof.engine.stopwatch import Stopwatch
 
 TASKS_A_WORKER = 4
-"""Pieces of a batch for each thread: small enough that none waits long for the last, large enough for a task."""
+"""Pieces of a batch for each thread: small enough that no thread waits long for the last, large enough to be worth a
+task."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class UnderWay:
     n_pieces: int
     pieces: list[Future[None]] = field(default_factory=list)
     batch: Batch | None = None
-    """The whole, when all pieces are done."""
+    """The finished batch, once all pieces are done."""
     _wrong: dict[int, list[str]] = field(default_factory=dict)
     _stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _begun_s: float = math.inf
@@ -41,7 +42,7 @@ class UnderWay:
     def filled(
         self, make: EncodedMaker, number: int, wrong: list[str], stopwatch: Stopwatch | None, begun_s: float
     ) -> None:
-        """A piece is done; with the last one the batch is made, so that it is ready before the loop asks for it."""
+        """Notes that a piece is done. After the last one it finishes the batch, ready before the loop asks for it."""
         with self._lock:
             self._wrong[number] = wrong
             self._begun_s = min(self._begun_s, begun_s)
@@ -61,7 +62,7 @@ class Epoch:
         self.broken_off = threading.Event()
 
     def drain(self) -> None:
-        """Cancels what has not begun and waits for what has: nobody writes into a batch afterwards."""
+        """Cancels the pieces that have not begun and waits for the others: no thread writes into a batch afterwards."""
         self.broken_off.set()
         for batch in self.under_way:
             for piece in batch.pieces:
@@ -74,7 +75,7 @@ class Epoch:
 
 
 class ThreadsLoader:
-    """Keeps `prefetch_factor` batches under way with `workers` threads."""
+    """A loader that keeps `prefetch_factor` batches under way with `workers` threads."""
 
     def __init__(self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None) -> None:
         self._schedule, self._make, self._buffer = schedule, make, buffer
@@ -82,7 +83,7 @@ class ThreadsLoader:
         self._depth = config.prefetch_factor or 1
         self._pool = ThreadPoolExecutor(self._workers, "vitprof-decode", initializer=_one_torch_thread)
         self._epoch = Epoch()
-        # A thread that sets its number of threads before this one has asked for its own would set this one's too.
+        # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
         torch.get_num_threads()
 
     def __len__(self) -> int:
@@ -90,7 +91,7 @@ class ThreadsLoader:
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._epoch.drain()
-        # One of its own, which alone it drains: an iterator of an earlier epoch may be closed late.
+        # Each epoch drains only its own, since an iterator of an earlier epoch may be closed late.
         mine = self._epoch = Epoch()
         under_way = mine.under_way
         to_come = iter(self._schedule.batches(epoch))
@@ -124,7 +125,7 @@ class ThreadsLoader:
         return batch
 
     def _finish(self, under_way: deque[UnderWay], queue_depth: int) -> Batch:
-        under_way_first = under_way[0]  # until it is done: if a piece fails, the others still write into it
+        under_way_first = under_way[0]  # stays in the queue until done: if a piece fails, others still write into it
         for piece in under_way_first.pieces:
             piece.result()
         batch = under_way.popleft().batch
@@ -137,5 +138,5 @@ class ThreadsLoader:
 
 
 def _one_torch_thread() -> None:
-    """Decoders that use torch would otherwise start a pool of OpenMP threads in each thread."""
+    """Limits torch to one thread: otherwise decoders that use torch would start OpenMP threads in each pool thread."""
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Locations: where a storage's files lie while a job reads them, and how fast they can be read there.
+"""Locations: where a storage's files are while a job reads them, and how fast they can be read there.
 
 `open_location` brings a prepared storage to the place that a config asks for and removes everything it made when the
-job ends. Importing this brings no torch: the dashboard asks `vitprof.telemetry.tmpfs` whether there is a RAM disk.
+job ends. Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs` for a RAM disk.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ class Located:
     """A storage's files, where the job reads them."""
 
     place: Place
-    """Where to open the storage; with a copy in the background the slow drive (use `open`)."""
+    """Where to open the storage. With a copy in the background this is the slow drive: use `open` instead."""
     note: str
-    """What to say about it: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
+    """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
     copied: Copied = NOTHING_COPIED
     """What was copied before training."""
     copying: BackgroundCopy | None = None
-    """The copy that is made while training goes on, where `stage_overlap` asked for it."""
+    """The copy made during training if `stage_overlap` is set."""
     local_place: Place | None = None
     """Where that copy will be."""
     unmeasured: Place | None = None
-    """Where evaluation reads, if elsewhere: the files at the speed of the drive that they really lie on."""
+    """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
     @property
     def stage_s(self) -> float:
-        """Returns seconds the copy took; 0 where nothing was copied, NaN while (or if never) it is not complete."""
+        """Returns the seconds that the copy took: 0 if nothing was copied, NaN while it is not complete."""
         if self.copying is None:
             return self.copied.seconds
         return self.copying.copied.seconds if self.copying.copied else math.nan
 
     @property
     def stage_bytes(self) -> int:
-        """Returns the bytes copied; of a copy in the background 0 until it is complete."""
+        """Returns the bytes copied; for a copy in the background 0 until it is complete."""
         return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
 
     def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
-        """Returns `opener(place)`; with a copy in the background a storage that turns to the copy when it is complete.
+        """Returns `opener(place)`; with a copy in the background, a storage that switches to the copy once complete.
 
-        Not `measured`, it is for evaluation: a slow drive would only make people wait for it. `opener` must be
-        picklable where worker processes read: `functools.partial(open_storage, name, info, train=True)`. Raises what it
-        raises.
+        With `measured` False it is for evaluation, and reads at the real drive's speed: a slow drive would only make
+        evaluation take longer. `opener` must be picklable if worker processes read, for example
+        `functools.partial(open_storage, name, info, train=True)`. Raises what it raises.
         """
         if not measured and self.unmeasured is not None:
             return opener(self.unmeasured)
@@ -75,7 +75,7 @@ class Located:
         return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
 
     def let_go(self) -> None:
-        """Ends waiting for a slow drive, in all processes: what workers still read ahead nobody wants."""
+        """Ends all waits for a slow drive, in all processes: what workers still read ahead is no longer needed."""
         if self.place.throttle is not None:
             self.place.throttle.close()
 
@@ -83,7 +83,7 @@ class Located:
 def remove_copies() -> None:
     """Removes the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
     remove_leftovers(home.home() / "locations")
-    if tmpfs := find_tmpfs():  # a dead job's copy takes RAM from whatever runs
+    if tmpfs := find_tmpfs():  # a dead job's copy still takes RAM
         with suppress(DataError):
             remove_leftovers(own_directory(tmpfs))
 
@@ -97,14 +97,14 @@ def open_location(
     stop: Stop,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Located]:
-    """The files of `directory` where the resolved `config` wants them, for as long as the block lasts.
+    """Provides the files of `directory` at the location that the resolved `config` names, for the block.
 
-    Whatever was made for it (copies, the state of a throttled drive) is removed at the end, also after an exception,
-    and what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
-    `DataError` (no RAM disk or too small, disk full, a file that cannot be read) and `JobStopped`; at the end of the
-    block the error of a copy in the background, unless the block itself raised.
+    Everything made for it (copies, the state of a throttled drive) is removed at the end, also after an exception;
+    what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
+    `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and `JobStopped`; at the end of
+    the block it raises the error of a copy in the background, unless the block itself raised.
     """
-    from vitprof.engine.storage import Place  # not above: it brings torch
+    from vitprof.engine.storage import Place  # here, since it imports torch
 
     remove_copies()
     on_disk = home.home() / "locations"

@@ -1,4 +1,4 @@
-"""Training starts on the slow drive while its files are copied; readers turn to the copy when it is complete."""
+"""Training starts on the slow drive while its files are copied; readers switch to the copy once it is complete."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Opener = Callable[["Place"], Any]
 
 
 class BackgroundCopy:
-    """A thread that copies `source` to `target` for as long as the `with` block lasts, and leaves word when it is done.
+    """A thread that copies `source` to `target` during the `with` block, and writes a marker file when it is done.
 
-    The word is the file `marker` beside `target`: empty when the copy is complete, else why it failed. Every process
-    that reads can see it. At the end of the block the copy is ended if it is still going on; if it failed, its error
-    is raised there, unless the block raises one of its own.
+    The file `marker` next to `target` is empty if the copy is complete, else it says why the copy failed. Every process
+    that reads can see it. At the end of the block a copy that is still running is stopped; if the copy failed, its
+    error is raised there, unless the block raises one of its own.
     """
 
     def __init__(self, source: Path, target: Path, throttle: TokenBucket, clock: Callable[[], float]) -> None:
         self.marker = target.with_name(f"{target.name}.done")
         self.copied: Copied | None = None
-        """What was copied, once it is complete."""
+        """What was copied; None until the copy is complete."""
         self.fraction = 0.0
-        """How far the copy is, 0..1."""
+        """Share of the copy that is done, 0..1."""
         self._target = target
         self._copy = partial(
             copy_tree,
@@ -51,7 +51,7 @@ class BackgroundCopy:
 
     @property
     def complete(self) -> bool:
-        """Returns whether the copy is there and readers turn to it."""
+        """Returns whether the copy is complete, so that readers switch to it."""
         return self.copied is not None
 
     @property
@@ -76,9 +76,9 @@ class BackgroundCopy:
             self.copied = copied
         except JobStopped:
             return
-        except BaseException as error:  # a thread cannot raise: the block's end does
+        except BaseException as error:  # raised at the end of the block
             self._error = error
-            # A disk so full that not even this can be written is told of at the end of the block.
+            # If the disk is too full even for this, the error appears only at the end of the block.
             if self._target.parent.is_dir():
                 self._leave_word(one_line(error), or_not=True)
 
@@ -96,11 +96,11 @@ class BackgroundCopy:
 
 
 class OverlappedStorage:
-    """A storage on the slow drive that becomes the one on the local disk when the copy is complete.
+    """A storage on the slow drive that switches to the local disk once the copy is complete.
 
-    Has whatever the storage behind it has: `read`, `read_encoded`, `dataset()`, `labels`, `shape` and so on. Before
-    each call it looks for the marker (one `stat`, until it is there), in each process by itself. Can be pickled if the
-    opener can. Raises `DataError` at the next call after the copy has failed.
+    It has the attributes of the storage behind it: `read`, `read_encoded`, `dataset()`, `labels`, `shape` and so on.
+    Until the marker exists, each process looks for it before each call (one `stat`). Can be pickled if the opener can.
+    Raises `DataError` at the next call after the copy has failed.
     """
 
     def __init__(self, opener: Opener, slow: Place, local: Place, marker: Path) -> None:
@@ -115,18 +115,16 @@ class OverlappedStorage:
         return len(self._current())
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for what this class does not have: the interface of the storage behind it. Private names are
-        # none of it, and asking for them while this is being unpickled would never end.
+        # Called only for what this class does not have: the interface of the storage behind it. Private names do not
+        # belong to it, and looking them up during unpickling would recurse forever.
         if name.startswith("_"):
             raise AttributeError(name)
         value = getattr(self._current(), name)
-        # A loader may keep the method: it has to look for the copy at each call, not once.
+        # A loader may keep the method, which has to look for the copy at each call, not once.
         return partial(self._call, name) if callable(value) else value
 
     def dataset(self, *stopwatch: Any) -> OverlappedDataset:
-        """Returns the samples one by one, each from where it can be read fastest at that time. See
-        `SampleStorage.dataset`.
-        """
+        """Returns the Dataset, which switches to the copy once that is complete. See `SampleStorage.dataset`."""
         return OverlappedDataset(self, *stopwatch)
 
     def close(self) -> None:
@@ -150,7 +148,7 @@ class OverlappedStorage:
         return self._slow
 
     def _switch(self) -> None:
-        """The slow one stays open: another thread may be reading from it."""
+        """Opens the copy. The slow storage stays open, since another thread may be reading from it."""
         with self._switching:
             if self._local is None:
                 if wrong := Path(self._marker).read_text(encoding="utf-8"):
@@ -166,7 +164,7 @@ class OverlappedStorage:
 
 
 class OverlappedDataset:
-    """A map-style Dataset over an `OverlappedStorage`. Has `__getitems__` where the storage's own has it."""
+    """A map-style Dataset over an `OverlappedStorage`. Has `__getitems__` if the storage's own Dataset has it."""
 
     def __init__(self, storage: OverlappedStorage, *stopwatch: Any) -> None:
         self._storage, self._stopwatch = storage, stopwatch

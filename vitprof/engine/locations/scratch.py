@@ -1,4 +1,4 @@
-"""Directories that go away with the process that made them; those of killed processes with the next one that starts."""
+"""Temporary directories. Each is removed by the process that made it; that of a killed process at the next start."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
-    """A new directory under `parent` (made, if need be), removed at the end with everything in it.
+    """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
 
-    Its owner holds a lock on a file beside it. The system lets go of that lock however the owner ends, so whose lock
-    can be had is left over: process ids may be used again, and mean nothing in another container. Raises `DataError`.
+    Its owner holds a lock on a file next to it. The system releases that lock however the owner ends, so a directory
+    whose lock is free is a leftover. Process ids would not do: they are reused, and mean nothing in another container.
+    Raises `DataError` if the directory cannot be made.
     """
-    # The host stands in the name because a home may be shared by hosts, and locks do not always reach that far.
+    # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
     name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
     descriptor = -1
     try:
@@ -35,15 +36,15 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
         shutil.rmtree(parent / name, ignore_errors=True)
         if descriptor >= 0:
             os.close(descriptor)
-        with contextlib.suppress(OSError):  # the second: others still use it
+        with contextlib.suppress(OSError):  # rmdir fails while others still use the parent
             (parent / f"{name}{LOCK_SUFFIX}").unlink(missing_ok=True)
             parent.rmdir()
 
 
 def _make(parent: Path, name: str) -> int:
-    """Makes the directory; gives the open, locked file beside it. The lock comes first: see `remove_leftovers`."""
+    """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
     try:
-        for _ in range(10):  # again only when somebody removed the parent, or took the lock's file for a leftover
+        for _ in range(10):  # more than once only if another process removed the parent or the lock file meanwhile
             with contextlib.suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(parent)
@@ -68,12 +69,12 @@ def remove_leftovers(parent: Path) -> None:
     """Removes directories under `parent` whose owners on this host are gone."""
     try:
         names = os.listdir(parent)
-    except OSError:  # not there, or not ours: then there is nothing of ours in it
+    except OSError:  # missing or not ours, so nothing of ours is in it
         return
     pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
     for match in filter(None, map(pattern.fullmatch, names)):
         path = parent / match[0]
-        with contextlib.suppress(OSError):  # gone meanwhile, somebody else's, or locked: in use
+        with contextlib.suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use
             descriptor = os.open(path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Copying a directory as fast as the slower of its two sides allows."""
+"""Copies a directory as fast as the slower of the two drives allows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from vitprof.errors import DataError, JobStopped
 from vitprof.formats import number, seconds
 
 BLOCK_BYTES = 2**20
-"""Bytes read at once. It fits a core's cache, so that what was read is still there when it is written: 256 KiB to 1 MiB
-were a little faster than 8 MiB, and faster than sendfile and copy_file_range."""
+"""Bytes read at once. A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were
+a little faster than 8 MiB, and faster than sendfile and copy_file_range."""
 PIECE_BYTES = 16 * 2**20
-"""A large file is copied in pieces by several threads: writes to one file wait for each other, but one thread reads
-while another writes. Two threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82
+"""Size of the pieces in which several threads copy a large file: writes to one file wait for each other, but one thread
+reads while another writes. Two threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82
 (medians of 8)."""
 COPY_THREADS = 2
-"""Files or pieces copied at once: while one waits for the disk, the other is written. More gained nothing on two
-cores."""
+"""Files or pieces copied at once: while one waits for the disk, the other is written. More threads gained nothing on
+two cores."""
 MOST_COPY_THREADS = 512
-"""Readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 to fill its line with files
-of 100 KB, and never fills it with small ones: 60,000 digits took 25 s by 512 readers, 50 s by 256. Each holds one open
-file while it waits, and systems allow 1,024."""
+"""Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 to use its bandwidth
+with files of 100 KB, and never does with small ones: 60,000 digits took 25 s with 512 readers, 50 s with 256. Each
+holds one open file while it waits, and systems allow 1,024."""
 MOST_BESIDE_TRAINING = 64
-"""Readers at once in a process that trains meanwhile and needs the interpreter."""
+"""Most readers at once in a process that also trains, which needs the interpreter."""
 TELL_EVERY_S = 0.1
-"""How often progress is told and a stop is asked for."""
+"""How often progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
-"""A block of a throttled drive takes at most so long: progress moves, and a stop is noticed."""
+"""Longest time that a block of a throttled drive takes, so that progress moves and a stop is noticed."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied."""
+    """The size of a finished copy, and how long it took."""
 
     n_bytes: int
     seconds: float
@@ -62,25 +62,25 @@ def copy_tree(
 ) -> Copied:
     """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it is given.
 
-    Those whose path below `source` is `wanted`, all if that is not given, up to `most_threads` at once. Progress tells
-    MB (10^6 bytes) and MB/s. Raises `DataError` (no room, a file that cannot be read or written) and `JobStopped`;
-    nothing is left of `target` then.
+    Copies the files whose path relative to `source` is `wanted` (by default all), up to `most_threads` at once.
+    Progress reports MB (10^6 bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be read
+    or written) and `JobStopped`; what was copied until then is removed.
     """
     began = clock()
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
     total = sum(n for _, n in files)
     try:
-        target.mkdir(parents=True)  # what is there already is not ours to remove
+        target.mkdir(parents=True)  # fails if it exists: that would not be ours to remove
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
         _ensure_room(target, total)
-        for top, folders, _ in os.walk(source, followlinks=True):  # empty ones too: a class without an image is one
+        for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
             for folder in folders:
                 (target / os.path.relpath(top, source) / folder).mkdir()
         copy = _Copy(source, target, throttle, files, most_threads)
         copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
-    except OSError as error:  # of a folder; files have their own
+    except OSError as error:  # from a folder; errors of files are `DataError` already
         shutil.rmtree(target, ignore_errors=True)
         raise _unwritable(target, error) from error
     except BaseException:
@@ -98,7 +98,7 @@ def _message(done: int, total: int, taken: float) -> str:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A file, or a stretch of a large one."""
+    """A file, or the range [start, stop) of a large one."""
 
     name: str
     start: int
@@ -113,7 +113,7 @@ def _pieces(files: list[tuple[str, int]]) -> Iterator[_Piece]:
 
 
 class _Copy:
-    """Threads that take pieces off one queue. The calling thread watches, tells progress and stops them."""
+    """Threads that take pieces from one queue. The calling thread reports progress and stops them."""
 
     def __init__(
         self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]], most_threads: int
@@ -178,7 +178,7 @@ class _Copy:
                 os.close(reading)
 
     def _pay(self, n_bytes: int, n_files: int) -> None:
-        """Waits as long as the drive takes; opening a file is paid for with its first block."""
+        """Waits as long as the drive takes; opening a file counts with its first block."""
         if self._throttle is not None:
             self._throttle.wait(n_bytes, n_files, self._halt.is_set)
 
@@ -204,7 +204,7 @@ class _Copy:
 
 
 def _read_ahead(descriptor: int) -> None:
-    """Have the system read further ahead of a reader than it would; WILLNEED was slower, cold and cached (n = 6)."""
+    """Makes the system read further ahead than by default. WILLNEED was slower, cold and cached (n = 6)."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
@@ -217,7 +217,7 @@ def _open(path: str, flags: int, wrong: Callable[[str, OSError], DataError]) -> 
 
 
 def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
-    """As many readers as keep the drive's line busy while each waits for its file to be opened."""
+    """Returns the number of readers that use the drive's full bandwidth while each waits for its file to be opened."""
     if throttle is None or throttle.drive.serial or not files:
         return COPY_THREADS
     mean_bytes = max(1.0, sum(n for _, n in files) / len(files))

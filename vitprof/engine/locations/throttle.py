@@ -1,4 +1,4 @@
-"""A drive that is slower than the one the files really lie on: bandwidth and a time for each file that is opened."""
+"""A simulated drive, slower than the one that holds the files: a bandwidth, and a latency for each file opened."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from vitprof.errors import DataError
 from vitprof.formats import number
 
 DRIVE_STATE = struct.Struct("dd")
-"""When the drive is free again (s, monotonic clock), and whether it has been closed."""
+"""When the drive is free again (s, monotonic clock), and whether it has been closed (0 or 1)."""
 LONGEST_SLEEP_S = 0.1
-"""Longest sleep between two looks at whether anybody still wants the bytes."""
-# A sleep ends 0.05-1 ms late (timer slack and scheduler). What was lost that way may be made up for; a real burst
-# allowance would give every reader that computes between its reads some of its bytes for nothing.
+"""Longest sleep between two checks whether the bytes are still wanted."""
+# A sleep ends 0.05-1 ms late (timer slack and scheduler). That loss may be made up; a real burst allowance would give
+# some bytes for free to every reader that computes between its reads.
 BURST_S = 1e-3
 
 
 def describe(drive: SlowDrive) -> str:
-    """Returns what the drive does, for people: "throttled to 30 MB/s and 207 ms for each file"."""
+    """Returns a description of the drive for the user: "throttled to 30 MB/s and 207 ms for each file"."""
     seeks = ", one after another" if drive.serial else ""
     return f"throttled to {number(drive.mb_s, 'MB/s')} and {number(drive.latency_ms, 'ms')} for each file{seeks}"
 
 
 class TokenBucket:
-    """Bandwidth and latency shared by all processes and threads that hold it, however they were started.
+    """Bandwidth and latency shared by all processes and threads that use it, however they were started.
 
-    Its state is a small file, locked with flock while it is looked at: nothing that has to be inherited, and a process
-    that is killed lets go of it. Each process and thread opens the file on its own. Implements
-    `vitprof.engine.storage.Throttle`. The clock must be one that all processes share (CLOCK_MONOTONIC).
+    Its state is in a small file, locked with flock while it is read or changed. So nothing has to be inherited, and a
+    killed process releases the lock. Each thread of each process opens the file on its own. Implements
+    `vitprof.engine.storage.Throttle`. The clock must be one that all processes share (CLOCK_MONOTONIC). Raises
+    `DataError` if the file cannot be written.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class TokenBucket:
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
         """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
 
-        Sooner if `stop()` turns true or the bucket is closed: then nobody wants the bytes any more.
+        Returns sooner if `stop()` turns true or the bucket is closed: then the bytes are no longer needed. Raises
+        `DataError` if the state file cannot be used.
         """
         due = self._reserve(n_bytes, n_files)
         while (left := due - self._clock()) > 0:
@@ -74,11 +76,11 @@ class TokenBucket:
             self._sleep(min(left, LONGEST_SLEEP_S))
 
     def close(self) -> None:
-        """Lets everybody go who waits, in this and other processes. Nothing is held back afterwards."""
+        """Ends all waits, in this and other processes. Nothing is held back afterwards."""
         self._change(lambda free, closed: (free, 1.0))
 
     def _reserve(self, n_bytes: int, n_files: int) -> float:
-        """Takes the next free time of the drive, and says when what was asked for is there."""
+        """Reserves the next free time of the drive. Returns when these bytes have been delivered."""
         now = self._clock()
         transfer, opening = n_bytes / self._bytes_per_s, n_files * self._latency_s
         serial = self.drive.serial
@@ -90,7 +92,7 @@ class TokenBucket:
         free, closed = self._change(take)
         if closed:
             return now
-        # Latency passes while the line is busy with others: whichever takes longer decides.
+        # The latency passes while the drive serves other readers, so the longer of the two decides.
         return free if serial else max(free, now + opening + transfer)
 
     def _is_closed(self) -> bool:
@@ -117,7 +119,7 @@ class TokenBucket:
         return after
 
     def _file(self) -> FileIO:
-        """This thread's own open file: flock tells open files apart, and a fork would share one."""
+        """Returns this thread's own open file: flock locks open files, and a forked child shares its parent's."""
         opened: _Opened | None = getattr(self._local, "opened", None)
         if opened is None or opened.pid != os.getpid():
             opened = self._local.opened = _Opened(self.path)
@@ -132,7 +134,7 @@ class TokenBucket:
 
 
 class _Opened:
-    """The state file as one thread of one process has it open; closed when the thread ends."""
+    """The state file, open in one thread of one process; closed when the thread ends."""
 
     def __init__(self, path: Path) -> None:
         self.pid = os.getpid()

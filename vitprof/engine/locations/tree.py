@@ -11,13 +11,14 @@ from pathlib import Path
 from vitprof.errors import DataError
 
 OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
-"""Paths below a storage's root that hold nothing but test samples."""
+"""Matches paths, relative to a storage's root, that hold only test samples."""
 
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
-    """Yields relative path and size in bytes of each regular file under `directory`, in order of their names.
+    """Yields the relative path and the size in bytes of each regular file under `directory`, ordered by name.
 
-    Links are followed, each directory once. Raises `DataError` that names what cannot be listed or is no file.
+    Links are followed; each directory is visited once. Raises a `DataError` that names what cannot be listed or is not
+    a file.
     """
     seen: set[tuple[int, int]] = set()
 
@@ -44,12 +45,12 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
 
 
 def tree_bytes(directory: Path) -> int:
-    """Returns the bytes in all files under `directory`."""
+    """Returns the total size of the files under `directory`, in bytes. Raises `DataError` as `walk` does."""
     return sum(n for _, n in walk(directory))
 
 
 def is_for_training(name: str) -> bool:
-    """Returns whether training may read the file of that path below a storage's root."""
+    """Returns whether training may read the file `name`, a path relative to a storage's root."""
     return not OF_TEST_SPLIT.match(name)
 
 

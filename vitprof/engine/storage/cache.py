@@ -1,7 +1,7 @@
 """A cache of part of a set: a fixed random subset of the samples is kept in memory, the rest is read each time.
 
-A fixed subset is the cache that is easiest to reason about: every epoch reads every sample once, so nothing a cache
-could evict is of more use than what it keeps, and the hit rate is the share of the samples that fit, in each epoch.
+Every epoch reads every sample once, so evicting samples would gain nothing. With a fixed subset the hit rate of every
+epoch is simply the share of the samples that fit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from vitprof.errors import JobStopped, SampleError
 
 BYTES_A_MB = 1e6
 SAMPLES_AT_ONCE = 256
-"""So many are read at once while the cache is filled."""
+"""Samples read at once while the cache is filled, between two progress reports."""
 
 
 class Cached:
-    """What caches of pixels and of encoded images have in common: which samples lie where."""
+    """The common part of caches of pixels and of encoded images: which sample is in which slot of the cache."""
 
     hit_frac: float
     """Share of the samples that are in the cache: the hit rate of every epoch."""
@@ -43,17 +43,17 @@ class Cached:
         self._storage.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_storage":  # while it is unpickled
+        if name == "_storage":  # not set yet while unpickling
             raise AttributeError(name)
         return getattr(self._storage, name)  # a chunked storage's block, a file's name
 
 
 class CachedPixels(Cached):
-    """Part of a `PixelStorage` in memory."""
+    """A `PixelStorage` with part of it in memory."""
 
     def __init__(self, storage: PixelStorage, resident: Tensor, progress: OnProgress, stop: Stop) -> None:
         self.shape = storage.shape
-        # Plain memory: forked workers share its pages, and PyTorch moves it to shared memory for others by itself.
+        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other workers.
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
         kept: list[Tensor] = []
         n = 0
@@ -73,12 +73,12 @@ class CachedPixels(Cached):
             torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
         if len(missed):
             read = self._storage.read(indices.index_select(0, missed))
-            out.numpy()[missed.numpy()] = read.numpy()  # with torch's index_copy_ a read takes 2.7 times as long
+            out.numpy()[missed.numpy()] = read.numpy()  # torch's index_copy_ makes a read 2.7 times as slow
         return out
 
 
 class CachedEncoded(Cached):
-    """Part of an `EncodedStorage` in memory, as it is encoded."""
+    """An `EncodedStorage` with part of its encoded images in memory."""
 
     def __init__(
         self, storage: EncodedStorage, n_bytes: float, order: Tensor, progress: OnProgress, stop: Stop
@@ -92,7 +92,7 @@ class CachedEncoded(Cached):
             try:
                 encoded = storage.read_encoded(index)
             except SampleError:
-                continue  # whoever reads it from the storage is told
+                continue  # reading it from the storage raises the error again
             if len(encoded) > free:
                 break
             kept.append(index)
@@ -115,9 +115,9 @@ class CachedEncoded(Cached):
 
 
 def _readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> Iterator[Tensor]:
-    """Reads the samples at `indices` one after another into `out`; gives those that can be read, in that order.
+    """Reads the samples at `indices` one after another into `out`; yields the indices of those that can be read.
 
-    The others stay out of the cache: whoever reads them from the storage is told, and fails or skips them.
+    The others stay out of the cache: reading them from the storage raises the error again.
     """
     try:
         storage.read(indices, out[: len(indices)])
@@ -134,9 +134,9 @@ def _readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> Iterator[T
 
 
 def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop) -> Cached:
-    """`storage` with as much of it in memory as `budget_mb` (1e6 bytes each) allows; reads that much of it now.
+    """Returns `storage` with as much of it in memory as `budget_mb` (10^6 bytes each) allows, after reading that much.
 
-    Raises what the storage raises, and `JobStopped`.
+    Raises what the storage raises, except `SampleError`, and `JobStopped`.
     """
     n = len(storage)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""One image file for each sample: PNG files made from digits, or the JPEG files that photos consists of."""
+"""One image file for each sample: PNG files made from an IDX data set, or a data set's own JPEG files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resum
 
 
 class FilesStorage:
-    """A file opened, read whole and closed for each sample."""
+    """Encoded images in one file each, opened, read whole and closed for each sample."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
@@ -69,4 +69,4 @@ class FilesStorage:
         return self._paths[index]
 
     def close(self) -> None:
-        """Nothing stays open between reads."""
+        """Does nothing: no file stays open between reads."""

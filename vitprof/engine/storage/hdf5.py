@@ -1,4 +1,4 @@
-"""All images in one HDF5 file: data sets X_train, Y_train, X_test, Y_test (REFERENCE.md section 5).
+"""All images in one HDF5 file: data sets X_train, Y_train, X_test, Y_test.
 
 X is (n, height, width, channels) uint8, in one piece or in chunks of rows; Y is (n,) int64.
 """
@@ -42,11 +42,11 @@ __all__ = [
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 1 << 20
-"""Chunks are as large as both allow. A batch is read in runs of this many rows, and each run costs about 6 us."""
+"""Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run costs about 6 us."""
 
 
 def chunk_rows(row_bytes: int) -> int:
-    """Returns the rows of a chunk: a power of two."""
+    """Returns the number of rows in a chunk, a power of two, for rows of `row_bytes`."""
     rows = CHUNK_ROWS
     while rows > 1 and rows * row_bytes > CHUNK_BYTES:
         rows //= 2
@@ -54,7 +54,7 @@ def chunk_rows(row_bytes: int) -> int:
 
 
 class Writer(SplitWriter):
-    """Writes the images of a split chunk after chunk."""
+    """A writer of the images of a split, chunk after chunk."""
 
     def __init__(self, directory: Path, split: SplitFacts, *, chunked: bool) -> None:
         rows = min(chunk_rows(math.prod(split.shape)), split.n)
@@ -80,7 +80,7 @@ CHUNKED_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=True), im
 
 
 class _Storage:
-    """What both layouts share: the file, checked when the storage is opened, and the labels in it."""
+    """The common part of both layouts: the file, checked when the storage is opened, and its labels."""
 
     _chunked: bool
 
@@ -101,14 +101,14 @@ class _Storage:
         return image_set(file, self._path, f"X_{self._split}", shape, chunked=self._chunked)
 
     def _look(self, images: Any) -> None:
-        """Takes note of what is to be known of the data set."""
+        """Notes facts about the HDF5 data set that `read` needs."""
 
 
 class ContiguousStorage(_Storage):
-    """A gather of rows for each batch, from the place in the file where HDF5 keeps the data set in one piece.
+    """Images in one piece of the file, mapped into memory: one gather of rows for each batch.
 
-    h5py says where that is, after all checks. Through h5py itself, sorted, a batch takes about 1.6 times as long
-    (DESIGN.md section 6), and a handle of it must not reach a forked process.
+    h5py checks the file and says where that piece is. Reading through h5py itself, with sorted indices, was measured
+    to take about 1.6 times as long, and its handles must not reach a forked process.
     """
 
     _chunked = False
@@ -122,7 +122,7 @@ class ContiguousStorage(_Storage):
             with opened(self._path) as file:
                 offset = self._images_of(file).id.get_offset()
                 shape = (len(self.labels), *self.shape)
-                # A plain array: a memmap's own methods would be asked at every gather.
+                # A plain array, since every gather would go through a memmap's own methods.
                 self._images = np.asarray(np.memmap(self._path, np.uint8, "r", offset, shape))
         return self._images
 
@@ -131,7 +131,7 @@ class ContiguousStorage(_Storage):
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
         self._place.reading(out.nbytes)
-        # mode="raise" would gather into a buffer of its own first (numpy.take's documentation)
+        # mode="raise" would gather into a buffer of NumPy's own first (numpy.take's documentation)
         np.take(rows, indices.numpy(), axis=0, out=out.numpy(), mode="clip")
         return out
 
@@ -143,11 +143,11 @@ class ContiguousStorage(_Storage):
 
 
 class ChunkedStorage(_Storage):
-    """Reads each run of neighbouring rows with one call of HDF5, straight into the batch."""
+    """Images in chunks of rows. Each run of consecutive rows is read straight into the batch with one call of HDF5."""
 
     _chunked = True
     block: int
-    """Rows of a chunk: indices in runs of this many are read fast, in whatever order the runs come."""
+    """Rows of a chunk: indices in runs of this many are read fast, in any order of the runs."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._handles: dict[int, tuple[Any, Any]] = {}
@@ -157,14 +157,14 @@ class ChunkedStorage(_Storage):
         self.block = int(images.chunks[0])
 
     def _opened(self) -> Any:
-        """Returns the data set, opened by the process that reads.
+        """Returns the HDF5 data set, opened by this process.
 
-        After a fork the child would share the parent's descriptor; h5py then returned wrong data (pytorch issues
-        11929 and 11887).
+        A forked child would share the parent's descriptor, and h5py then returns wrong data (pytorch issues 11929 and
+        11887).
         """
         process = os.getpid()
         if (handle := self._handles.get(process)) is None:
-            for other in {*self._handles} - {process}:  # what was open when this process was forked
+            for other in {*self._handles} - {process}:  # handles inherited by a fork
                 self._close(other)
             file = open_file(self._path)
             try:
@@ -187,7 +187,7 @@ class ChunkedStorage(_Storage):
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
         images = self._opened()
         try:
-            # h5py's low-level calls: read_direct takes about 70 us for a run, of which 6 us are HDF5's.
+            # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are HDF5's.
             source, target = images.id.get_space(), h5s.create_simple(rows.shape)
             for start, stop, first in zip(
                 starts.tolist(), [*starts[1:].tolist(), len(wanted)], wanted[starts].tolist(), strict=True

@@ -19,11 +19,11 @@ HDF5_FILE = "data.h5"
 
 
 class FileBeingWritten:
-    """The HDF5 file at `path`, open for writing; made if it is not there.
+    """The HDF5 file at `path`, open for writing; created if it does not exist.
 
-    The first write that the system refuses is raised here as its own `OSError`, and HDF5 never hears of it: when it
-    fails to write its own structure it cannot close the file either, and then ends the process with a segmentation
-    fault (h5py issue 914; HDF5 2.0.0 on a full disk).
+    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5. Otherwise HDF5, unable
+    to write its own structures, could not close the file either and would end the process with a segmentation fault
+    (h5py issue 914; HDF5 2.0.0 on a full disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,30 +33,30 @@ class FileBeingWritten:
         self._file = h5py.File(self._raw, mode, rdcc_nbytes=0)
 
     def add_rows(self, name: str, shape: tuple[int, ...], chunk: tuple[int, ...] | None = None) -> Any:
-        """Adds a uint8 data set of that shape, in one piece or in chunks, and returns it for `write`."""
+        """Adds a uint8 data set of `shape`, in one piece or in chunks of shape `chunk`. Returns it for `write`."""
         data_set = self._file.create_dataset(name, shape, np.uint8, chunks=chunk)
         self._raw.check()
         return data_set
 
     def add(self, name: str, values: NDArray[Any]) -> None:
-        """Adds a data set with its content."""
+        """Adds a data set with the content `values`."""
         self._file.create_dataset(name, data=values)
         self._raw.check()
 
     def write(self, data_set: Any, start: int, rows: NDArray[np.uint8]) -> None:
-        """Writes `rows` (n, ...) from row `start` of one of its data sets on."""
+        """Writes `rows` (n, ...) to `data_set`, from row `start` on."""
         data_set[start : start + len(rows)] = rows
         self._raw.check()
 
     def close(self) -> None:
-        """Closes the file, which is whole if no method has raised an error, this one included."""
+        """Closes the file. It is complete if no method, including this one, has raised an error."""
         with self._raw:
             self._file.close()
         self._raw.check()
 
 
 class _NeverFailing(io.FileIO):
-    """A file that keeps the first error of a write for `check` and pretends that all was written."""
+    """A file that keeps the first error of a write for `check` and pretends that everything was written."""
 
     _error: OSError | None = None
 
@@ -78,14 +78,14 @@ class _NeverFailing(io.FileIO):
             return size or 0
 
     def check(self) -> None:
-        """Raises the error that was kept, if there is one."""
+        """Raises the kept error, if there is one."""
         if self._error is not None:
             raise self._error
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The h5py file at `path`, for reading. What fails inside becomes a `DataError` that names the file."""
+    """Opens the h5py file at `path` for reading. What fails in the block becomes a `DataError` that names the file."""
     try:
         with open_file(path) as file:
             yield file
@@ -96,8 +96,8 @@ def opened(path: Path) -> Iterator[Any]:
 def open_file(path: Path) -> Any:
     """Returns the h5py file at `path`, for reading. Raises `DataError`."""
     try:
-        # No locks: finished files are only read, and many network drives have none. No chunk cache: nothing is
-        # compressed, so rows go straight from the file into the batch.
+        # No locks: finished files are only read, and many network drives do not support them. No chunk cache: nothing
+        # is compressed, so rows go straight from the file into the batch.
         return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
         raise unusable(path, "it is missing") from None
@@ -106,7 +106,11 @@ def open_file(path: Path) -> Any:
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
-    """Returns the data set `name` after a look at what it is. Raises `DataError` where it is not uint8 of `shape`."""
+    """Returns the HDF5 data set `name`, checked.
+
+    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked` says, or beyond the
+    end of the file.
+    """
     found = array(file, path, name, np.dtype(np.uint8), shape)
     plain = found.id.get_create_plist()
     layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(plain.get_layout(), "of another layout")
@@ -122,7 +126,7 @@ def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunk
 
 
 def array(file: Any, path: Path, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """Returns the data set `name`. Raises `DataError` unless it is there with that dtype and shape."""
+    """Returns the HDF5 data set `name`. Raises `DataError` unless it exists with that dtype and shape."""
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise unusable(path, f"it holds no data set {name}")
@@ -132,7 +136,7 @@ def array(file: Any, path: Path, name: str, dtype: np.dtype[Any], shape: tuple[i
 
 
 def labels_of(file: Any, path: Path, split: str) -> NDArray[np.int64]:
-    """Returns the labels (n,) int64 of a split. Raises `DataError`."""
+    """Returns the labels (n,) int64 of a split. Raises `DataError` if they are missing or of another kind."""
     found = file.get(f"Y_{split}")
     if not isinstance(found, h5py.Dataset):
         raise unusable(path, f"it holds no data set Y_{split}")

@@ -1,7 +1,7 @@
 """Samples one by one from MNIST's IDX files, as torchvision's own Dataset gives them.
 
-torchvision reads the whole file into memory when the Dataset is made; what costs time for each sample is the
-conversion to a PIL image, ToTensor and Normalize (REFERENCE.md section 1).
+torchvision reads the whole file into memory when the Dataset is made; what takes time for each sample is the conversion
+to a PIL image, ToTensor and Normalize, as in the article that the strategies begin with.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vitprof.errors import DataError
 
 ROTATION_DEG = 15
 PADDING_PX = 2
-"""Random crops are taken from the image with that much black around it."""
+"""Random crops are taken from the image with a black border this wide."""
 
 
 class IdxStorage:
     """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
 
-    With `augment` they rotate, crop and (where a mirrored image is still one of its class) flip at random. Raises
-    `DataError` that names a missing or damaged file.
+    With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random. Raises a `DataError`
+    that names a missing or damaged file.
     """
 
     pixels: Pixels = "normalised"
@@ -46,7 +46,7 @@ class IdxStorage:
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
         except Exception as error:  # torchvision raises whatever its parser stumbles over
-            read_split(place.root, train)  # says which file it is
+            read_split(place.root, train)  # raises an error that names the file
             raise DataError(
                 f"torchvision cannot read {place.root} ({error}); delete it and it is made again"
             ) from error
@@ -58,11 +58,11 @@ class IdxStorage:
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
-            # Nothing is read any more: what is not a transform is the way from the array to a PIL image.
+            # Nothing is read any more: time outside the transforms is the conversion from array to PIL image.
             stopwatch.noted, stopwatch.rest = ("transform",), "decode"
             dataset = copy.copy(dataset)
             dataset.transform = TimedCompose(dataset.transform, stopwatch)
         return dataset  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Nothing is open: torchvision has read the files."""
+        """Does nothing: torchvision has read the files."""

@@ -27,12 +27,12 @@ def write_labels(directory: Path, splits: Mapping[str, tuple[list[str], NDArray[
 
 
 def read_labels(root: Path, *, train: bool) -> Tensor:
-    """Labels (n,) int64 of a split of the storage in `root`. Raises `DataError` that names the file."""
+    """Returns the labels (n,) int64 of a split of the storage in `root`. Raises a `DataError` that names the file."""
     return torch.from_numpy(_read(root, train=train)[1])
 
 
 def read_ids(root: Path, *, train: bool) -> list[str]:
-    """IDs of a split's samples, in the storage's order. Raises `DataError` that names the file."""
+    """Returns the IDs of a split's samples, in the storage's order. Raises a `DataError` that names the file."""
     ids: list[str] = _read(root, train=train)[0].tolist()
     return ids
 

@@ -1,8 +1,8 @@
 """A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file.
 
-Both splits lie in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that the order of the
-keys is that of the samples; `meta-train` says how many there are. Finished files are only read: without locks, and
-without the system's readahead, which would read what nobody asked for (lmdb.readthedocs.io, `Environment`).
+Both splits are in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that the keys sort in
+the order of the samples; `meta-train` says how many there are. Finished files are only read: without locks, and without
+the system's readahead, which would read pages that are not needed (lmdb.readthedocs.io, `Environment`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from vitprof.errors import DataError, SampleError
 
 LMDB_FILE = "data.mdb"
 FIRST_MAP_BYTES = 1 << 28
-"""How large the file may become before the map is doubled. It takes no room on the disk."""
+"""Size of the map at first, which is doubled when the file outgrows it. The map takes no room on the disk."""
 
 
 def _keys(split: str) -> bytes:
-    """Returns what `% number` makes the key of a sample."""
+    """Returns the format of a split's keys: `% number` gives a sample's key."""
     return f"{split}-%08d".encode()
 
 
 class Writer(SplitWriter):
-    """Puts each chunk in a transaction of its own."""
+    """A writer that puts each chunk in a transaction of its own."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         self._path = directory / LMDB_FILE
         self._key = _keys(split.name)
         try:
-            # No lock file: the preparation holds a lock of its own. No sync: it waits for the disk once, at the end.
+            # No lock file: `prepare` holds a lock of its own. No sync: it waits for the disk once, at the end.
             self._env = lmdb.open(str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES)
         except lmdb.Error as error:
             raise _refused(self._path, error) from error
@@ -67,7 +67,7 @@ class Writer(SplitWriter):
             try:
                 with self._env.begin(write=True) as txn:
                     cursor = txn.cursor()
-                    # Appended keys fill pages to the end: 1.05 of the pixels on disk instead of 1.31.
+                    # Appended keys fill pages completely: the file is 1.05 times the pixels' size instead of 1.31.
                     beyond = not cursor.last() or cursor.key() < items[0][0]
                     cursor.putmulti(items, append=beyond)
                 return
@@ -79,26 +79,26 @@ class Writer(SplitWriter):
     def close(self) -> None:
         wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         self._env.close()
-        # Pages that one transaction took and gave back are never written: readers want the length that the header says.
+        # Pages that a transaction took and gave back are never written, but readers require the header's length.
         if self._path.stat().st_size < wanted:
             os.truncate(self._path, wanted)
 
 
 def _refused(path: Path, error: Exception, n_bytes: int = 0) -> OSError:
-    """Returns the system's own error for one of LMDB's, raised while `n_bytes` were to be written to `path`."""
-    # On a full disk LMDB writes what fits and then speaks of an "Input/output error".
+    """Returns the system's error for one that LMDB raised while writing `n_bytes` to `path`."""
+    # On a full disk LMDB writes what fits and then reports an "Input/output error".
     full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(path.parent).free < n_bytes
     return OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path))
 
 
-# Pages hold five images of 784 bytes: 1.05 of the pixels, some more for the test split, whose keys are put before
-# those of the training split. Encoded files fill whole pages of 4 KiB.
+# Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split, whose keys come before
+# those of the training split and so are not appended. Encoded files fill whole pages of 4 KiB.
 PIXEL_FORMAT = Format(1, "pixels", Writer, lambda info: image_bytes(info) * 1.15)
 ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 115_000)
 
 
 class _Storage:
-    """What both forms share: the file, the split's keys, and the environment of this process."""
+    """The common part of both forms: the file, the split's keys, and the environment of this process."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._split = "train" if train else "test"
@@ -111,7 +111,7 @@ class _Storage:
         try:
             self._check_meta()
         finally:
-            self.close()  # opened again by the process that reads, which may be another one
+            self.close()  # the process that reads, perhaps another one, opens it again
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -154,7 +154,7 @@ class _Storage:
 
 
 class PixelStorage(_Storage):
-    """A batch is one transaction: a `get` for each key, one join of what the map holds, one copy into the batch."""
+    """Pixels in LMDB. A batch is one transaction: a `get` for each key, one join of the values, one copy."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
@@ -171,19 +171,19 @@ class PixelStorage(_Storage):
         try:
             with self._environment().begin(buffers=True) as txn:
                 get = txn.get
-                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer (0.069
-                # instead of 0.086 of a C gather). cursor.getmulti was slower (0.019).
+                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer (0.069 of
+                # a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
                 values = [get(key % number) for number in numbers]
                 if _lengths(values) != {self._n_bytes}:
                     self._blame(numbers, values)
-                # The buffers are good only as long as the transaction.
+                # The buffers are valid only during the transaction.
                 out.view(-1).numpy()[:] = np.frombuffer(b"".join(values), np.uint8)
         except lmdb.Error as error:
             self._damaged(error)
         return out
 
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
-        """Raises the error that names the first sample of the batch that is missing or of another length."""
+        """Raises an error that names the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
             if value is None:
                 raise self._unusable(number, "is missing")
@@ -200,7 +200,7 @@ def _lengths(values: list[memoryview | None]) -> set[int | None]:
 
 
 class EncodedStorage(_Storage):
-    """One `get` and one copy for each sample."""
+    """Encoded images in LMDB: one `get` and one copy for each sample."""
 
     def read_encoded(self, index: int) -> bytes:
         try:

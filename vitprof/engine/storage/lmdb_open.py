@@ -1,7 +1,7 @@
-"""LMDB files that are open in this process: each one once, however many storages read it.
+"""The LMDB files that are open in this process, each only once, however many storages read it.
 
-LMDB must not open a file twice in one process and must not be used across a fork (lmdb.readthedocs.io, "Caveats"), so
-the storages of a process share what is open here, and a child opens the file anew.
+LMDB must not open a file twice in one process and must not be used across a fork (lmdb.readthedocs.io, "Caveats"). So
+the storages of a process share the environments opened here, and a child opens the file again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import lmdb
 from vitprof.engine.storage.unusable import unusable
 
 # Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
-# magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page, number of
-# the transaction.
+# follow magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page and
+# transaction number.
 _META = struct.Struct("=16xIIQQI44x48xQQ")
 _MAGIC = 0xBEEFC0DE
 
@@ -39,11 +39,11 @@ class Opened:
         self.readers: weakref.WeakSet[object] = weakref.WeakSet()
 
     def of_this_process(self) -> bool:
-        """Returns whether it was opened here, and not by the process that this one was forked from."""
+        """Returns whether this process opened it, not the process that this one was forked from."""
         return self._pid == os.getpid()
 
     def leave(self, reader: object) -> None:
-        """`reader` needs it no longer. Closed with its last reader."""
+        """Removes `reader`, and closes the environment once it has no readers left."""
         with _lock:
             self.readers.discard(reader)
             if not self.readers:
@@ -52,18 +52,18 @@ class Opened:
 
 _lock = threading.Lock()
 _opened: weakref.WeakValueDictionary[str, Opened] = weakref.WeakValueDictionary()
-# Held while forking, so that a child never finds it held by a thread that it does not have.
+# Held while forking, so that a child never inherits it held by a thread that the child does not have.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def opened_here(path: Path, reader: object) -> Opened:
-    """Returns the file at `path`, open in this process; `reader` is to `leave` it. Raises `DataError`."""
+    """Returns the file at `path`, open in this process. `reader` must `leave` it when done. Raises `DataError`."""
     key = os.path.realpath(path)
     with _lock:
         found = _opened.get(key)
         if found is not None and not (found.readers and found.of_this_process()):
-            # As long as it is open, py-lmdb refuses to open the file again. What was inherited by a fork is this
-            # process's own copy of descriptor and map; the parent's stays open.
+            # py-lmdb refuses to open the file again while this is open. After a fork, descriptor and map are this
+            # process's own copies; the parent's stay open.
             found.environment.close()
             found = None
         if found is None:
@@ -75,7 +75,7 @@ def opened_here(path: Path, reader: object) -> Opened:
 def _ensure_whole(path: Path) -> None:
     """Raises `DataError` unless this is an LMDB file of its full length.
 
-    LMDB itself maps the file whatever its length: a read behind its end would kill the process with SIGBUS.
+    LMDB itself maps a file of any length: a read beyond its end would kill the process with SIGBUS.
     """
     try:
         with path.open("rb") as file:

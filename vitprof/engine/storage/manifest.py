@@ -1,4 +1,4 @@
-"""What a finished storage says of itself, and whether it is still as it was finished."""
+"""The manifest of a finished storage: what it was made of, its files, and whether they are still unchanged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from vitprof.engine.data.manifest import MANIFEST, fsync
 from vitprof.errors import DataError
 
 FEW_FILES = 100
-"""So many are waited for one by one. 70,000 would take minutes: then one call waits for all that is to be written."""
+"""At most this many files are waited for one by one. 70,000 would take minutes: then one call waits for the whole file
+system."""
 
 
 def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
-    """Returns what a storage is made of: it is made again where this changes. Raises `DataError`.
+    """Returns the identity of a storage: it is made again if this changes. Raises `DataError`.
 
-    The data set is known by what its own manifest says of its maker; its files are checked by `data.prepare`.
+    The data set is identified by the maker in its own manifest; `data.prepare` checks its files.
     """
     path = source_root / MANIFEST
     try:
@@ -41,10 +42,10 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
 
 
 def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Adds to `facts` which files there are in `directory` and the room they take, writes them there and returns them.
+    """Adds the files in `directory` and the room they take to `facts`, writes the manifest there and returns it.
 
-    Files beside the manifest are listed with their size, of directories only the number of entries: that is what can
-    be compared quickly at each use, also with 70,000 files.
+    Files next to the manifest are listed with their size, directories only with their number of entries: that can be
+    compared quickly at each use, even with 70,000 files. Raises `OSError` and `DataError`.
     """
     files, folders = _files(directory)
     facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
@@ -53,15 +54,16 @@ def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_manifest(root: Path) -> dict[str, Any] | None:
-    """Returns the manifest of the storage in `root`; None if there is none yet. Raises `DataError` if it cannot be
-    read.
+    """Returns the manifest of the storage in `root`; None if there is none yet.
+
+    Raises `DataError` if it cannot be read.
     """
     numbers = ("size_bytes", "prepare_s", "n_unreadable")
     return data_manifest.read_manifest(root, ("made_of", "files", "folders"), numbers)
 
 
 def check(root: Path, manifest: dict[str, Any]) -> None:
-    """Compares what is in `root` with its manifest. Raises `DataError` that names the first file that differs."""
+    """Compares what is in `root` with its manifest. Raises a `DataError` that names the first file that differs."""
     try:
         files, folders = _files(root)
     except OSError as error:
@@ -83,9 +85,9 @@ def check(root: Path, manifest: dict[str, Any]) -> None:
 
 
 def allocated_bytes(root: Path) -> int:
-    """Room that the files under `root` take on disk: allocated blocks, what many small files really cost.
+    """Returns the bytes that the files under `root` take on disk: allocated blocks, which matter with many small files.
 
-    Raises `DataError`.
+    Raises `DataError` if `root` cannot be read.
     """
     try:
         return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _walk(root))
@@ -103,7 +105,7 @@ def to_disk(directory: Path) -> None:
 
 
 def _syncfs(directory: Path) -> bool:
-    """Waits for the whole file system of `directory`, where that can be done (Linux)."""
+    """Waits for the whole file system of `directory`. Returns False where the system cannot (only Linux can)."""
     try:
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     except AttributeError:
@@ -119,7 +121,7 @@ def _syncfs(directory: Path) -> bool:
 
 
 def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Sizes of the files directly in `root`, and the number of entries of each directory under it."""
+    """Returns the sizes of the files directly in `root`, and the number of entries of each directory under it."""
     files: dict[str, int] = {}
     folders: dict[str, int] = {}
     left = [(root, "")]

@@ -18,7 +18,7 @@ from vitprof.errors import DataError
 from vitprof.formats import size
 
 IMAGES_AT_ONCE = 256
-"""Images converted at once, so that no second copy of the whole set is needed meanwhile."""
+"""Images copied or converted at once, so that the whole set is never in memory twice."""
 
 
 class MemoryStorage:
@@ -30,7 +30,7 @@ class MemoryStorage:
         _, height, width, channels = images.shape
         self.shape = (height, width, channels)
         self.device = images.device
-        """Where images and labels are, and the indices given to `read` have to be."""
+        """Where images and labels are, and where the indices given to `read` must be."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,11 +39,11 @@ class MemoryStorage:
         return torch.index_select(self.images, 0, indices, out=out)
 
     def to(self, device: torch.device) -> MemoryStorage:
-        """Returns the same on `device`."""
+        """Returns the same storage on `device`."""
         return MemoryStorage(self.images.to(device), self.labels.to(device))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 class FloatStorage:
@@ -64,12 +64,13 @@ class FloatStorage:
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
-    """Returns the split as stored, one byte for each pixel. Raises `DataError`, also where it does not fit into
-    memory.
+    """Returns the split as stored, one byte for each pixel value.
+
+    Raises `DataError` if the files cannot be read or the split does not fit into memory.
     """
     source = _stored(info, place, train)
     if isinstance(source, MemoryStorage):
@@ -84,8 +85,9 @@ def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
 
 
 def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
-    """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel. Raises as `open_uint8`
-    does.
+    """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel value.
+
+    Raises `DataError` as `open_uint8` does.
     """
     source = _stored(info, place, train)
     ensure_memory(4 * len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
@@ -99,7 +101,7 @@ def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
 
 
 def ensure_memory(needed_bytes: int, what: str) -> None:
-    """Raises `DataError` if there is not that much memory: better than to be killed by the system half way."""
+    """Raises `DataError` if less than `needed_bytes` of memory are available, before the system kills the process."""
     available_bytes = psutil.virtual_memory().available
     if available_bytes < needed_bytes:
         raise DataError(
@@ -109,7 +111,7 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
 
 
 def _stored(info: DatasetInfo, place: Place, train: bool) -> PixelStorage:
-    """Returns where the images come from: MNIST's files are read whole, of photos there is an array on disk."""
+    """Returns a storage of the images: IDX files read into memory, or the array on disk that other sets have."""
     if info.kind != "idx":
         return MemmapStorage(info, place, train)
     images, labels = read_split(place.root, train)

@@ -1,4 +1,4 @@
-"""PyTorch's own files: one .pt for each sample with string IDs (REFERENCE.md section 4), or one for a whole split."""
+"""PyTorch's own files: one .pt for each sample with string IDs, as tutorials have them, or one for a whole split."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LABELS = "labels.json"
 """{ID: label} of both splits."""
 PARTITIONS = {"train": "train", "test": "validation"}
 OVERHEAD_BYTES = 1500
-"""What torch.save adds to the pixels, about."""
+"""Approximate size of what torch.save adds to the pixels."""
 
 
 class Writer(SplitWriter):
-    """Writes data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then partition and labels."""
+    """A writer of data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then partition and labels."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         self._directory = directory
@@ -62,7 +62,7 @@ FORMAT = Format(1, "pixels", Writer, lambda info: on_disk(image_bytes(info) + OV
 
 
 class PtStorage:
-    """torch.load for each sample, its ID looked up in the partition and the labels, as the tutorial does it."""
+    """Pixels in one .pt file for each sample: torch.load for each, IDs from partition and labels as in the tutorial."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
@@ -110,11 +110,11 @@ class PtStorage:
         return out
 
     def close(self) -> None:
-        """Nothing stays open between reads."""
+        """Does nothing: no file stays open between reads."""
 
 
 class SingleWriter(memmap.Writer):
-    """Collects the images of a split in a .npy file, from which <split>.pt is made: they are never all in memory."""
+    """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never all in memory."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         super().__init__(directory, split)
@@ -130,7 +130,7 @@ class SingleWriter(memmap.Writer):
         self._array.unlink()
 
 
-# Twice the pixels: while a split is finished its array and its .pt file are both there.
+# Twice the pixels: while a split is being finished its array and its .pt file both exist.
 SINGLE_FORMAT = Format(1, "pixels", SingleWriter, lambda info: 2 * image_bytes(info))
 
 
@@ -173,7 +173,7 @@ class SingleStorage:
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
         elif (first := _first_of_run(indices)) is not None:
-            batch = self._images[first : first + len(indices)]  # sliced, not gathered: the form's point
+            batch = self._images[first : first + len(indices)]  # sliced, not gathered: the point of this storage
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
         return torch.index_select(self._images, 0, indices, out=out)
@@ -186,17 +186,17 @@ class SingleStorage:
 
 
 def open_mapped(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
-    """<split>.pt mapped into memory: pages come in as they are touched. Raises `DataError`."""
+    """Opens <split>.pt mapped into memory: pages are read when first used. Raises `DataError`."""
     return SingleStorage(info, place, train, mapped=True)
 
 
 def open_whole(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
-    """<split>.pt read into memory; `read` of neighbours in order is a slice of it. Raises `DataError`."""
+    """Opens <split>.pt read into memory; `read` of consecutive indices is a slice of it. Raises `DataError`."""
     return SingleStorage(info, place, train, mapped=False)
 
 
 def _first_of_run(indices: Tensor) -> int | None:
-    """Returns the first of indices that rise by 1; None if they do not, or if there are none."""
+    """Returns the first index if each is one more than the last; None if not, or if there are none."""
     n = len(indices)
     if n == 0:
         return None
@@ -207,7 +207,7 @@ def _first_of_run(indices: Tensor) -> int | None:
 
 
 def _load(path: str, error_type: type[DataError], remedy: str, **options: Any) -> Any:
-    """`torch.load(path, weights_only=True)`, whose errors become one line of `error_type`."""
+    """Returns `torch.load(path, weights_only=True)`. Its errors become an `error_type` with a one-line message."""
     try:
         return torch.load(path, weights_only=True, map_location="cpu", **options)
     except OSError as error:
@@ -218,7 +218,7 @@ def _load(path: str, error_type: type[DataError], remedy: str, **options: Any) -
             f"{path} is refused: it holds more than tensors (a pickled object, which could run code), or is damaged; "
             f"{remedy}"
         ) from error
-    except Exception as error:  # a damaged file makes its parsers raise anything
+    except Exception as error:  # parsers raise anything on a damaged file
         raise error_type(f"{path} is damaged and cannot be loaded; {remedy}") from error
 
 

@@ -17,12 +17,12 @@ from vitprof.errors import SampleError
 
 FILES_IN_A_FOLDER = 1000
 DISK_BLOCK_BYTES = 4096
-"""What a file takes on disk is a multiple of this on most file systems."""
+"""On most file systems the room that a file takes on disk is a multiple of this."""
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
-    """Returns where the file of sample `index` of a split lies under the storage's root: folders of 1,000 files."""
+    """Returns the path of the file of sample `index` of a split, under the storage's root: folders of 1,000 files."""
     return f"images/{'train' if train else 'test'}-{index // FILES_IN_A_FOLDER:03d}/{name}"
 
 
@@ -38,7 +38,7 @@ def write_file(path: str, content: bytes | memoryview) -> None:
 
 
 class FolderWriter(SplitWriter):
-    """Writes one file for each sample at its `sample_path`; nothing stays open."""
+    """A writer of one file for each sample, at its `sample_path`; no file stays open."""
 
     def __init__(self, directory: Path, split: SplitFacts, suffix: str = "") -> None:
         self._directory = directory
@@ -56,7 +56,7 @@ class FolderWriter(SplitWriter):
 
 
 def on_disk(n_bytes: int) -> int:
-    """Returns the room that a file of `n_bytes` takes on disk."""
+    """Returns the bytes that a file of `n_bytes` takes on disk."""
     return math.ceil(n_bytes / DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
 
 
@@ -64,7 +64,7 @@ FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(info
 
 
 class RawFilesStorage:
-    """A file opened, read into its row of the batch and closed for each sample."""
+    """Pixels in one file for each sample, opened, read into its row of the batch and closed."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
@@ -83,7 +83,7 @@ class RawFilesStorage:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
         n_bytes = math.prod(self.shape)
         batch = out.view(-1).numpy().data  # view: a copy would leave `out` as it was
-        end = memoryview(bytearray(1))  # takes the byte that a file must not have
+        end = memoryview(bytearray(1))  # receives a byte only if a file is too long
         first = 0
         for i in indices.tolist():
             path = self._paths[i]
@@ -108,4 +108,4 @@ class RawFilesStorage:
         return out
 
     def close(self) -> None:
-        """Nothing stays open between reads."""
+        """Does nothing: no file stays open between reads."""

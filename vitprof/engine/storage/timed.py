@@ -1,4 +1,4 @@
-"""What stands in a Dataset in place of its transforms and of its open files, so that it notes how long they took."""
+"""Replacements for a Dataset's transforms and open files that note how long these took."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vitprof.engine.stopwatch import Stopwatch
 
 
 class TimedCompose:
-    """Does what torchvision's `Compose` does and notes the seconds. Can be pickled if the transforms can.
+    """A `Compose` as torchvision's that also notes the seconds. Can be pickled if the transforms can.
 
-    In its place, not around it: a call more for each sample would cost more than the clock.
+    It replaces torchvision's instead of wrapping it: one more call for each sample would cost more than the clock.
     """
 
     def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
@@ -32,7 +32,8 @@ class TimedCompose:
 class TimedFile:
     """A file that notes the seconds of each `read`; everything else is the file's own.
 
-    A decoder that reads as it goes, such as Pillow, can so be told from the reading without changing how it reads.
+    This separates reading from decoding in a decoder that reads as it goes, such as Pillow, without changing how it
+    reads.
     """
 
     def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:

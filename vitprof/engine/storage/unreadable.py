@@ -1,4 +1,4 @@
-"""Samples of a data set that cannot be read: finding them, and reading all others as if they were not there."""
+"""Finds the samples of a data set that cannot be read, and reads a data set without them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from vitprof.errors import JobStopped, SampleError
 def find_unreadable(
     source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: OnProgress, stop: Stop
 ) -> dict[int, str]:
-    """Returns the number of each sample that cannot be read, and why. Reads all of them, `chunk` at once. Raises
-    `JobStopped`.
+    """Returns number -> reason for each sample that cannot be read. Reads all samples, `chunk` at once.
+
+    Raises `JobStopped` if `stop()` turns true.
     """
     read = source.pixels if needs == "pixels" else source.encoded
     found: dict[int, str] = {}
@@ -38,7 +39,7 @@ def find_unreadable(
 
 
 class Readable:
-    """A source without some of its samples. Those that are left count from 0."""
+    """A source without some of its samples. The remaining ones are numbered from 0."""
 
     def __init__(self, source: Source, without: Collection[int]) -> None:
         self._source = source
@@ -54,7 +55,7 @@ class Readable:
         return [file for first, last in self._runs(start, stop) for file in self._source.encoded(first, last)]
 
     def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Stretches [first, last) of the source that hold the kept samples [start, stop), in order."""
+        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop), in order."""
         kept = self._kept[start:stop]
         breaks = np.flatnonzero(np.diff(kept) != 1) + 1
         return [(int(run[0]), int(run[-1]) + 1) for run in np.split(kept, breaks)]

@@ -21,32 +21,32 @@ class Moved(NamedTuple):
     copy_start: Mark
     copy_end: Mark
     ready: Mark
-    """In the stream that trains: compute on the batch can begin here. Often `copy_end` itself."""
+    """In the training stream: compute on the batch can begin here. Often `copy_end` itself."""
     prepared: Mark | None = None
-    """Where the device made the batch ready beside the step or before it, normalised in a stream of its own or gathered
-    from a resident set: it did from `copy_end` to here. None where that is part of the step."""
+    """From `copy_end` to here the device prepared the batch outside the step: it normalised it in a separate stream, or
+    gathered it from a resident set. None where that is part of the step."""
 
 
 Stage = Callable[[Batch], Batch]
-"""A batch as a loader made it -> the batch where its copy begins. Takes the host's time only."""
+"""A batch as a loader made it -> the batch in the memory that its copy starts from. Takes time only on the host."""
 
 
 class Transfer(Protocol):
-    """Brings batches to one device."""
+    """A way for batches to one device."""
 
     buffer: Buffer | None
-    """Where loaders in this process should put batches; None: wherever they like."""
+    """Gives the memory that loaders in this process should put batches into; None if any memory will do."""
     normalises: bool
-    """Whether the images come ready for the model; if not, they come in the storage's pixel format."""
+    """Whether the images arrive ready for the model; if not, they arrive in the storage's pixel format."""
 
     stage: Stage | None
-    """What puts a batch where its copy begins, before it is handed to the loop; None where it lies there already."""
+    """Puts a batch into the memory that its copy starts from, before the loop gets it; None if it is there already."""
 
     def place(self, storage: Any) -> Any:
-        """Returns the storage, moved to where the transfer wants it, once, before training. Most leave it as it is."""
+        """Returns the storage, moved once, before training, to where the transfer needs it. Most do not move it."""
 
     def __call__(self, batch: Batch) -> Moved:
-        """Starts to move the batch. May return before the copy is done; the device's own order covers that."""
+        """Starts to move the batch. May return before the copy is done: the device keeps its work in order."""
 
 
 ToInput = Callable[[Tensor], Tensor]
@@ -54,8 +54,9 @@ ToInput = Callable[[Tensor], Tensor]
 
 
 def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | None = None) -> Transfer:
-    """Returns the transfer called `name`, to `device`. One that normalises does so by `to_input`; `wait` makes it
-    late.
+    """Returns the transfer called `name` to `device`.
+
+    One that normalises does so with `to_input`. A `wait` in the stage "transfer" delays each copy by that much.
     """
     from vitprof.engine.transfer import copy, delayed, resident, stream
 

@@ -1,4 +1,4 @@
-"""Copies in the training loop's stream: blocking, or non-blocking out of page-locked memory."""
+"""Copies in the training stream: blocking, or non-blocking from page-locked memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitprof.engine.transfer.staging import Staging
 
 
 class BlockingCopy:
-    """`.to(device)`: the loop waits until the copy is done."""
+    """A transfer with `.to(device)`: the loop waits until the copy is done."""
 
     normalises = False
     buffer: Buffer | None = None
@@ -32,14 +32,14 @@ class BlockingCopy:
         start = self._mark()
         if self._at_once:  # it is the CPU: there is nothing to copy
             return Moved(batch.images, batch.labels, start, start, start)
-        # Images that were decoded on the device stay as they are; their labels come from the host all the same.
+        # Images decoded on the device stay where they are, but their labels still come from the host.
         images, labels = self._upload(batch.images), self._upload(batch.labels)
         end = self._mark()
         return Moved(images, labels, start, end, end)
 
 
 class PinnedCopy(BlockingCopy):
-    """`.to(device, non_blocking=True)` out of pinned memory: the copy is queued and the loop goes on."""
+    """A transfer with `.to(device, non_blocking=True)` from pinned memory: the copy is queued and the loop goes on."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -51,7 +51,7 @@ class PinnedCopy(BlockingCopy):
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
         if self._at_once:
-            # Training on the CPU reads the buffer itself: it is free when the next batch has taken its place.
+            # Training on the CPU reads the buffer itself: it is free once the next batch has replaced it.
             if self._in_use is not None:
                 self._staging.ring.give_back(self._in_use, start)
             self._in_use = batch.images if self._staging.ring.holds(batch.images) else None

@@ -1,4 +1,4 @@
-"""A transfer that is late on purpose, to check what is reported about it."""
+"""A deliberately delayed transfer, to check what is reported about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitprof.engine.transfer import Moved, Transfer
 
 
 class Delayed:
-    """Another transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
+    """A transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
 
     def __init__(self, transfer: Transfer, wait: Wait, device: Device) -> None:
         self._transfer, self._wait, self._device = transfer, wait, device
@@ -26,6 +26,6 @@ class Delayed:
         start = self._device.mark()
         self._wait.into("transfer")
         moved = self._transfer(batch)
-        if moved.copy_start is not moved.copy_end:  # the one mark of a transfer that copies nothing is still needed
+        if moved.copy_start is not moved.copy_end:  # a transfer that copies nothing has one mark, which is still needed
             self._device.release(moved.copy_start)
         return moved._replace(copy_start=start)

@@ -1,4 +1,4 @@
-"""What happens to a batch on the device before the model sees it: normalised, augmented, resized."""
+"""Normalises, augments and resizes a batch on the device, before the model sees it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from vitprof.engine.storage import Pixels
 
 
 class ToInput:
-    """Images in any pixel format -> float (b, channels, image_size, image_size), normalised.
+    """A function from images in any pixel format to the model's input.
 
-    The arithmetic and its order are those of torchvision's ToTensor and Normalize, so that every strategy feeds the
-    model the same bits. Random flip, crop and rotation come before that, on the scaled pixels, where black is 0.
+    It takes (b, channels, height, width) and returns (b, channels, image_size, image_size) of `dtype`, normalised. The
+    arithmetic and its order are those of torchvision's ToTensor and Normalize, so that every strategy feeds the model
+    the same bits. With `augment_seed`, random flip, crop and rotation come before that, on pixels scaled to 0..1, where
+    black is 0.
     """
 
     def __init__(
@@ -57,5 +59,5 @@ class ToInput:
 
 
 def as_it_is(images: Tensor) -> Tensor:
-    """Returns images that need nothing done to them: a simulated device counts it into its step."""
+    """Returns the images unchanged, for a simulated device whose step includes normalising."""
     return images

@@ -1,7 +1,7 @@
-"""Batches on their way through page-locked memory: put there, copied in one piece, and the memory used again.
+"""Puts batches into page-locked memory and copies them from there in one piece, reusing the memory.
 
-Whoever puts a batch there takes the CPU's time, not the copy engine's: it is the last of making a batch, and belongs
-to what the loop waits for. PyTorch's DataLoader does the same in a thread, where `pin_memory` is set.
+Putting a batch there takes time of the CPU, not of the copy engine. It is therefore the last part of making the batch,
+and part of the data wait. PyTorch's DataLoader does the same in a thread if `pin_memory` is set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST_MEMORY = torch.device("cpu")
 
 
 class Staging:
-    """Puts batches into buffers of a ring, images and labels in one piece, and copies them from there."""
+    """The way of batches through the buffers of a ring, images and labels in one piece."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -32,12 +32,16 @@ class Staging:
     def stage(self, batch: Batch) -> Batch:
         """Returns the batch in page-locked memory.
 
-        Loaders of this process fill the ring's buffers themselves; their labels are put beside the images. What a
-        DataLoader has pinned stays where it is, images and labels each by itself: to put them together would copy the
-        images once more, and cost more than the second copy to the device does. PyTorch's allocator does not hand that
-        memory out again before the copy has passed. Images that were made on the device stay there; they leave their
-        labels alone. Where the system refuses to pin memory all stay as they are: the way through a buffer would gain
-        nothing. It would not either for floats on a simulated device, for which no DataLoader pins.
+        If a loader in this process has put the images into a buffer of the ring, only the labels are added there. Other
+        images in the host's memory are copied into a buffer, with these exceptions:
+
+        - Pinned by a DataLoader: images and labels stay where they are. Putting them together would copy the images
+          once more, which costs more than a second copy to the device. PyTorch's allocator does not reuse that memory
+          before the copy is done.
+        - The system refuses to pin memory: a buffer would gain nothing.
+        - Floats for a simulated device: no DataLoader pins those, so a buffer would gain nothing either.
+
+        Images made on the device stay there, with their labels on the host.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
@@ -55,7 +59,7 @@ class Staging:
         return batch._replace(images=images, labels=labels)
 
     def upload(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Starts to copy a staged batch; returns its images and labels on the device."""
+        """Starts to copy a staged batch. Returns its images and labels on the device."""
         images, labels = batch.images, batch.labels
         buffer = self.ring.buffer_of(images)
         if buffer is not None and labels.data_ptr() == buffer.labels.data_ptr():
@@ -63,13 +67,13 @@ class Staging:
         return self._device.upload(images, non_blocking=True), self._device.upload(labels, non_blocking=True)
 
     def let_go(self, images: Tensor) -> None:
-        """The memory that `images` lie in can be used again once the copies launched so far are done."""
+        """Lets the memory that `images` are in be used again once the copies launched so far are done."""
         if self.ring.holds(images):
-            self.ring.give_back(images, self._device.mark())  # a mark of its own: asked for after the recorder's
+            self.ring.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
 
 
 def to_pinned(ring: Ring, images: Tensor) -> Tensor:
-    """Returns `images` (b, channels, height, width) in a buffer of the ring, kept in the order they lie in memory."""
+    """Returns a copy of `images` (b, channels, height, width) in a buffer of the ring, in the same memory order."""
     if images.is_contiguous():
         return ring.take(tuple(images.shape), images.dtype).copy_(images)
     as_stored = images.permute(0, 2, 3, 1)
@@ -77,7 +81,7 @@ def to_pinned(ring: Ring, images: Tensor) -> Tensor:
 
 
 def staged(batches: Generator[Batch, None, None], stage: Stage) -> Generator[Batch, None, None]:
-    """Yields each batch as `stage` leaves it; closing it closes `batches`."""
+    """Yields what `stage` makes of each batch. Closing this generator closes `batches`."""
     with closing(batches):
         for batch in batches:
             yield stage(batch)

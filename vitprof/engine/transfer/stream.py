@@ -1,7 +1,7 @@
-"""The prefetcher: a CUDA stream of its own copies and normalises a batch while the one before it trains.
+"""The prefetcher: a separate CUDA stream copies and normalises a batch while the model trains on the previous one.
 
-The loop asks for the next batch when the step before it has been queued, so the copy runs beside that step's compute.
-NVIDIA Apex's example asked before (apex issue 304) and lost that overlap.
+The loop asks for the next batch once the previous step has been queued, so the copy runs during that step's compute.
+NVIDIA Apex's example asked earlier (apex issue 304) and lost that overlap.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from vitprof.engine.transfer.normalise import as_it_is
 from vitprof.engine.transfer.staging import Staging
 
 STEPS_AHEAD = 2
-"""Steps the host may be ahead of the device: each holds a batch there, and without a bound it could be dozens."""
+"""Most steps that the host may be ahead of the device. Each holds a batch there, and without a limit dozens could."""
 
 
 class PrefetchStream:
-    """Copy and normalisation in a stream of this transfer's own; on the CPU there is nothing to overlap."""
+    """A transfer that copies and normalises in its own stream. On the CPU there is nothing to overlap."""
 
     normalises = True
 
@@ -41,8 +41,8 @@ class PrefetchStream:
     def __call__(self, batch: Batch) -> Moved:
         if self._stream is not None and batch.images.device.type == "cpu":
             return self._prefetch(batch, self._stream)
-        # There is no copy to hide: on the CPU, or decoded on the device. Normalisation counts as compute, as it does
-        # with every other transfer.
+        # There is no copy to hide, on the CPU or if the batch was decoded on the device. Normalisation counts as
+        # compute, as with every other transfer.
         mark = self._device.mark()
         labels = self._device.upload(batch.labels, non_blocking=True)
         return Moved(self._to_input(batch.images), labels, mark, mark, mark)

@@ -1,4 +1,4 @@
-"""Whether what vitprof reports is true on this machine: jobs slowed down in a known way, and what is said of them."""
+"""The self-test: runs jobs slowed down in a known way, to check that what vitprof reports on this machine is true."""
 
 from vitprof.experiments.selftest.cases import CASES, QUICK, Case, n_jobs
 from vitprof.experiments.selftest.driver import SelftestProgress, run_selftest

@@ -1,8 +1,8 @@
-"""What must be found, worked out from what is known: the wait, the device's time and how long fetching takes.
+"""What a self-test must find, calculated from the wait, the device's compute time and the time to fetch a batch.
 
-All times in milliseconds for each batch. On a device that executes steps by itself (CUDA, simulated) the loop fetches
-the next batch while the device computes, so of `fetch` only what is longer than `compute` leaves the device idle. With
-n workers n batches are made at once: one is there every `fetch / n`.
+All times are in milliseconds for each batch. A device that executes steps asynchronously (CUDA, simulated) computes
+while the loop fetches the next batch, so only the part of `fetch` that is longer than `compute` leaves it idle. With n
+workers n batches are made at once, and one arrives every `fetch / n`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TOLERANCE_FRAC = 0.1
 TOLERANCE_MS = 0.3
 """The size of a cause must be right within 10% or 0.3 ms for each batch, whichever is more."""
 TOLERANCE_IDLE_FRAC = 0.01
-"""The idle share must be right within one percentage point, or by what 0.3 ms of a step are."""
+"""The idle share must be right within one percentage point or 0.3 ms of a step, whichever is more."""
 
 
 def exposed_ms(fetch: float, compute: float, makers: int = 1) -> float:
@@ -20,26 +20,26 @@ def exposed_ms(fetch: float, compute: float, makers: int = 1) -> float:
 
 
 def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> float:
-    """Returns how much longer it idles for each batch if a wait of `wait` is put into a fetch of `fetch`.
+    """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`.
 
-    Three kinds: where `fetch` alone keeps the device waiting, all of the wait (shared by the makers); where the wait
-    is longer than what the device still has to compute, the rest of it; where it is shorter, nothing.
+    Where `fetch` alone keeps the device waiting, that is the whole wait, divided by `makers`. Where it does not, it is
+    the part of the wait that outlasts what the device still has to compute, or nothing.
     """
     return exposed_ms(fetch + wait, compute, makers) - exposed_ms(fetch, compute, makers)
 
 
 def drive_ms(n_bytes: float, mb_s: float, latency_ms: float) -> float:
-    """Returns what a slow drive takes for a file of `n_bytes`: its latency, and bytes / bandwidth."""
+    """Returns how long a slow drive takes for a file of `n_bytes`: its latency plus bytes / bandwidth."""
     return latency_ms + n_bytes / (mb_s * 1e6) * 1e3
 
 
 def tolerance_ms(expected: float) -> float:
-    """Returns how far a size may be off."""
+    """Returns how far the reported size of a cause may be off."""
     return max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
 
 
 def idle_frac(compute: float, step: float) -> float:
-    """Returns the share of the time that a device idles which computes for `compute` of each step of `step`."""
+    """Returns the idle share (0..1) of a device that computes for `compute` in each step of length `step`."""
     return max(0.0, 1 - compute / step)
 
 

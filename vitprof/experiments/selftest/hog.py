@@ -1,6 +1,6 @@
-"""A program that keeps a CPU core busy until its standard input ends: when its parent closes it, or is gone.
+"""A program that keeps a CPU core busy until its standard input ends, because its parent closed it or has exited.
 
-Run as a file: it imports nothing of vitprof. It says "." when it is ready, and begins when it is sent a byte.
+It is run as a file and imports nothing of vitprof. It prints "." when it is ready, and starts when it receives a byte.
 """
 
 import os

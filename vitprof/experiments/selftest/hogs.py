@@ -1,4 +1,4 @@
-"""Other programs that take the CPU, for as long as a case needs them."""
+"""Other programs that keep the CPU busy for as long as a case needs them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("hog.py")
 FOR_EACH_CORE = 2
-"""With one on each core a job of one busy thread would lose 1/(cores + 1) of its time only, once the system has spread
-the load: hardly anything on a machine of many cores. With two it gets about a third of a core anywhere."""
+"""Busy processes for each core. With one, a job of one busy thread would lose only 1/(cores + 1) of its time once the
+system has spread the load: hardly anything on a machine of many cores. With two, the thread gets about a third of a
+core on any machine."""
 
 
 def cores() -> int:
-    """Returns cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class BusyCores:
-    """Other processes that keep all cores busy, at their usual priority, from `begin` to the end of the block.
+    """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block.
 
-    They end with the block, and by themselves if this process is killed: their standard input ends then.
+    They are killed at the end of the block. If this process is killed, their standard input ends and they exit.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class BusyCores:
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
                         bufsize=0,
-                        start_new_session=True,  # Ctrl-C is for this process, which ends them
+                        start_new_session=True,  # Ctrl-C reaches this process only, which then ends them
                     )
                 )
             for hog in self._hogs:
@@ -51,7 +52,7 @@ class BusyCores:
 
     @property
     def ids(self) -> list[int]:
-        """Their process ids."""
+        """Returns their process ids."""
         return [hog.pid for hog in self._hogs]
 
     def begin(self) -> None:

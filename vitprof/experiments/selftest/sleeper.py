@@ -9,10 +9,11 @@ from types import TracebackType
 
 
 class Sleeper:
-    """Waits for `seconds` again and again in a thread of its own, and notes how long that took.
+    """A thread that sleeps for `seconds` again and again, and records how long each sleep took.
 
-    A process that has waited goes on when the system gives it a core: some 0.06 ms later on an idle machine, 1 ms and
-    more on a busy one. That belongs to the wait that a job is given, so it is measured beside it. Uses next to no CPU.
+    A process that has slept continues when the system gives it a core: about 0.06 ms late on an idle machine, 1 ms and
+    more on a busy one. That delay is part of the wait that a job is given, so it is measured while the job runs. The
+    thread uses hardly any CPU.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -22,7 +23,7 @@ class Sleeper:
         self._thread = threading.Thread(target=self._sleep, name="vitprof-selftest-sleeper", daemon=True)
 
     def _sleep(self) -> None:
-        clock = time.perf_counter  # as the jobs' own
+        clock = time.perf_counter  # the clock that jobs use
         while not self._ended.is_set():
             begun = clock()
             time.sleep(self._seconds)
@@ -37,6 +38,6 @@ class Sleeper:
         self._thread.join()
 
     def late_s(self, start_s: float, end_s: float) -> float:
-        """Mean seconds that a wait was longer than asked for, of those that began from `start_s` to `end_s`; else 0."""
+        """Returns the mean seconds by which the sleeps that began from `start_s` to `end_s` overran; 0 without any."""
         late = [end - begun - self._seconds for begun, end in list(self._took) if start_s <= begun <= end_s]
         return fmean(late) if late else 0.0

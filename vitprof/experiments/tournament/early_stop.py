@@ -1,4 +1,4 @@
-"""When a trial is cut short: it cannot win any more, or makes no step at all."""
+"""When a trial is cut short: it can no longer win, or makes no step at all."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 
 LEAST_PATIENCE_S, PATIENCE_RUNS = 60.0, 5.0
-"""How long a trial may take to its first step once its data are prepared: seconds, or so many times what runs of this
-tournament typically take, the longer of the two. A slow drive can take hours to copy what another trial reads in a
-second, and would hold all others up."""
+"""How long a trial may take to its first step once its data are prepared: seconds, or a multiple of what runs of this
+tournament typically take, whichever is longer. A slow drive can take hours to copy what another trial reads in a
+second, and would hold up all others."""
 
 OTHERS_TOLD = 1.05
-"""From how much faster a trial may be without other programs it is told."""
+"""The least gain that a trial may have without other programs for the reason to mention it."""
 Evidence = tuple[Floats, Floats]
-"""samples/s of blocks as they were, and as they would have been at most without other programs; both (n,)."""
+"""samples/s of blocks as measured, and the most that they would have been without other programs; both (n,)."""
 NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
 def to_beat(board: Leaderboard, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
     """Returns the best trial so far with this one's batch size and page cache, if there is one besides `trial`.
 
-    Another batch size is another question: what loads best at this one is worth its full time.
+    Another batch size is another question: the setting that loads best at this one is worth its full time.
     """
     mine = next(e for e in now.entries if e.key == trial.key)
     alike = (mine.batch_size, mine.page_cache)
@@ -48,15 +48,15 @@ def to_beat(board: Leaderboard, now: TournamentState, trial: PlannedTrial) -> Le
 
 
 def patience_s(now: TournamentState) -> float:
-    """Returns how long a trial may take to its first step, see `LEAST_PATIENCE_S`."""
+    """Returns how many seconds a trial may take to its first step, see `LEAST_PATIENCE_S`."""
     took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
     return max(LEAST_PATIENCE_S, PATIENCE_RUNS * float(np.median(took))) if took else LEAST_PATIENCE_S
 
 
 def why_it_cannot_win(how: str, earlier: Evidence, now: Evidence, best: LeaderboardRow) -> str:
-    """Returns why a trial cannot win, in words; "" where it may. `how` says at which point it is asked.
+    """Returns why a trial cannot win, in words that begin with `how`; "" where it may still win.
 
-    What other programs may have made is no evidence: it is judged by what it had reached at most without them.
+    A trial that other programs slowed down is judged by the most that it would have reached without them.
     """
     seen, at_most = (np.concatenate(pair) for pair in zip(earlier, now, strict=True))
     if not cannot_win(at_most, best.within_low):
@@ -71,13 +71,13 @@ def why_it_cannot_win(how: str, earlier: Evidence, now: Evidence, best: Leaderbo
 
 def _speed(blocks: Floats) -> float:
     known = usable(blocks)
-    return len(known) / float(np.sum(1 / known))  # blocks have the same samples: the harmonic mean is theirs
+    return len(known) / float(np.sum(1 / known))  # the harmonic mean, as all blocks have the same number of samples
 
 
 def since_prepared(run: StoredRun) -> float:
-    """Returns seconds since the run's data were ready; below 0 while they are not.
+    """Returns the seconds since the run's data were ready; minus infinity while they are not.
 
-    Of a user's own script, which prepares nothing that is known of, seconds since it was started.
+    For a user's own script, whose preparations are not known, returns the seconds since it was started.
     """
     if is_own_script(run.config):
         return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s
@@ -86,12 +86,12 @@ def since_prepared(run: StoredRun) -> float:
 
 
 def evidence_so_far(entry: Entry) -> Evidence:
-    """Returns what a trial's finished runs gave."""
+    """Returns the evidence of a trial's finished runs."""
     every = [evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
     seen, at_most = zip(NOTHING, *every, strict=True)
     return np.concatenate(seen), np.concatenate(at_most)
 
 
 def evidence(blocks: Floats, others_cores: float) -> Evidence:
-    """Returns what one run gave, in which other programs took so many cores."""
+    """Returns the evidence of one run, during which other programs took `others_cores` cores."""
     return blocks, without_others(blocks, others_cores)

@@ -27,9 +27,9 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament
 
 LEAST_STEADY_STEPS = 30
-"""Of a trial of a length in seconds: those of a slow setting would be too few for an interval."""
+"""Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
 WhyNot = Callable[[RunConfig], str]
-"""Why a resolved job cannot be run here, in one line; "" if it can."""
+"""Returns why a resolved job cannot be run here, in one line; "" if it can."""
 
 
 def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
@@ -49,21 +49,21 @@ class PlannedTrial:
     key: str
     """ "strategy/b<batch>/w<workers or ->/<page cache>"."""
     config: RunConfig
-    """The job, resolved; as it was asked for where it was refused."""
+    """The resolved job; the job as requested where it cannot be resolved."""
     workers: int | None
     """None for a strategy that takes none."""
     refused: str = ""
     """Why it cannot be run here; "" if it can."""
     setting: OwnSetting | None = None
-    """What of a user's own script it changes; None for a job of vitprof's own."""
+    """What it changes in a user's own script; None for a job of vitprof's own."""
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
-    """Returns every trial of `spec`, each once; those that cannot be run stand there with the reason.
+    """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`.
 
-    A strategy without workers has one trial, whatever numbers of workers are asked for. One whose samples are in
-    memory has no page cache to warm: asked for warm it is run as it is, asked for cold it is refused. Raises
-    `ConfigError` where the baseline is no trial of this tournament.
+    A strategy without workers has one trial, whatever numbers of workers are requested. One whose samples are in memory
+    has no page cache to warm: "warm" is run as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline
+    is no trial of this tournament.
     """
     if spec.script is not None:
         return tuple(_of_own_script(spec.base, spec.script, s) for s in settings_of(spec.script, spec.base.steps))
@@ -79,7 +79,7 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
 
 
 def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
-    """Keeps a tournament with status "queued"; its id. Raises `ConfigError` where its baseline is no trial of it."""
+    """Stores a tournament with status "queued" and returns its id. Raises `ConfigError` as `plan` does."""
     plan(spec)
     return insert_tournament(store, spec, name)
 
@@ -138,7 +138,7 @@ def rounds_words(spec: TournamentSpec) -> str:
 def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
     """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused.
 
-    Each round begins elsewhere in the list, so that over the rounds no trial is always early or always late.
+    Each round begins at another place in the list, so that no trial is always early or always late.
     """
     able = [t for t in planned if not t.refused]
     for number in range(repeats):

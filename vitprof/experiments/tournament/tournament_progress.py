@@ -1,4 +1,4 @@
-"""How far a tournament is, and how long the rest of it takes."""
+"""The progress of a tournament, and how long the rest of it takes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vitprof.store.tournaments import StoredTournament, TrialRun
 
 @dataclass(frozen=True)
 class TournamentProgress:
-    """How far a tournament is."""
+    """The progress of a tournament."""
 
     done: int
-    """Runs that have ended by themselves or were cut short; one that was left half done is made again, and is none."""
+    """Runs that have ended by themselves or were cut short. One that was left unfinished is repeated, not counted."""
     total: int
-    """These, what is running, and what is still to come for sure: not what a trial that failed or was cut short would
-    have had, nor rounds that may be added until it is decided."""
+    """Those, the running one, and those that are certain to come: without the remaining runs of a trial that failed or
+    was cut short, and without rounds that may be added until it is decided."""
     current_key: str
     """The trial that is running; "" if none is."""
     current_round: int
@@ -28,7 +28,7 @@ class TournamentProgress:
     fraction: float
     """0..1, the running trial's own progress included."""
     seconds_left: float
-    """From what the runs so far took; NaN while none has ended."""
+    """Estimated from what the runs so far took; NaN while none has ended."""
 
 
 def progress_of(
@@ -38,9 +38,9 @@ def progress_of(
     newest: Mapping[str, Mapping[int, TrialRun]],
     spent: Mapping[int, float],
 ) -> TournamentProgress:
-    """Returns how far it is: from its plan, its trials and the newest run of each round.
+    """Returns the progress of a tournament from its plan, its entries and the newest run of each trial and round.
 
-    `spent` are the seconds that its runs took, by id.
+    `spent` are the seconds that its runs took, by run id.
     """
     by_key = {e.key: e for e in found_entries}
     took = {

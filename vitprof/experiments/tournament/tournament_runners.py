@@ -11,7 +11,7 @@ from vitprof.store.tournaments import set_status, tournament
 
 
 class TournamentRunners:
-    """Their runners. One for each process, beside its job manager."""
+    """The runners of these tournaments. One object for each process, beside its job manager."""
 
     def __init__(self, manager: JobManager) -> None:
         self._manager = manager
@@ -19,14 +19,12 @@ class TournamentRunners:
         self._runners: dict[int, TournamentRunner] = {}
 
     def runner(self, tournament_id: int) -> TournamentRunner | None:
-        """Returns the runner of a tournament that is running here."""
+        """Returns the runner of a tournament; None where this program is not running it."""
         found = self._runners.get(tournament_id)
         return found if found is not None and found.alive else None
 
     def run(self, tournament_id: int) -> TournamentRunner:
-        """Begins a tournament, goes on with it, or takes back its pause. Raises `JobError`, `StoreError`,
-        `ConfigError`.
-        """
+        """Starts or resumes a tournament, or undoes its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
         with self._lock:
             found = self.runner(tournament_id)
             if found is not None:
@@ -37,14 +35,15 @@ class TournamentRunners:
             return self._runners[tournament_id]
 
     def pause(self, tournament_id: int) -> None:
-        """Finishes the running trial and begins no more. Raises `JobError` for who may not stop it."""
+        """Finishes the running trial and starts no more. Raises `JobError` where the user may not stop it."""
         self._check_may_stop(tournament_id)
         if (found := self.runner(tournament_id)) is not None:
             found.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stops the running trial and runs no more. One that nobody runs is marked stopped. Raises `JobError` for who
-        may not stop it.
+        """Stops the running trial and starts no more. A tournament that no program is running is marked as stopped.
+
+        Raises `JobError` where the user may not stop it.
         """
         self._check_may_stop(tournament_id)
         if (found := self.runner(tournament_id)) is not None:
@@ -56,7 +55,7 @@ class TournamentRunners:
         check_may_stop(f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by)
 
     def shutdown(self) -> None:
-        """Ends every thread; tournaments that are not through can be resumed. Safe to call twice."""
+        """Ends every thread; unfinished tournaments can be resumed. Safe to call twice."""
         with self._lock:
             for found in self._runners.values():
                 found.shutdown()

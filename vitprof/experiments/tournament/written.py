@@ -1,4 +1,4 @@
-"""Which files below a folder were changed since a moment, whoever changed them."""
+"""Files below a folder that were changed since a moment, whichever program changed them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from vitprof import home
 
 LEFT_OUT = ("__pycache__", ".git")
-"""Folders that nobody misses a file in: byte code is made anew."""
+"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
 MOST_FILES, MOST_S = 300_000, 20.0
-"""How many files are looked at, and for how long, at most: a folder of samples can have millions."""
+"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
 CLOCK_S = 0.05
-"""A file's times come from a clock that stands still for some milliseconds."""
+"""Tolerance for the times of files, whose clock advances only every few milliseconds."""
 
 
 def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
     """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`), relative to it, and
-    whether all were looked at.
+    whether all files were checked.
 
-    By the time of the last change of each file's entry, which nobody can set: what a C library wrote is found too, and
-    a file that was put in place of another. vitprof's own files and byte code are left out.
+    It goes by ctime, which programs cannot set, so it also finds files that a C library wrote and files that replaced
+    others. vitprof's own files, byte code and `.git` are left out.
     """
     found: list[str] = []
     own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0
@@ -30,7 +30,7 @@ def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
         here = folders.pop()
         try:
             entries = list(os.scandir(here))
-        except OSError:  # not ours to look into
+        except OSError:  # such as a folder that this user may not read
             continue
         for entry in entries:
             n += 1

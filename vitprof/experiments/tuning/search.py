@@ -1,8 +1,9 @@
-"""Finds workers, prefetch factor and batch size for one strategy within a time given, and checks the gain.
+"""Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain.
 
-Successive halving (`vitprof.analysis.tournament.halving`): many settings train for a short time, the best third of them
-for longer, and so on. What counts is samples/s from end to end, as in every other figure. Then the winner and the
-strategy's own setting are run again in turns, so that what is told of the gain does not rest on the runs that chose it.
+It uses successive halving (`vitprof.analysis.tournament.halving`): many settings train for a short time, the best third
+of them for longer, and so on. They are compared by samples/s from end to end, as in every other figure. Then the winner
+and the strategy's own setting are run again in turns, so that the reported gain does not rest on the runs that chose
+the winner.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from vitprof.store.groups import RunGroup, role_of
 __all__ = ["TuneProgress", "Tuning", "candidates", "tune"]
 
 WARMUP_STEPS = 2
-"""Of a run that short five would be too many."""
+"""Warm-up steps of a run: the default of five would be too many for one so short."""
 POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """How far the search is."""
+    """The progress of a search."""
 
     words: str
     """What is running."""
     fraction: float
-    """Of the time given, 0..1."""
+    """Share of the time limit that has passed, 0..1."""
     best_per_s: float
-    """The best so far; NaN at the beginning."""
+    """The best samples/s so far; NaN before there is one."""
 
 
 OnTuneProgress = Callable[[TuneProgress], None]
@@ -70,10 +71,11 @@ def tune(
     stop: Stop = lambda: False,
     clock: Clock = time.monotonic,
 ) -> Tuning:
-    """Searches for `seconds`, runs' start-up included; no run begins after that. The last one may end a little later.
+    """Searches for `seconds`, the start-up of runs included, and returns what it found.
 
-    Where `stop()` says so, or the time is up, the best so far is the result. Raises `ConfigError` where the strategy
-    cannot be run here, `JobError` where not a single run ended well.
+    No run begins after that time; the last one may end a little later. Once `stop()` returns true or the time is up,
+    the best so far is the result. `batch_sizes` and `workers` replace the values that are usually tried. Raises
+    `ConfigError` where the strategy cannot be run here, `JobError` where no run gave a figure.
     """
     TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
@@ -83,7 +85,7 @@ def tune(
 
 
 class _Search:
-    """One search under way."""
+    """A search in progress."""
 
     def __init__(
         self, manager: JobManager, base: RunConfig, seconds: float, progress: OnTuneProgress, stop: Stop, clock: Clock
@@ -99,7 +101,7 @@ class _Search:
 
     def run(self, options: list[Candidate]) -> Tuning:
         default, self._n = options[0], len(options)
-        self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and makes what is to be prepared
+        self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and prepares the storage
         order = self._halve(options)
         scored = [c for c in order if not math.isnan(self._score(c))]
         if not scored:
@@ -107,7 +109,7 @@ class _Search:
             raise JobError(f"nothing could be tuned: no run of {self._base.strategy} gave a figure ({why})")
         winner = scored[0]
         gain, speed, verified = self._check(default, winner)
-        if verified and gain.value < 1:  # the search was led astray
+        if verified and gain.value < 1:  # the search chose wrongly
             winner, gain, speed = default, Interval(1.0, 1.0, 1.0), self._score(default)
         return Tuning(
             strategy=self._base.strategy,
@@ -124,7 +126,7 @@ class _Search:
         )
 
     def _halve(self, options: list[Candidate]) -> list[Candidate]:
-        """Candidates, the best first, as far as the time went."""
+        """Runs the rungs for which there is time; returns the candidates, the best first."""
         a_run_s = self._overhead_s + LEAST_S
         kept_s = reserve_s(self._seconds, self._left_s(), a_run_s)
         steps = ladder(len(options), self._left_s() - kept_s, a_run_s)
@@ -134,19 +136,19 @@ class _Search:
                 if self._stopped or self._left_s() - kept_s < a_run_s:
                     break
                 if number == 1 and candidate == options[0] and self._score(candidate) > 0:
-                    continue  # it was the first run of all
+                    continue  # the search began with it
                 budget = max(rung.seconds - self._overhead_s, LEAST_S)
                 self._train(candidate, budget, number, f"rung {number} of {len(steps)}")
             scores = [self._score(c) for c in alive]
             alive = [alive[i] for i in survivors(scores)]
         every = {t.candidate for t in self._tried}
         rest = sorted(every - set(alive), key=lambda c: -_or_least(self._score(c)))
-        # Those that went on were measured longest: what fell out before comes after them.
+        # Those that are left were measured longest, so they come before those that dropped out.
         return [*alive, *rest]
 
     def _check(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
-        """Returns the gain of the winner over the default, the winner's samples/s, and whether they were run again for
-        it.
+        """Runs winner and default again, in turns; returns the winner's gain, its samples/s, and whether that was done
+        in full.
         """
         if winner == default:
             return Interval(1.0, 1.0, 1.0), self._score(default), False
@@ -155,7 +157,7 @@ class _Search:
         for number, candidate in ((k, c) for k, pair in enumerate(turns, 1) for c in pair):
             left = 2 * CHECKS - sum(map(len, outcomes.values()))
             if self._stopped or self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
-                break  # half of what it takes: the last one may end a little late, but not all of them
+                break  # half of the time that is needed: the last one may end a little late, but not all of them
             budget = max(self._left_s() / left - self._overhead_s, LEAST_S)
             tried = self._train(candidate, budget, 0, f"checking, round {number} of {CHECKS}")
             if math.isnan(tried.samples_per_s):
@@ -190,13 +192,13 @@ class _Search:
         self._tried.append(tried)
         first = len(self._tried) == 1
         if ended.status == "done" and ended.summary is not None and not (first and self._base.isolation == "thread"):
-            # what only the first run does: it makes the storage, and in a thread it also imports torch
+            # only the first run prepares the storage, and in a thread it also imports torch
             once_s = ended.summary.prepare_s if first and math.isfinite(ended.summary.prepare_s) else 0.0
             self._overhead_s = max(ended.summary.wall_s - seconds - once_s, 0.05)
         return tried
 
     def _score(self, candidate: Candidate) -> float:
-        """samples/s of the candidate's longest run of the search so far; NaN without a figure."""
+        """Returns samples/s of the candidate's latest run that gave a figure; NaN without one."""
         mine = [t for t in self._tried if t.candidate == candidate and not math.isnan(t.samples_per_s)]
         return mine[-1].samples_per_s if mine else math.nan
 
@@ -219,7 +221,7 @@ def _speed(run: StoredRun) -> float:
 
 
 def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
-    """Returns a candidate as the leaderboard takes it."""
+    """Returns a candidate as an entry of the leaderboard."""
     key = trial_key(name, candidate.batch_size, candidate.workers, f"prefetch {candidate.prefetch_factor}")
     return Entry(
         key=key,

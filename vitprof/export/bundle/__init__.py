@@ -1,4 +1,4 @@
-"""Runs as one file that another machine can take in: `something.vitprof`.
+"""Runs as one file that another machine can import: `NAME.vitprof`.
 
 A bundle is a zip file (deflated) of
 
@@ -8,8 +8,8 @@ A bundle is a zip file (deflated) of
 - `steps-N.f64` and `telemetry-N.f64`: its series, column after column in the order that `run-N.json` names, each
   little-endian float64. Nothing in them has to be parsed: `numpy.fromfile(path, "<f8").reshape(len(columns), -1)`.
 
-Whoever sends a bundle is not trusted: everything is checked before anything is stored, and then all of it is stored in
-one transaction, or nothing. The verdict is worked out anew from the steps, for this machine.
+The sender of a bundle is not trusted: everything is checked before anything is stored, and then all of it is stored in
+one transaction, or nothing. The verdict is judged again from the steps, for this machine.
 """
 
 from vitprof.export.bundle.archive import MAX_FILE_BYTES, SUFFIX

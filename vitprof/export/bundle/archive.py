@@ -16,25 +16,26 @@ from vitprof.formats import size
 from vitprof.store import STORE_VERSION
 
 FORMAT, VERSION = "vitprof runs", 1
-"""The version rises when this vitprof could not read what a newer one writes."""
+"""The version rises when an older vitprof could not read what a newer one writes."""
 SUFFIX, MANIFEST = ".vitprof", "manifest.json"
 MAX_RUNS = 1_000
 MAX_FILE_BYTES = 192 * 2**20
 """Just under the 200 MB that Streamlit takes as an upload."""
 MAX_UNPACKED_BYTES = 256 * 2**20
-"""All members together: room for 1.3 million steps. They are held in memory until all are known to be sound."""
+"""The most bytes of all members together: 1.3 million steps. They are in memory until all of them are checked."""
 MAX_JSON_BYTES = 2**21
 MAX_READ_BYTES = 2**18
-"""What zipfile may ask for at once. It takes the table of contents whole: under 70 bytes for each file of a run."""
+"""The most bytes that zipfile may read at once. It reads the table of contents whole: under 70 bytes for each file of a
+run."""
 COMPRESSION_LEVEL = 1
-"""Of deflate. Steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
+"""The level of deflate. Steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
 START, END, END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
 """A bundle begins with its first member, and ends with zip's end record without a comment."""
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(RuntimeError, LookupError, ArithmeticError, ValueError),
 )
-"""What zipfile raises on a file that is none, on a damaged one, and on an encrypted member."""
+"""What zipfile raises for a file that is no zip file, for a damaged one, and for an encrypted member."""
 NOT_A_BUNDLE = f"it is not a file of runs that vitprof wrote (*{SUFFIX}), or it is damaged"
 EXPORT_FEWER = "export fewer at a time"
 TOO_MANY_RUNS = f"it holds more than the {MAX_RUNS:,} runs that are allowed"
@@ -85,7 +86,7 @@ def unpack(source: BinaryIO) -> dict[str, bytes]:
 
 
 class _BoundedReader:
-    """Gives zipfile what it asks for, but not too much at once, whatever the file says of its own sizes."""
+    """A file for zipfile that refuses to read too much at once, whatever sizes the archive claims."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -106,7 +107,7 @@ def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
         infos = archive.infolist()
         need(len(infos) <= 1 + 3 * MAX_RUNS, TOO_MANY_RUNS)
         need(len({info.filename for info in infos}) == len(infos), NOT_A_BUNDLE)
-        ways = {info.compress_type for info in infos}  # zipfile bounds what it unpacks at once of these two only
+        ways = {info.compress_type for info in infos}  # only for these two zipfile bounds what it unpacks at once
         need(ways <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in a way that vitprof does not write")
         left = MAX_UNPACKED_BYTES + MAX_JSON_BYTES  # the manifest comes on top
         for info in infos:

@@ -1,4 +1,4 @@
-"""One run as the plain values of `run-N.json`, and back, each value checked."""
+"""Converts a run to the plain values of `run-N.json` and back, and checks each value."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from vitprof.store.words import checked_note, checked_tags
 IMPORTED = "imported"
 """The fact of an imported run that says where it was made: {"host", "run_id"}."""
 OF_ONE_STORE = (IMPORTED, STARTED_BY)
-"""Facts that no bundle has."""
+"""Facts that belong to one store, so that no bundle has them."""
 CREATED = "%Y-%m-%dT%H:%M:%SZ"
 MAX_TAGS, MAX_NOTICES, MAX_HOST, MAX_PHASE = 100, 1_000, 255, 50
 MAX_LENGTHS = {"name": MAX_NAME, "role": 200, "tags": MAX_TAGS, "notices": MAX_NOTICES}
-"""Characters and items; those of other texts are the store's rule, or `values.MAX_TEXT`."""
+"""The most characters or items of a field; other texts are limited by the store, or by `values.MAX_TEXT`."""
 MAX_FACTS = 200
 MAX_TIME_S = 1e9
-"""A monotonic clock counts from the start of its machine, and 1e9 s are 31 years. In nanoseconds it fits int64."""
+"""The latest time on a monotonic clock, which counts from its machine's start: 31 years. In ns it fits int64."""
 NUMBER_FACTS = re.compile(r"n_.*|.*_(s|ms|bytes|frac|pct|count|samples|threads|loss|accuracy|w|mhz|c|hz)")
 """Names of facts that are numbers, by their unit."""
 WATCHED = "watched"
-"""The fact of a watched run that has its DataLoader's arguments."""
+"""The fact of a watched run that holds its DataLoader's arguments."""
 TEXT_FACTS = re.compile("vitprof|python|torch|torchvision|platform|hostname|device|device_name|gpu_uuid")
 
 Identity = tuple[object, ...]
@@ -46,12 +46,12 @@ Identity = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class BundledRun:
-    """A run as `run-N.json` has it, checked once, here. What has no docstring is as in `StoredRun`."""
+    """A run as in `run-N.json`, checked once, here. Fields without a docstring are as in `StoredRun`."""
 
     run_id: int
-    """Its number where the bundle was written, to which `group_key` of others refers."""
+    """Its id where the bundle was written, to which `group_key` of other runs refers."""
     origin: dict[str, Any]
-    """The host that made it, and its number there."""
+    """The host that recorded it, and its id there."""
     name: str
     status: str
     created_utc: str
@@ -64,7 +64,7 @@ class BundledRun:
     notices: list[str]
     summary: dict[str, Any] | None
     verdict: dict[str, Any] | None
-    """Here it only says that there was one: it is worked out anew."""
+    """It only shows that there was a verdict, which is judged again from the steps."""
     note: str
     tags: list[str]
     group_key: str
@@ -76,7 +76,7 @@ class BundledRun:
     telemetry_columns: list[str]
 
     def __post_init__(self) -> None:
-        """Raises `BundleError` that names the field, `StoreError` for what the store would not take."""
+        """Raises `BundleError` that names the field, and `StoreError` for what the store would not take."""
         for name, kind in KINDS.items():
             _check(name, fits(getattr(self, name), kind))
         for name, most in MAX_LENGTHS.items():
@@ -102,21 +102,19 @@ class BundledRun:
 
     @property
     def parent(self) -> int:
-        """Returns the number, where the bundle was written, of the run that this one was made for; 0 for one of its
-        own.
-        """
+        """Returns the id, where the bundle was written, of the run that this one was made for; 0 if there is none."""
         group = RunGroup.parse(self.group_key)
         return (group and group.run_id) or 0
 
     @property
     def identity(self) -> Identity:
-        """Returns what tells that two runs are the same: who made it, its number there, and when."""
+        """Returns what identifies the run in every store: the host that recorded it, its id there, and when."""
         return self.origin["host"], self.origin["run_id"], self.created_utc, self.t_origin_s
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Returns the columns of the store's `runs`; the verdict is found anew, and the group may have another number
-        here.
+        """Returns the columns of the store's table `runs`; the verdict is judged again, and the group may have another
+        id here.
         """
         return {name: getattr(self, name) for name in KINDS if name in runs.c} | {
             "config": self.config.to_dict(),
@@ -132,13 +130,13 @@ FIGURES = get_type_hints(RunSummary)
 
 
 def origin(run: StoredRun) -> dict[str, Any]:
-    """Returns the host that made a run, and its number there."""
+    """Returns the host that recorded a run, and its id there."""
     found = run.facts.get(IMPORTED)
     return dict(found) if isinstance(found, dict) else {"host": run.owner_host, "run_id": run.id}
 
 
 def identity(run: StoredRun) -> Identity:
-    """Returns what tells that two runs are the same, as `BundledRun.identity` does."""
+    """Returns what identifies a run in every store, as `BundledRun.identity` does."""
     made = origin(run)
     return made["host"], made["run_id"], run.created_utc, run.t_origin_s
 
@@ -162,7 +160,7 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
 
 
 def from_values(values: dict[str, Any], what: str) -> BundledRun:
-    """Returns the run of `to_values`. Raises `BundleError`, `what` naming the file that `values` are from."""
+    """Returns the run with these values. Raises `BundleError`, in which `what` names the file that they are from."""
     try:
         _check("the list of its fields", set(values) == set(KINDS))
         return BundledRun(**(values | {"name": _name(values["name"]), "config": _config(values["config"])}))
@@ -177,15 +175,15 @@ def _check(field: str, holds: object) -> None:
 
 
 def _name(given: Any) -> Any:
-    """Returns a run's name as it is kept here: an older vitprof wrote names of several lines."""
+    """Returns a run's name as this vitprof keeps it: an older one wrote names of several lines."""
     fine = isinstance(given, str) and 0 < len(given) <= MAX_NAME
     return (tamed_name(given) or UNNAMED) if fine else given
 
 
 def _config(values: Any) -> RunConfig:
-    """Returns a config whose names are known here: pages look them up. Raises `ConfigError`, `BundleError`.
+    """Returns a config whose names are known here, as pages look them up. Raises `ConfigError`, `BundleError`.
 
-    Whether it can be run, `resolve` says when somebody wants to: an older vitprof may have allowed more.
+    It may be one that cannot be run, since an older vitprof may have allowed more: `resolve` checks that before a run.
     """
     try:
         config = RunConfig.from_dict(values)
@@ -202,7 +200,7 @@ def _config(values: Any) -> RunConfig:
 
 
 def _check_own(config: RunConfig) -> None:
-    """Raises `BundleError` where a user's own script has what only a job of vitprof has (`config.own_script`)."""
+    """Raises `BundleError` where a user's own script has settings of vitprof's own jobs (`config.own_script`)."""
     parts = {kind: getattr(config, kind) for kind in PARTS if kind != "storage"}
     own = parts == {"location": None, "loader": "dataloader", "transfer": None} and config.model == OWN_SCRIPT
     own = own and config.storage in (None, KEPT_IN_RAM)
@@ -217,7 +215,9 @@ def _is_moment(text: str) -> bool:
 
 
 def _is_fact(name: str, value: object) -> bool:
-    """Tells if a fact is no list; what has a unit in its name is a number, or not known, and names are texts."""
+    """Returns whether a fact is as vitprof writes it: no list, a number where its name has a unit, a text where it is a
+    name, or None.
+    """
     if name in OF_ONE_STORE:
         return False
     if name in _INSIDE:
@@ -249,7 +249,7 @@ def _is_block(item: tuple[str, object]) -> bool:
 
 
 _INSIDE = {WATCHED: _is_argument, TRANSFORMS: _is_transform, REPLAY: _is_block}
-"""Facts that are objects, and what each of their items must be."""
+"""Facts that are objects, and the check of each of their items."""
 
 
 def _is_phase(phase: Phase) -> bool:

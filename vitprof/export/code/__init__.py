@@ -1,8 +1,8 @@
-"""A strategy as code to take home: one plain PyTorch script for the user's own data, without vitprof.
+"""A strategy as code: one plain PyTorch script for the user's own data, without vitprof.
 
-`script(config)` puts fragments (`fragments/*.py.txt`) together: one each for what the user's data are, the storage, the
-location, the loader and the transfer. `storages`, `loaders` and `transfers` say which of them a config takes and what
-stands in their blanks, gathered in a `draft`; `assemble` fills in and joins them; `writing` writes head and settings.
+`script(config)` joins fragments (`fragments/*.py.txt`): one each for the user's data, the storage, the location, the
+loader and the transfer. `storages`, `loaders` and `transfers` decide which of them a config takes and what goes into
+their blanks, and collect both in a `draft`; `assemble` fills in and joins them; `writing` adds docstring and settings.
 """
 
 from vitprof.export.code.writing import script

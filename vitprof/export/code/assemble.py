@@ -1,8 +1,8 @@
-"""Fragments of Python text put together: blanks filled in, imports merged and sorted, two lines between definitions.
+"""Joins fragments of Python text: fills in blanks, merges and sorts imports, puts two lines between definitions.
 
 A fragment is a file `fragments/<name>.py.txt`: imports first, then code, with blanks such as `$TAKE` as in
-`string.Template`. A blank that stands alone in its line takes any number of lines, at that line's indentation; with
-nothing to put in, the line goes. Each fragment imports all it may need by itself; what no line uses is left out.
+`string.Template`. A blank alone on its line takes any number of lines, at that line's indentation; where the blank is
+empty, the line is removed. Each fragment imports all that it may need; imports that no line uses are left out.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def module(docstring: str, constants: str, pieces: Iterable[str]) -> str:
 
 
 def _imports(plain: set[str], of_module: Mapping[str, set[str]]) -> str:
-    """As isort has them: the standard library's, a blank line, the others'."""
+    """Returns the imports in isort's order: the standard library's, a blank line, the others'."""
     groups: dict[bool, list[str]] = {True: [], False: []}
     for name in sorted(plain, key=str.lower):
         groups[_is_standard(name)].append(f"import {name}")
@@ -75,5 +75,5 @@ def _is_standard(name: str) -> bool:
 
 
 def _by_kind(name: str) -> tuple[int, str]:
-    """isort's order of names: constants, classes, the rest."""
+    """Returns the key that sorts names in isort's order: constants, classes, the rest."""
     return 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name

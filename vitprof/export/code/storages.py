@@ -1,4 +1,4 @@
-"""The first half of a script: from the user's data to a storage that gives samples, pixels or encoded images."""
+"""The storage of a script: from the user's data to samples, pixels or encoded images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CLASSES: dict[str, str] = {
     "hdf5-encoded": "Hdf5Files",
     "lmdb-encoded": "LmdbFiles",
 }
-"""Name of the class in a storage's fragment, where it has one that opens what lies at a path."""
+"""Storage -> the class in its fragment, where it has one that opens a path."""
 
 
 def add_storage(draft: Draft) -> None:
-    """The user's data, made into what the strategy reads."""
+    """Adds to the draft how the user's data become what the strategy reads."""
     config, storage = draft.config, draft.config.storage or ""
     draft.blanks["ONLY_JPEG"] = ONLY_JPEG if config.decoder == "simplejpeg" else ""
     if draft.form == "encoded":
@@ -41,7 +41,7 @@ def add_storage(draft: Draft) -> None:
     if prepared:
         draft.names += ["prepared", f"prepare_{prepared}"]
         draft.path = "prepare(data)"
-        # What has another SIZE is another file.
+        # Another SIZE needs another file.
         draft.blanks["OF_SIZE"] = ".{SIZE}" if draft.folder and draft.form != "encoded" else ""
     _add_location(draft)
     if draft.form == "samples":
@@ -67,8 +67,8 @@ def add_storage(draft: Draft) -> None:
     draft.opening.append(f"storage = {draft.storage}")
 
 
-# What engine.augment does, in torchvision's words: a wider crop than RandomResizedCrop's own, since these images have
-# been cropped once; small images are shifted by up to two pixels.
+# What engine.augment does, by torchvision's transforms: a wider crop than RandomResizedCrop's default, since these
+# images have been cropped once; small images are shifted by up to two pixels.
 AUGMENT_PHOTOS = """AUGMENT = v2.Compose(
     [
         v2.RandomResizedCrop(SIZE, scale=(0.35, 1.0)),
@@ -80,7 +80,7 @@ AUGMENT_SMALL = "AUGMENT = v2.RandomAffine(15, translate=(2 / SIZE, 2 / SIZE))"
 
 
 def _add_opened(draft: Draft) -> None:
-    """Opens a storage of pixels or of encoded images."""
+    """Adds a storage of pixels or of encoded images."""
     storage = draft.config.storage or ""
     if storage == "memory":
         _add_arrays(draft)
@@ -103,7 +103,7 @@ def _add_opened(draft: Draft) -> None:
 
 
 def _add_arrays(draft: Draft) -> None:
-    """The whole set in memory; of a folder, what was prepared from it."""
+    """Adds the lines that read the whole set into memory; for a folder, what was prepared from it."""
     if draft.folder:
         draft.opening += [
             f"path = {draft.path}",
@@ -114,7 +114,7 @@ def _add_arrays(draft: Draft) -> None:
 
 
 def _add_samples(draft: Draft) -> None:
-    """Opens a Dataset of samples, as tutorials write it."""
+    """Adds a Dataset of samples, as tutorials write it."""
     storage, random = draft.config.storage, draft.config.augment == "cpu"
     if storage == "imagefolder":
         draft.names.append("storage_imagefolder")
@@ -158,7 +158,7 @@ def _add_decoder(draft: Draft, *, random: bool) -> None:
 
 
 def _add_decoded(draft: Draft) -> None:
-    """Decodes what the storage gives, unless the loader does that."""
+    """Adds the decoding of what the storage gives, unless the loader decodes."""
     decodes = LOADERS[draft.config.loader or ""].decodes
     files = "self.storage" if decodes else "self.files"
     paths = f"{files}.files.paths" if draft.config.cache_mb else f"{files}.paths"

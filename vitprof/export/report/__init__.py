@@ -1,7 +1,7 @@
-"""One or several runs as one HTML file that needs nothing else: charts, figures, settings; opens without a network.
+"""One or several runs as one self-contained HTML file with charts, figures and settings; it opens without a network.
 
-Plotly's own bundle travels inside, compressed, and is inflated in the browser. The file's content security policy
-forbids every request and every script but the two it came with. Without JavaScript all figures stand in tables.
+Plotly's own bundle is inside, compressed, and is unpacked in the browser. The file's content security policy forbids
+every request and every script but its own two. Without JavaScript all figures are still in tables.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
 MOST_RUNS = 100
-"""Runs in a report: each takes about 25 kB of tables, and the file stays below 5 MB."""
+"""The most runs in a report: each takes about 25 kB of tables, and the file stays below 5 MB."""
 MOST_CHARTED = 20
-"""Runs of a report that have charts, about 60 kB each; those after them have their figures."""
+"""The most runs of a report that have charts, about 60 kB each; those after them have only tables."""
 
 
 def html_report(
@@ -32,10 +32,10 @@ def html_report(
     verdicts: Mapping[int, Verdict] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
-    """Returns the whole file as text. Raises `VitprofError` for no runs or too many.
+    """Returns the text of the HTML file. Raises `VitprofError` for no runs or too many.
 
-    `headrooms` and `verdicts` are by id of the run; without a verdict of its own a run has the stored one, or what
-    its headroom makes of it. `now` (with a time zone) is when the report was made.
+    `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored verdict; with an entry
+    in `headrooms` it is judged again. `now` (with a time zone) is when the report was made.
     """
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")

@@ -1,4 +1,4 @@
-"""What a report says of one run: its verdict, its figures as tables, and charts of few enough points."""
+"""What a report says about one run: its verdict, its figures as tables, and charts thinned to a few hundred points."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything about one run."""
+    """Everything that a report says about one run."""
 
     run: StoredRun
     simulated: bool
     verdict: Verdict | None
-    """None for a run without any step, for one that cannot be judged in time, or a verdict of another version."""
+    """None for a run without any step, and for one that cannot be judged in time."""
     parts: list[Chart | Table] = field(default_factory=list)
-    """In the order of reading."""
+    """Charts and tables in the order in which they are read."""
 
 
 def contents(
@@ -76,7 +76,10 @@ def contents(
     *,
     charted: bool = True,
 ) -> Contents:
-    """Returns what to say of `run`, with charts or with tables only. `verdict` and `headroom` as in `html_report`."""
+    """Returns what to say about `run`, unless `charted` with tables only. `verdict` and `headroom` as in `html_report`.
+
+    `steps` and `telemetry` are the run's series, (n,) by column.
+    """
     if len(steps["step"]) and verdict is None:
         verdict = _verdict(run, steps, telemetry, headroom)
     simulated = is_simulated(str(run.environment.get("device") or run.config.device))
@@ -116,7 +119,7 @@ def _chart(title: str, says: str, height: int, figure: go.Figure | dict[str, Any
 
 
 def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
-    """Compute and idle time by cause, as a bar, over the run, and in figures."""
+    """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
     gaps = find_gaps(steps, run.phases, keep=steady_state(steps))
     if not gaps.span_ns:
         return []
@@ -160,7 +163,7 @@ def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | T
 
 
 def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
-    """Data wait, copy and compute of each step; their quantiles in figures."""
+    """Returns data wait, copy and compute of each step as a chart, and their quantiles in a table."""
     steady = steady_state(steps)
     columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
     rows = []
@@ -203,7 +206,7 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
 
 
 def _transforms(run: StoredRun) -> list[Table]:
-    """Returns the times of each transform, of a watched run that has them."""
+    """Returns the table of the times of each transform, for a watched run that has them."""
     rows = [
         (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
         for t in transform_times(run.facts)
@@ -226,7 +229,7 @@ def _own_headroom(run: StoredRun) -> list[Table]:
 
 
 def _headroom(run: StoredRun, found: Headroom, charted: bool) -> list[Chart | Table]:
-    """Returns what was measured with free data."""
+    """Returns what was measured with free data, as a chart and a table."""
     batch = run.config.batch_size
     rows: list[tuple[str, ...]] = []
     for a in found.anchors:

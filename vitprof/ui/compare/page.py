@@ -19,7 +19,7 @@ from vitprof.ui.downloads import draw_downloads_many
 from vitprof.ui.texts import escaped, guarded
 
 MOST_WARNINGS = 3
-"""Warnings told in full; more are a count to open."""
+"""Warnings shown in full; more than that are a count to open."""
 
 SECTIONS: dict[str, str] = {
     "device": "Device time",
@@ -31,7 +31,7 @@ SECTIONS: dict[str, str] = {
 
 
 def draw_comparison() -> None:
-    """All of the page but its title."""
+    """Draws everything but the page's title."""
     runs, baseline = pick_runs()
     if not runs:
         return
@@ -59,7 +59,7 @@ def draw_comparison() -> None:
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
-    """Draws what makes the comparison unfair: warnings in full as long as they are few, all else a click away."""
+    """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
     found = caveats(runs)
     warnings = [c for c in found if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
@@ -75,5 +75,5 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
 
 
 def caveats(runs: Sequence[StoredRun]) -> tuple[Caveat, ...]:
-    """Returns what differs between runs beside the way they load their data, see `analysis.compare.guard`."""
+    """Returns what differs between runs besides the way they load their data, see `analysis.compare.guard`."""
     return comparability([facts_of(run.id) for run in runs])

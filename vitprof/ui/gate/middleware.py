@@ -1,7 +1,7 @@
-"""Every request to the dashboard comes through here first, before Streamlit sees it.
+"""Every request to the dashboard passes through here before Streamlit sees it.
 
-Streamlit looks at the Host and Origin of a WebSocket only; of a foreign Origin it asks a server on the internet whether
-that is this machine. Here both are settled beforehand, of every request, without asking anybody.
+Streamlit checks Host and Origin of WebSockets only, and for a foreign Origin it asks a server on the internet for this
+machine's address. Here both are checked first, for every request and without using the network.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from vitprof.ui.gate.names import is_named, is_own_page, is_this_machine
 from vitprof.ui.gate.token import Attempts, Token
 
 LONGEST_FORM = 4096
-"""Bytes of the form with the token."""
+"""Bytes that are read of a form with a token, at most."""
 FORM = "application/x-www-form-urlencoded"
 HEALTH = "/_stcore/health"
-"""It says "ok" and no more: to a container's health check, to `vitprof open`."""
+"""Answered without a token, with "ok" and no more: for a container's health check and `vitprof open`."""
 STATIC = "/app/static/"
 SECURITY_HEADERS = {
     # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit needs inline styles
-    # and scripts; Plotly and Vega make functions.
+    # and scripts; Plotly and Vega make functions from text.
     "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'",
-    "x-frame-options": "SAMEORIGIN",  # no foreign page shows it in a frame and has its buttons pressed
+    "x-frame-options": "SAMEORIGIN",  # no foreign page can frame it and trick a user into clicking
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -42,10 +42,11 @@ PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass
 
 
 class Gate:
-    """Lets in what comes under an allowed name, from a page of the dashboard's own, and with the token if there is one.
+    """The check of every request: it needs an allowed Host, an Origin that is the dashboard's own if it has one, and
+    the token if one is set.
 
-    `wide` says whether other machines reach the server, `login` whether its pages ask for one, `files` the names that
-    static/ serves, `base` the server's base path ("" or "/name").
+    `hosts` are the allowed names; `wide` says whether other machines reach the server, `login` whether its pages ask
+    for one; `files` are the names that static/ serves, `base` is the server's base path ("" or "/name").
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Gate:
         await (self._app if refused is None else refused)(scope, receive, send_with_headers)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """Returns what somebody is told who is not let in; None for a request to pass on."""
+        """Returns the answer to a request that is not let in; None for a request to pass on."""
         path = scope["path"].removeprefix(self._base)
         if path == HEALTH:
             return None
@@ -104,7 +105,7 @@ class Gate:
         return None
 
     async def _ask(self, scope: Scope, receive: Receive) -> Response:
-        """Returns the question for the token, or the way on where a form answers it."""
+        """Returns the question for the token, or a redirect with the cookie where a form brings the right one."""
         headers = Headers(scope=scope)
         if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
             return HTMLResponse(question(), status_code=401)
@@ -127,13 +128,13 @@ class Gate:
 
 
 def _cookie(host: str) -> str:
-    """Returns the cookie's name. Browsers send cookies to every port of a host, and a port is a dashboard."""
+    """Returns the cookie's name. Browsers send cookies to every port of a host, and each port is another dashboard."""
     port = host.rpartition(":")[2]
     return f"vitprof_{port if port.isdecimal() else ''}"
 
 
 async def _body(request: Request) -> bytes:
-    """Returns the body, or as much of it as a form with a token can have."""
+    """Returns the body, at most `LONGEST_FORM` bytes of it."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -1,4 +1,4 @@
-"""The names in a request: what the server is called there (Host), and which page sends it (Origin)."""
+"""The names in a request: the server's (Host), and that of the page that sent it (Origin)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 
 def is_named(host: str, allowed: Sequence[str]) -> bool:
-    """Returns whether the Host of a request is one of `allowed`, with any port; all are where none is given.
+    """Returns whether the Host of a request is one of `allowed`, with any port; if `allowed` is empty, every name is.
 
-    As Streamlit reads `server.allowedHosts`, which it holds against WebSockets alone: "*.lab.example" is every name
-    below lab.example, "*" is any.
+    The patterns are those of Streamlit's `server.allowedHosts`, which Streamlit applies to WebSockets only:
+    "*.lab.example" is every name below lab.example, "*" is any.
     """
     try:
         parts = urlsplit(f"//{host}")
@@ -34,7 +34,7 @@ def is_own_page(origin: str, host: str) -> bool:
 
 
 def is_this_machine(address: str | None) -> bool:
-    """Returns whether only this machine reaches a server that listens at `address`; None is all addresses."""
+    """Returns whether only this machine can reach a server that listens at `address`; None is all addresses."""
     if address is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The token of a dashboard: what a person types once, and what their browser shows from then on."""
+"""The token of a dashboard, which a user types once, and the pass that their browser sends from then on."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from vitprof.errors import VitprofError
 
 VARIABLE = "VITPROF_TOKEN"
 MADE_AT_START = "auto"
-"""The variable's value for a token that is made at the start and printed, as the container has it."""
+"""The variable's value for a token that is made at the start and printed, as in the container."""
 SHORTEST = 16
-"""Characters of a token; one that `secrets.token_urlsafe()` makes has 43."""
+"""Characters that a token needs; one made by `secrets.token_urlsafe()` has 43."""
 KNOWN_FOR_S = 7 * 24 * 3600
-"""How long a browser that is not closed need not be told the token again."""
+"""Seconds for which a browser that is not closed is not asked for the token again."""
 WINDOW_S = 60.0
 FROM_ONE, FROM_ALL = 5, 60
-"""Tokens that may be tried in `WINDOW_S`: from one address, and from all of them together."""
+"""Attempts allowed in `WINDOW_S` seconds: from one address, and from all of them together."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """What whoever opens the dashboard has to know."""
+    """The secret that opens the dashboard."""
 
     text: str
-    """Its characters. Never shown, logged or put in a URL, but for one that was made at the start: printed once."""
+    """Its characters. Never shown, logged or put in a URL; only one that was made at the start is printed, once."""
     made: bool
-    """Whether it was made at the start, so that somebody has to be told."""
+    """Whether it was made at the start, and so has to be printed."""
 
     def __repr__(self) -> str:
         return f"Token(made={self.made})"
 
     def is_right(self, given: str) -> bool:
-        """Returns whether `given` is the token; in the same time wherever they differ."""
+        """Returns whether `given` is the token; takes the same time wherever they differ."""
         return hmac.compare_digest(_bytes(given), _bytes(self.text))
 
     def pass_for(self, now: float) -> str:
-        """Returns what a browser that was told the token keeps; `now` in seconds since 1970."""
+        """Returns the pass that a browser keeps once its user gave the token; `now` in seconds since 1970."""
         issued = str(int(now))
         return f"{issued}.{self._signature(issued)}"
 
     def is_pass(self, value: str, now: float) -> bool:
-        """Returns whether `value` came from `pass_for`, of this token, and is not too old."""
+        """Returns whether `value` came from this token's `pass_for` at most `KNOWN_FOR_S` seconds before `now`."""
         issued, _, signature = value.partition(".")
         if not (issued.isdecimal() and issued.isascii() and len(issued) <= 12):
             return False
@@ -58,13 +58,13 @@ class Token:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")  # a variable may hold bytes that are no text
+    return text.encode("utf-8", "surrogateescape")  # a variable may hold bytes that are not text
 
 
 def take_token(environ: MutableMapping[str, str]) -> Token | None:
-    """Takes the token out of the environment, where jobs would inherit it; None where there is none.
+    """Removes the token from the environment, where jobs would inherit it, and returns it; None where there is none.
 
-    Raises `VitprofError` where it is too short to keep anybody out.
+    Raises `VitprofError` where it has fewer than `SHORTEST` characters.
     """
     text = environ.pop(VARIABLE, "").strip()
     if not text:
@@ -80,14 +80,14 @@ def take_token(environ: MutableMapping[str, str]) -> Token | None:
 
 
 class Attempts:
-    """How often a token was tried lately. Right ones count too: nobody learns from a refusal what was right."""
+    """The recent attempts at the token. Right ones count too, so that a refusal does not reveal what was right."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._tried: deque[tuple[float, str]] = deque()
 
     def wait_s(self, address: str) -> float:
-        """Counts one more from `address` and returns 0; or the seconds until one may be made there, and counts none."""
+        """Counts an attempt from `address` and returns 0; or, if it is one too many, returns the seconds to wait."""
         now = self._clock()
         while self._tried and now - self._tried[0][0] >= WINDOW_S:
             self._tried.popleft()

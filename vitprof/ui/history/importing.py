@@ -1,4 +1,4 @@
-"""Runs from another machine, on the History page."""
+"""Import of runs from another machine, on the History page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TURN, OUTCOME = "history-import-turn", "history-import-outcome"
 
 
 def draw_import() -> None:
-    """A file that is taken in once it is chosen, and in words what came of it."""
+    """Draws an uploader that imports a file as soon as it is chosen, and the outcome in words."""
     turn = st.session_state.setdefault(TURN, 0)
     with st.popover(
         "Import",
@@ -40,7 +40,7 @@ def draw_import() -> None:
 
 
 def _take_in(name: str, file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
-    """Imports, then draws the page anew with an empty uploader: a rerun must not import again."""
+    """Imports the file, then redraws the page with an empty uploader, so that a rerun does not import it again."""
     try:
         with st.spinner("Checking and storing the runs..."):
             words = sentence(import_bundle(store(), file).sentence)

@@ -1,7 +1,7 @@
 """What the History page lists: search, order, filters and page. Each widget keeps its value in the URL by itself.
 
-A widget's key is its name in the URL. Names are plural where those of the sidebar's settings, which are kept in URLs
-too, are not.
+A widget's key is its name in the URL. Some names are plural so that they differ from those of the sidebar's settings,
+which are kept in URLs too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SORTS: dict[str, tuple[str, bool]] = {
     "Most idle first": ("idle_frac", True),
     "Least idle first": ("idle_frac", False),
 }
-"""Words on the page -> what is sorted by, whether the largest comes first."""
+"""Label -> column to sort by, whether the largest comes first."""
 FILTERS: dict[str, tuple[str, str, str]] = {
     "verdicts": ("Verdict", "verdict_kind", "Whether loading held the device up."),
     "strategies": ("Strategy", "strategy", "How the samples were stored, loaded and brought to the device."),
@@ -41,7 +41,7 @@ SEARCH, PAGE = "q", "page"
 
 
 def draw_search() -> RunQuery:
-    """Draws search, order and filters; returns what they ask for."""
+    """Draws search, order and filters; returns the query that they make."""
     text = st.text_input(
         "Search",
         key=SEARCH,
@@ -94,7 +94,7 @@ def _draw_filter(name: str) -> tuple[str, ...]:
     return tuple(
         st.multiselect(
             label,
-            sorted({*store().choices(column), *filter(None, st.query_params.get_all(name))}),  # also what no run has
+            sorted({*store().choices(column), *filter(None, st.query_params.get_all(name))}),  # also without runs
             key=name,
             help=help_text,
             on_change=show_first_page,
@@ -105,9 +105,9 @@ def _draw_filter(name: str) -> tuple[str, ...]:
 
 
 def draw_pager(found: int) -> tuple[int, int]:
-    """Draws the choice of a page of `found` runs; returns how many come before it, and how many it has at most."""
+    """Draws the choice of a page of `found` runs; returns how many runs come before it, and its size."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
-        numbers = st.container(width="content")  # the number of pages follows from the size, which stands after it
+        numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
         chosen: int | None = st.selectbox(
             "Runs a page",
             SIZES,
@@ -124,12 +124,12 @@ def draw_pager(found: int) -> tuple[int, int]:
 
 
 def show_first_page() -> None:
-    """Begins another search on its first page."""
+    """Goes to the first page, as another search needs."""
     st.session_state[PAGE] = 1
 
 
 def clear() -> None:
-    """Takes search and filters away."""
+    """Clears search and filters."""
     st.session_state[SEARCH] = ""
     for name in FILTERS:
         st.session_state[name] = []

@@ -1,1 +1,1 @@
-"""The page Profile: the settings in the sidebar, the live run, and what came of it."""
+"""The page Profile: the settings in the sidebar, the live run, and its results."""

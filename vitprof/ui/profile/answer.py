@@ -1,4 +1,4 @@
-"""The tab Answer: what to try, the chart that the verdict rests on, patterns found, and the files to show others."""
+"""The tab Answer: what to try, the chart behind the verdict, patterns found, and files to share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRY_HELP = "The best first: settings that can run here and are not in use yet, e
 
 @guarded
 def draw_answer(run: StoredRun) -> None:
-    """Advice first, with the exports beside its heading."""
+    """Draws the tab: advice first, with the exports beside its heading."""
     advice = verdict_of(run).advice
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="answer-head"
@@ -46,7 +46,7 @@ def draw_answer(run: StoredRun) -> None:
 
 
 def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
-    """One line: what to do and why, and a button where there is something to set."""
+    """Draws one line: what to do and why, and a button where there is something to set."""
     said = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(said)

@@ -23,7 +23,7 @@ NOT_RUN = "predicted, not run"
 
 
 def draw_predictions(run: StoredRun) -> None:
-    """The whole section; while its runs go on it is drawn again by itself."""
+    """Draws the whole section, which redraws itself while its runs are live."""
     st.header(
         "Predictions",
         anchor=False,

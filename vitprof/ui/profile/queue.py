@@ -18,16 +18,16 @@ from vitprof.ui.profile.runs import behind
 from vitprof.ui.texts import escaped, guarded
 
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
-"""By whether it is a tournament."""
+"""Whether the line is a tournament -> help of its button Show."""
 
 
 @guarded
 def draw_queue(shown: StoredRun | None) -> None:
-    """Draws the other runs that are running or waiting, from whichever tab or program, with a way to each.
+    """Draws the other runs that are running or waiting, from whichever tab or program, with a button to show each.
 
-    It does not look again by itself: drawn anew every 2 s it lost clicks on Run.
-    Runs that were made for another one's headroom or predictions are one line: that run's page shows the rest. So are
-    those of a tournament, which its own page shows, with its buttons.
+    It does not refresh itself: redrawn every 2 s, it lost clicks on Run. Runs that were made for another run's headroom
+    or predictions are one line, and that run's page shows the rest. So are those of a tournament, whose page has the
+    buttons for it.
     """
     groups: dict[object, list[StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):

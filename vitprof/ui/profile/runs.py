@@ -29,10 +29,10 @@ FOLLOWED = "run that was shown because it was running"
 
 
 def chosen_run() -> StoredRun | None:
-    """Returns the run that the URL names, else the one that is running, or was when this session last looked; in a
-    demonstration else the run that it begins with.
+    """Returns the run that the URL names; else the one that is running, or was when this session last looked; else, in
+    the demonstration, the run that it shows first; else None.
 
-    In the URL, so that a reload or a link shows the same run.
+    The run is kept in the URL so that a reload or a link shows the same one.
     """
     if named := st.query_params.get(RUN):
         try:
@@ -53,15 +53,15 @@ def chosen_run() -> StoredRun | None:
 
 
 def running_run() -> StoredRun | None:
-    """Returns the run that a person asked for and that is running, in whichever program; None without one."""
+    """Returns the run that is running, in whichever program, or the one that it was made for (`behind`); else None."""
     found = (behind(running) for running in resources.store().runs(["running"]))
     return next((run for run in found if run is not None), None)
 
 
 def behind(run: StoredRun) -> StoredRun | None:
-    """Returns the run that a person asked for: `run` itself, or the one whose headroom or predictions it was made for.
+    """Returns the run that the user asked for: `run` itself, or the one whose headroom or predictions it was made for.
 
-    None where that was deleted, and for the trials of a tournament or a tuning, which were made for no run.
+    None where that was deleted, and for the trials of a tournament or a tuning, which are made for no run.
     """
     if not run.group_key:
         return run
@@ -76,7 +76,7 @@ def behind(run: StoredRun) -> StoredRun | None:
 
 @guarded
 def draw_title(run: StoredRun) -> None:
-    """The run's name, whether its device was simulated, and Stop as long as it goes on, or else Run again."""
+    """Draws the run's name, a badge if its device was simulated, and Stop while it is live, else Run again."""
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.title(escaped(run.name), anchor=False, width="content")
@@ -90,7 +90,7 @@ def draw_title(run: StoredRun) -> None:
                 st.rerun()
         elif (
             jobs.may_stop(run.id)
-            and not (run.status == "queued" and ahead_of(jobs.store, run.id))  # Cancel stands at its place in the queue
+            and not (run.status == "queued" and ahead_of(jobs.store, run.id))  # Cancel is beside its place in the queue
             and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
         ):
             jobs.stop(run.id)
@@ -99,7 +99,7 @@ def draw_title(run: StoredRun) -> None:
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
-    """Starts a run, or queues it, and shows it; if it is not the one in the sidebar, its settings go there."""
+    """Starts or queues a run and shows it; unless it came from the sidebar, its settings are put there."""
     run_id = resources.manager().submit(config)
     show_run(run_id)
     if from_sidebar:
@@ -109,8 +109,8 @@ def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
 def take_settings(run: StoredRun | None) -> None:
     """Puts the settings of a run that was opened into the sidebar, once. Call it before they are drawn.
 
-    A link may say both a run and other settings: then these are what whoever sent it had in the sidebar. A run that
-    the page shows because it is running was not opened by anybody.
+    A link may name both a run and other settings, which are those that its sender had in the sidebar: then they stay. A
+    run that the page shows only because it is running was not opened.
     """
     if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
         return

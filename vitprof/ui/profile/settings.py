@@ -39,24 +39,24 @@ from vitprof.ui.widgets import (
 )
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
-"""What a strategy stands or falls with; the other knobs are a click away."""
+"""The knobs that a strategy depends on most; the others are a click away."""
 READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "precision", *PARTS)
-"""Widgets that decide what stands above them: what they were set to is known before they are drawn."""
+"""Widgets that decide what is drawn above them: their values are read before they are drawn."""
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
-"""What a job gets from its data set and its model where nothing else is chosen, besides parts and knobs."""
+"""Settings that a job gets from its data set and its model unless chosen, besides parts and knobs."""
 SHOWN_AS = "shown as"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
-    """Sets this session's settings to a strategy with its defaults."""
+    """Sets this session's settings to a strategy with its defaults, on a data set of `n_images` (None: its own)."""
     settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
 
 def use_config(config: RunConfig) -> None:
-    """Puts a whole job, as a run was or would be, into this session's settings. Call it before they are drawn.
+    """Puts the whole config of a job into this session's settings. Call it before they are drawn.
 
-    What the job would have by itself is left to itself, so that it changes along with strategy, data set and model.
+    Values that the job would get by default stay unset, so that they change along with strategy, data set and model.
     """
     values = settings()
     given = _chosen(config).to_dict()
@@ -68,7 +68,7 @@ def use_config(config: RunConfig) -> None:
 
 
 def _chosen(config: RunConfig) -> RunConfig:
-    """`config` without what `resolve` puts in by itself."""
+    """Returns `config` without the values that `resolve` fills in."""
     try:
         whole = resolve(config)
     except ConfigError:  # the form says what is wrong
@@ -82,8 +82,8 @@ def _chosen(config: RunConfig) -> RunConfig:
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
-    """Draws the sidebar's settings; the config they make (None, with a message shown, if they cannot work), Run
-    pressed.
+    """Draws the sidebar's settings; returns the config that they make (None, with a message shown, if they cannot
+    work), and whether Run was pressed.
 
     Knobs that the chosen strategy and its parts do not take are hidden.
     """
@@ -124,7 +124,7 @@ def _info(values: dict[str, Any]) -> DatasetInfo:
 
 
 def _strategy(info: DatasetInfo) -> Strategy:
-    """Returns the choice of a strategy, and in two sentences what it does."""
+    """Draws the choice of a strategy, and in two sentences what it does; returns the strategy."""
     values = settings()
     before = values["strategy"]
 
@@ -135,7 +135,7 @@ def _strategy(info: DatasetInfo) -> Strategy:
 
     choice("strategy", list(STRATEGIES), show=show)
     plan = STRATEGIES[values["strategy"]]
-    if plan.name != before:  # a strategy starts as it stands in the registry
+    if plan.name != before:  # a strategy starts with its defaults
         use(plan.name, values["dataset"], values["n_images"])
     st.caption(plan.what)
     return plan
@@ -187,7 +187,7 @@ def _budget() -> None:
 
 
 def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
-    """Knobs of loader, storage and location that most runs leave alone, and what every run takes."""
+    """Draws the knobs of loader, storage and location that most runs leave alone, and those that every run has."""
     workers = settings()["workers"]
     for name, default in knobs.items():
         if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
@@ -199,7 +199,7 @@ def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
 
 
 def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
-    """The four parts; each list offers what fits the other three."""
+    """Draws the four parts; each list offers what fits the other three."""
     values = settings()
     own = plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
@@ -245,13 +245,13 @@ def _more() -> None:
 
 
 def _names() -> dict[str, list[str]]:
-    """Returns the names that settings take which are chosen by name."""
+    """Returns, for each setting that is chosen by name, the names that it takes."""
     names: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
     return names | {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
-    """Puts back what came with the URL and no widget could show; the message that says so."""
+    """Resets the settings of the URL that no widget can show; returns the message that says so, "" for none."""
     messages = []
     for field, names in _names().items():
         if values[field] not in (*names, DEFAULTS[field]):
@@ -270,7 +270,7 @@ def _reject_unusable(values: dict[str, Any]) -> str:
 
 
 def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
-    """Returns the config the settings make, checked as a run would check it, or what is wrong with them."""
+    """Returns the config that the settings make, checked as a run would check it, or what is wrong with them."""
     given = {name: values[name] for name in FIELDS if name not in BUDGETS}
     if not info.any_size:
         given["n_images"] = None

@@ -1,4 +1,4 @@
-"""One step of a run that has ended: its figures beside the usual ones, and the chain that its batch went through."""
+"""One step of a run that has ended: its figures beside the medians, and the chain that its batch went through."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Idle gap", "gap_s", "The device computed nothing before the step."),
     ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
 )
-"""Label, column and meaning of what is shown of a step."""
+"""Label, column and meaning of the figures of a step."""
 OF_LOADING = ("data_wait_s", "step_s")
-"""Those that there are without training."""
+"""The columns of a run that only loaded."""
 
 
 def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
-    """What the step at this position took, each figure beside the run's median; `largest` is its gap of all."""
+    """Draws the figures of the step at this position, each beside the run's median. `largest`: whether it is the step
+    after the run's largest gap.
+    """
     steps = all_columns(run.id)
     usual = _medians(steps)
     stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
@@ -60,7 +62,7 @@ def _medians(steps: Series) -> dict[str, float]:
 
 
 def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
-    """How the batch of the step at this position was made, waited for, copied and computed."""
+    """Draws how the batch of the step at this position was made, waited for, copied and computed."""
     steps = all_columns(run.id)
     step = one_step(steps, at)
     said = chain_sentence(run, step)
@@ -73,7 +75,7 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
 
 
 def chain_sentence(run: StoredRun, step: OneStep) -> str:
-    """Returns who made the batch in what time, and whether the loop had to wait for it."""
+    """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
     in_loop = synchronous(run.config)
     said = [_made(step, in_loop, run.config.loader_times)]
     decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0

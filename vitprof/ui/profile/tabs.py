@@ -1,4 +1,4 @@
-"""The five tabs of a run that has ended. Only the open one is drawn; which one it is, is kept in the URL."""
+"""The five tabs of a run that has ended. Only the open one is drawn; the URL keeps which one that is."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TABS: dict[str, Callable[[StoredRun], None]] = {
 
 
 NOT_OF_OWN_SCRIPTS = ("What if",)
-"""What takes a job that can be run again from here."""
+"""Tabs that need a job that can be run again from here."""
 
 
 def draw_tabs(run: StoredRun) -> None:
-    """The tabs, the open one with its content. While a run goes on there are none, and afterwards the one of before."""
+    """Draws the tabs, the open one with its content. A live run has none; after it, the tab that was last open is."""
     tabs = {name: draw for name, draw in TABS.items() if not (is_own_script(run.config) and name in NOT_OF_OWN_SCRIPTS)}
     last = st.session_state.get(LAST)
     if st.session_state.get(SHOW, st.query_params.get(SHOW)) not in (None, *tabs):

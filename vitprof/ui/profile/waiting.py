@@ -1,4 +1,4 @@
-"""Before a run's first step: its place in the queue, then how far its start is, with the seconds of each part."""
+"""A run before its first step: its place in the queue, then the phases of its start with the seconds of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 def draw_queued(run: StoredRun) -> None:
     """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
     before = ahead_of(resources.store(), run.id)
-    if not before:  # it begins in a moment: no other button in Stop's place for that
+    if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")
         return
     st.session_state[WAITED] = run.id
@@ -66,13 +66,13 @@ def place_in_words(before: list[Ahead], *, shares: bool) -> str:
 
 
 def ordinal(number: int) -> str:
-    """Returns 2nd for 2."""
+    """Returns a number as an ordinal, such as "2nd"."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
     return f"{number}{ORDINALS.get(last, 'th')}"
 
 
 def draw_start(run: StoredRun, now: float) -> None:
-    """Draws the phases of a run's start, as long as it has made no step."""
+    """Draws the phases of the start of a run that has made no step yet."""
     copies = run.config.location not in (None, "disk")
     found = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):

@@ -10,7 +10,7 @@ from vitprof.ui.profile.predictions import draw_predictions
 
 
 def draw_what_if(run: StoredRun) -> None:
-    """Headroom, then predictions; of a run that only loaded, why there are none."""
+    """Draws headroom, then predictions; for a run that only loaded, why there are none."""
     if run.config.loader_only:
         st.caption(
             "This run trained nothing, so there is no training to speed up. Run the same settings with training first."

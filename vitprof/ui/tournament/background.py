@@ -14,12 +14,12 @@ from vitprof.ui.background import BackgroundTask
 @st.cache_resource(show_spinner=False)
 def work() -> BackgroundTask[TuneProgress, Tuning]:
     """Returns the tuning of this server."""
-    resources.manager()  # before it, so that at the end the tuning is stopped while there is still a manager
+    resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return BackgroundTask("vitprof-tuning")
 
 
 def start_work(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Begins a tuning, unless one is running already, or the settings cannot work."""
+    """Starts a tuning unless one is running already or the settings cannot work."""
     if isinstance(base, ConfigError):
         return
     manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None

@@ -14,17 +14,17 @@ from vitprof.errors import ConfigError
 from vitprof.ui.widgets import FIELDS, label, settings
 
 TRIAL = "trial_"
-"""How the names of the form's own fields begin in the URL, where the sidebar's settings stand too."""
+"""Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
 FIRST: dict[str, tuple[str, ...]] = {
     "idx": ("per-sample", "workers", "tensordataset", "memory"),
     "jpeg": ("per-sample", "workers", "threads", "prefetch"),
 }
-"""Strategies to begin with, by kind of data set: what most people use and what usually beats it, and nothing that has
-to be prepared for minutes."""
+"""Strategies to begin with, by kind of data set: what most people use and what usually beats it, without any that takes
+minutes to prepare."""
 IN_THE_FORM = ("dataset", "n_images", "model", "device")
-"""Settings of the sidebar that stand in this form too: a change here is a change there."""
+"""Settings of the sidebar that are in this form too: a change here is a change there."""
 NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluate", "replay", *BUDGETS, *PARTS)
-"""Settings of the sidebar that a tournament varies, has of its own, or cannot use."""
+"""Settings of the sidebar that a tournament varies, has its own fields for, or cannot use."""
 
 
 def make_spec(
@@ -49,7 +49,7 @@ def make_spec(
 
 
 def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
-    """Returns numbers as they are, each once; text that is none is refused by name."""
+    """Returns the numbers, each once. Raises `ConfigError` for text."""
     for value in values:
         if not isinstance(value, int):
             raise ConfigError(name, value, "give whole numbers only")
@@ -57,7 +57,7 @@ def _whole(name: str, values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:
-    """Returns what was typed as numbers where it is one, each once."""
+    """Returns the values, each once; text that is a whole number becomes one."""
     made = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in values)
     return list(dict.fromkeys(made))
 
@@ -78,10 +78,10 @@ def what_is_taken() -> str:
 
 
 def reject_unusable() -> str:
-    """Puts back those of the sidebar's settings that the form cannot show; returns the message that says so."""
+    """Resets the sidebar's settings that the form cannot show; returns the message that says so, "" for none."""
 
     def new(name: str) -> bool:
-        """Not set by the form's own field, which says itself what is wrong."""
+        """Returns whether the form's own field, which says itself what is wrong, is not on the page yet."""
         return f"tournament-{name}" not in st.session_state
 
     values, messages = settings(), []
@@ -105,7 +105,7 @@ def in_url() -> dict[str, list[str]]:
 
 
 def not_taken_in(said: Mapping[str, Sequence[str]]) -> str:
-    """Returns a message about those values of the URL that the fields, which are drawn by now, did not take."""
+    """Returns a message about the values in the URL that the fields did not take. Call it after they are drawn."""
     lines = []
     for name, texts in said.items():
         if name not in st.session_state:  # a field that is not shown now

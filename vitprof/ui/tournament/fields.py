@@ -24,12 +24,12 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 WORKERS = (0, 1, 2, 4, 8)
 PAGE_CACHES = {"as-is": "as it is", "warm": "warm", "cold": "cold"}
 BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
-"""What a run lasts unless chosen: a session's first tournament takes about a minute."""
+"""How long a run is unless chosen: a session's first tournament then takes about a minute."""
 STRATEGIES_KEY = f"{TRIAL}strategies"
 
 
 def shown(name: str, value: Any) -> str:
-    """Returns a field's key; its state is `value` where it is new on the page."""
+    """Returns a field's key; sets its state to `value` where the field is new on the page."""
     key = f"tournament-{name}"
     if key not in st.session_state:
         st.session_state[key] = value
@@ -37,7 +37,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def draw_job() -> None:
-    """Draws what every trial trains, and on what: settings of the sidebar, so that a change here is a change there."""
+    """Draws data set, model and device of every trial: settings of the sidebar, so that a change here is one there."""
     left, middle, right = st.columns(3)
     values = settings()
     with left:
@@ -66,7 +66,7 @@ def draw_job() -> None:
 
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
-    """One of a few for a setting that Profile has too. Not its widget: two pages with one key lose its value."""
+    """Draws the choice of a setting that Profile has too, under a key of its own: one on two pages loses its value."""
     values = settings()
     key = shown(field, values[field])
     given = st.selectbox(label(field), options, format_func=show, key=key, help=help_of(field))
@@ -76,7 +76,7 @@ def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
 def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
     """Draws what is tried, every combination once; returns it by the names of `TournamentSpec`.
 
-    `why`: what cannot run here. The fields keep their values in the URL.
+    `why` has the reason why a strategy cannot run here, "" for one that can. The URL keeps the fields' values.
     """
     picked = _draw_strategies(info, why)
     takes = [name for name in picked if not why[name] and _takes_workers(name, info)]
@@ -116,7 +116,7 @@ def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
 
 def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
     usual = list(FIRST[info.kind])
-    # another data set brings its own, unless others were chosen than those to begin with
+    # another kind of data set brings its own strategies, unless the user has chosen some
     if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
         st.session_state[STRATEGIES_KEY] = usual
     left, right = st.columns([4, 1], vertical_alignment="bottom")
@@ -158,8 +158,8 @@ def _takes_workers(name: str, info: DatasetInfo) -> bool:
 
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    """Returns several numbers, others than those offered if typed. What is no number stays text, and is refused by
-    name.
+    """Draws a choice of several numbers, to which others can be typed; returns them. What is not a number stays text,
+    which `make_spec` refuses.
     """
     picked: list[Any] = st.multiselect(
         words,
@@ -176,7 +176,7 @@ def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, .
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     """Draws how long a run is, how often it is repeated, and whether it is cut short.
 
-    Returns what belongs to `RunConfig`, and what to `TournamentSpec`.
+    Returns the values for `RunConfig`, and those for `TournamentSpec`.
     """
     first, second, third = st.columns(3)
     with first:

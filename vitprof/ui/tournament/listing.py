@@ -23,7 +23,7 @@ STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "
 
 
 def draw_list() -> None:
-    """All of them, the newest first; without any, what a tournament is."""
+    """Draws all tournaments, the newest first; without any, what a tournament is."""
     if words := st.session_state.pop(DONE, None):
         st.toast(words, icon=":material/check:")
     store = resources.store()
@@ -40,7 +40,7 @@ def draw_list() -> None:
 
 
 def draw_empty() -> None:
-    """Draws what a newcomer reads."""
+    """Draws what a tournament is, for a newcomer."""
     st.markdown(
         "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in turns, "
         "and names the one setting to use, with the reason. Settings that differ by less than 5% count as equal; while "
@@ -87,7 +87,7 @@ def _draw_answer(t: StoredTournament) -> None:
 @st.dialog("Delete tournament?", icon=":material/delete:")
 @guarded
 def ask_to_delete(tournament_id: int) -> None:
-    """The question before a tournament is deleted."""
+    """Draws the dialog that asks before a tournament is deleted."""
     t = tournament(resources.store(), tournament_id)
     n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
     runs = f"{n:,} {'run' if n == 1 else 'runs'}"
@@ -118,7 +118,7 @@ def _delete(t: StoredTournament, words: str) -> None:
 
 
 def answer_in_words(t: StoredTournament) -> str:
-    """Returns the setting that the tournament's own page recommends; else why there is none. Works it out once."""
+    """Returns the setting that the tournament's own page recommends, with its speed; else why there is none."""
     follows = view(t.id)
     now = follows.look()
     board = follows.board(now)
@@ -134,7 +134,7 @@ def answer_in_words(t: StoredTournament) -> str:
 
 
 def when(utc: str) -> str:
-    """Returns a time of the store as a person reads it."""
+    """Returns a time of the store as text, such as "2026-01-31 23:59 UTC"."""
     return f"{utc[:10]} {utc[11:16]} UTC"
 
 

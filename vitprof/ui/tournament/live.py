@@ -1,4 +1,4 @@
-"""A tournament that is running: how far it is, pause, resume, stop; and what to do with one that is not through."""
+"""The state of a tournament: its progress with pause, resume and stop, and how to continue one that is not running."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature
 
 REFRESH_S = 2.0
 ADDED_ROUNDS = 3
-"""For a press of the button."""
+"""Rounds that a press of the button adds."""
 
 
 def draw_state(now: TournamentState) -> None:
-    """Progress while it is running, redrawn by itself; else how it ended, with the way on."""
+    """Draws the progress while it is running, which redraws itself; else how it ended, and how to go on."""
     t = now.tournament
     if t.held:
         watch_tournament(t.id)
@@ -85,7 +85,7 @@ def _add_rounds(tournament_id: int) -> None:
 
 @guarded
 def _watch(tournament_id: int, drawn: object) -> None:
-    """Draws the page anew when another tab or program resumes the tournament, or deletes it."""
+    """Redraws the page when another tab or program resumes the tournament, or deletes it."""
     try:
         changed = signature(view(tournament_id).look()) != drawn
     except StoreError:
@@ -96,7 +96,7 @@ def _watch(tournament_id: int, drawn: object) -> None:
 
 @guarded
 def _draw_progress(tournament_id: int, drawn: object) -> None:
-    """The bar alone, a few hundred bytes; when a trial has begun or ended, the whole page is drawn once."""
+    """Draws the bar alone, a few hundred bytes; when more has changed (`signature`), the whole page is redrawn once."""
     try:
         now = view(tournament_id).look()
     except StoreError:  # deleted in another tab
@@ -129,7 +129,9 @@ def _stage(p: TournamentProgress) -> str:
 
 
 def _draw_take_over(t: StoredTournament) -> None:
-    """For a tournament that another machine, or a container that was started anew since, is said to run."""
+    """Draws the way to take over a tournament that the store says another machine, or a container restarted since, is
+    running.
+    """
     st.caption(
         f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
         "tell whether that process still runs; a container gets a new name each time it is started."

@@ -1,6 +1,4 @@
-"""What the page has in place of its buttons for a tournament on a user's own script: it starts no command, and shows
-the line to type.
-"""
+"""A tournament on a user's own script: the page starts no command, but shows the line to type in place of buttons."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ from vitprof.store.tournaments import StoredTournament
 
 
 def draw_line_to_type(found: StoredTournament, words: str, options: str = "") -> None:
-    """Draws the line that goes on with a tournament on a machine's terminal; `words` say what it does."""
+    """Draws the command that continues a tournament in a terminal; `words` say what it does."""
     st.caption(words)
     st.code(f"{resume_command(found.id)}{options}", language="bash", wrap_lines=True)
 
 
 def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
-    """Draws how to go on with a tournament that nobody runs: more rounds, a yes after the first trial, the rest."""
+    """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
     if found.status == "done":
         draw_line_to_type(
             found, "To run more rounds of every setting that was not cut short, in a terminal:", " --more-rounds 3"
@@ -52,12 +50,12 @@ def title_words(script: OwnScript) -> str:
 
 
 def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
-    """Returns what was left out of settings or added to them, each once."""
+    """Returns the remarks on what was left out of settings or added to them, each once."""
     return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
 
 
 def losses_told(board: Leaderboard) -> list[tuple[LeaderboardRow, str]]:
-    """Returns the settings of which something is to be said about the losses, with what."""
+    """Returns the settings that have a remark about their losses, with the remark."""
     return [(row, row.entry.losses) for row in board.rows if row.entry.losses]
 
 

@@ -30,11 +30,11 @@ from vitprof.ui.widgets import keep_to, label, name_field, settings
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
-"""Time for the whole tournament, in minutes."""
+"""Bounds of the time for the whole tournament, in minutes."""
 
 
 def draw_setup() -> None:
-    """The whole form."""
+    """Draws the whole form."""
     rejected, said = reject_unusable(), in_url()
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
@@ -46,7 +46,7 @@ def draw_setup() -> None:
                 info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES}
             )
             made = make_spec(info, trials, *draw_runs())
-        except ConfigError as error:  # a number of images that cannot be
+        except ConfigError as error:  # a number of images that is not possible
             made = error
         ready = None
         if isinstance(made, ConfigError):
@@ -79,7 +79,7 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
     """Draws what depends on the trials or is rarely needed: baseline, time for all of it, name. Returns the spec with
-    it.
+    baseline and time; the name stays in the session.
     """
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)

@@ -28,9 +28,9 @@ CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
 COLOUR, COST, SETTING = "colour", "cost", "setting"
 """Names in the URL: what a section shows."""
 LEFT = "tournament page as it was left"
-"""The query of this page when one of its buttons opened another page."""
+"""Key of the query that this page had when one of its buttons opened another page."""
 WATCH_S = 5.0
-"""How often an idle page checks whether another tab or program has changed something."""
+"""Seconds between an idle page's checks whether another tab or program has changed something."""
 UNDER_WAY = ("waiting", "running")
 
 
@@ -38,29 +38,31 @@ UNDER_WAY = ("waiting", "running")
 def runners() -> TournamentRunners:
     """Returns the tournaments that this server runs, for all its sessions."""
     made = TournamentRunners(resources.manager())
-    at_end(made.shutdown)  # after the manager's, so it is called before: no trial is begun that is stopped
+    at_end(made.shutdown)  # registered after the manager's, so called first: no trial starts only to be stopped
     return made
 
 
 @st.cache_resource(show_spinner=False)
 def _starting() -> threading.Lock:
-    """Held while a tournament or a tuning is started: two tabs that press Start together start one."""
+    """Returns the lock held while a tournament or a tuning is started: two tabs that press Start at once start one."""
     return threading.Lock()
 
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
 def view(tournament_id: int) -> TournamentView:
-    """Follows a tournament, for all sessions that look at it."""
+    """Returns the view that follows a tournament, shared by all sessions that look at it."""
     return TournamentView(resources.store(), tournament_id)
 
 
 def running_tournament() -> StoredTournament | None:
-    """Returns the tournament that some program works on now."""
+    """Returns the tournament that is running, in whichever program; None where none is."""
     return next((t for t in list_tournaments(resources.store()) if t.held), None)
 
 
 def start(spec: TournamentSpec, name: str) -> int:
-    """Starts a tournament, or finds the one that runs already; its id. Raises `VitprofError`."""
+    """Starts a tournament unless one is running already; returns the id of the one that runs. Raises `VitprofError`
+    where it cannot start, such as `JobError` while a strategy is being tuned.
+    """
     with _starting():
         running = running_tournament()
         if running is not None:
@@ -72,7 +74,9 @@ def start(spec: TournamentSpec, name: str) -> int:
 
 
 def resume(tournament_id: int) -> None:
-    """Goes on with a tournament, or takes back its pause. Raises `VitprofError`, also where another one runs."""
+    """Continues a tournament, or ends its pause. Raises `VitprofError` where it cannot, such as `JobError` while
+    another one is running or a strategy is being tuned.
+    """
     with _starting():
         running = running_tournament()
         if running is not None and running.id != tournament_id:
@@ -82,7 +86,7 @@ def resume(tournament_id: int) -> None:
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts tuning a strategy, unless it goes on already. Raises `JobError` while a tournament is running."""
+    """Starts tuning a strategy unless one is being tuned already. Raises `JobError` while a tournament is running."""
     with _starting():
         running = running_tournament()
         if running is not None:
@@ -96,15 +100,13 @@ def _not_while_tuning() -> None:
 
 
 def come_back() -> None:
-    """Shows again what was shown when a button of this page led to another one, and Back or a link leads here.
+    """Shows what this page showed when one of its buttons opened another page, after Back or a link leads here again.
 
-    Once: who goes further back sees what the URL says.
+    It does so once: going further back shows what the URL says.
     """
     left = st.session_state.pop(LEFT, None)
     if left is not None and CHOSEN not in st.query_params and left != _query():
-        with contextlib.suppress(
-            StreamlitAPIException
-        ):  # a page that was left so soon that its widgets are still bound
+        with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
             st.query_params.from_dict(left)
             st.rerun()
 
@@ -130,7 +132,7 @@ def chosen() -> tuple[int | None, str]:
 
 
 def open_one(tournament_id: int) -> None:
-    """Shows this tournament from the next run of the script on, in the way that a first look at it has."""
+    """Shows this tournament from the next run of the script on, with nothing chosen on its page yet."""
     for name in (AGAINST, SECTION, COLOUR, COST, SETTING):
         st.session_state.pop(name, None)
     st.query_params[CHOSEN] = str(tournament_id)
@@ -142,9 +144,9 @@ def leave() -> None:
 
 
 def signature(now: TournamentState) -> tuple[object, ...]:
-    """Returns what the page shows of a tournament besides its progress bar: it is drawn again when this changes.
+    """Returns what the page shows of a tournament besides its progress bar: the page is redrawn when this changes.
 
-    Not which run it is: the bar shows that, so that the page is drawn once for each run and not twice.
+    The current run is not part of it, because the bar shows that: so the page is redrawn once for each run, not twice.
     """
     t = now.tournament
     ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY) for e in now.entries)
@@ -153,7 +155,7 @@ def signature(now: TournamentState) -> tuple[object, ...]:
 
 
 def act(do: Callable[[], object]) -> None:
-    """In a button's callback: what goes wrong is a line on the page, not a traceback."""
+    """Calls `do` in a button's callback. A `VitprofError` is kept for `draw_problem`, which shows it as a line."""
     try:
         do()
     except VitprofError as error:
@@ -161,6 +163,6 @@ def act(do: Callable[[], object]) -> None:
 
 
 def draw_problem() -> None:
-    """Draws what `act` met."""
+    """Draws the error that `act` kept."""
     if text := st.session_state.pop("tournament-problem", ""):
         st.error(escaped(text))

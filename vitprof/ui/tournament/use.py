@@ -1,4 +1,4 @@
-"""From a setting to using it: the sidebar of Profile, code, and the Compare page."""
+"""What can be done with a setting: use it in the sidebar of Profile, show it as code, open it in Compare."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ COMPARED = 4
 
 
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
-    """Buttons: use the setting, compare it; and the setting as code, made when it is asked for.
-
-    Of a user's own script the line of code to paste.
+    """Draws buttons to use the setting and, given `board`, to compare the first ones; and a switch that shows it as
+    code. For a user's own script, the line of code to paste takes the place of all but Compare.
     """
     script = now.tournament.spec.script
     if script is not None:
@@ -98,7 +97,7 @@ def use(config: RunConfig, whose: str) -> None:
 
 
 def leave_for(page: str, query: dict[str, str]) -> None:
-    """Opens another page with this query, and lets the browser's Back find this one as it is.
+    """Opens another page with this query, and lets the browser's Back find this one as it was.
 
     `st.switch_page` puts an entry with the new query and the old page into the browser's history, on which Back lands.
     """
@@ -107,7 +106,7 @@ def leave_for(page: str, query: dict[str, str]) -> None:
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
-    """Returns the best run of each of these settings, and of the baseline."""
+    """Returns the ids of the best run of each of these settings, and of the baseline."""
     base = board.row(board.baseline)
     found = [best_run(row) for row in [*rows, *([base] if base is not None else [])]]
     return list(dict.fromkeys(run_id for run_id in found if run_id is not None))
@@ -122,7 +121,7 @@ def _open_compare(ids: list[int], board: Leaderboard) -> None:
 
 
 def best_run(row: LeaderboardRow) -> int | None:
-    """Returns the run of a setting with the highest throughput, of those that count where any does."""
+    """Returns the id of a setting's run with the highest throughput, among those that count if any does; else None."""
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     counted = [o for o in ended if o.round not in row.spoiled]
     best = max(counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
@@ -132,7 +131,7 @@ def best_run(row: LeaderboardRow) -> int | None:
 @st.dialog("As code", width="large", icon=":material/code:")
 @guarded
 def show_code(config: RunConfig, row: LeaderboardRow) -> None:
-    """The script of a setting, over the page."""
+    """Draws a dialog with the script of a setting."""
     st.markdown(f"**{escaped(setting_in_words(row.entry))}**")
     _code(config, row)
 

@@ -1,6 +1,6 @@
-"""Python runs this at the start of each process below `vitprof watch`. Idle where PyTorch is never imported.
+"""Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported.
 
-Another `sitecustomize` that this one stands in front of runs all the same.
+If there is another `sitecustomize` behind this one on the path, it is run as well.
 """
 
 import importlib
@@ -8,7 +8,7 @@ import os
 import sys
 
 ROOT = "VITPROF_WATCH_ROOT"
-"""Names the folder that vitprof lies in, for an environment it is not installed in."""
+"""Environment variable: the folder that contains vitprof, for an environment in which it is not installed."""
 
 
 def _run_the_next_one() -> None:
@@ -28,7 +28,7 @@ def _watch() -> None:
     try:
         root = os.environ.get(ROOT)
         if root and root not in sys.path:
-            sys.path.append(root)  # last: whatever the script imports comes from where it did
+            sys.path.append(root)  # last, so that the script's own imports do not change
         from vitprof.watch import on_import
 
         on_import.install()

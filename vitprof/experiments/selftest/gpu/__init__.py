@@ -1,8 +1,8 @@
-"""The self-test on a real GPU: does what vitprof says of one hold on this machine, and does everything run?
+"""The self-test on a real GPU: checks that what vitprof reports about it is true, and that everything runs on it.
 
-`case.py` has the cases, one file for each family of them has what they do. Those on a device run in a process of its
-own (`child.py`) with a `bench`, which works with any device behind the Device protocol; those that start jobs and
-scripts get a `host`. `driver.py` runs them, `report.py` says what came of them.
+`case.py` lists the cases; each family of them has a file of its own. Cases on the device run in a separate process
+(`child.py`) with a `bench`, which works with any device behind the Device protocol. Cases that start jobs and scripts
+get a `host`. `driver.py` runs them all, and `report.py` holds the results.
 """
 
 from vitprof.experiments.selftest.gpu.case import GPU_CASES, TOTAL_S, GpuCase

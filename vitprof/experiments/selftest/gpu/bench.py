@@ -1,4 +1,4 @@
-"""What the cases on a device work with: the device, waits of a known length on it, and jobs that are only recorded."""
+"""Tools of the cases on a device: the device, waits of a known length on it, and jobs recorded in memory only."""
 
 from __future__ import annotations
 
@@ -28,32 +28,33 @@ if TYPE_CHECKING:
 
 CALIBRATIONS = 9
 SHORT_JOB: dict[str, Any] = {"threads": 1, "evaluate": False}
-"""Of every job here: the device must not wait for threads of torch on a busy machine, nor for an evaluation."""
+"""Settings of every job here: the device must not wait for PyTorch's threads on a busy machine, nor an evaluation."""
 HEAVY: dict[str, Any] = {"model": "s/16", "image_size": 224, "batch_size": 64}
-"""A job whose kernels take far longer than their launches: some 30 to 150 ms a step in fp32."""
+"""Settings of a job whose kernels take far longer than their launches: about 30 to 150 ms a step in fp32."""
 
 
 @dataclass
 class Bench:
-    """A device and what is known about it from elsewhere; made for a GPU by `child`, by tests for stand-ins."""
+    """A device, and other tools that measure it. `child` makes one for a GPU, tests make some for stand-ins."""
 
     device: Device
     clock: Clock = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     utilisation: Callable[[], float] | None = None
-    """Reads GPU-util in percent, as NVML has it; None where there is none."""
+    """Reads GPU-util from NVML, in percent; None where it cannot be read."""
     no_utilisation: str = ""
-    """Why not, in one line."""
+    """Why GPU-util cannot be read, in one line."""
     kernels_s: Callable[[Callable[[], None]], float] | None = None
-    """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another tool."""
+    """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another tool; None
+    without such a tool."""
     heavy: Mapping[str, Any] = field(default_factory=lambda: HEAVY)
-    """Settings of a job that the device, not the host, sets the pace of."""
+    """Settings of a job whose pace the device sets, not the host."""
 
     def spin(self, seconds: float) -> float:
-        """Returns what to ask `Device.gate` for, so that the device waits for `seconds`; measured here.
+        """Returns the seconds to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time.
 
-        A gate counts ticks of a clock that PyTorch may not know, and that changes with the load: it is measured just
-        before it is used, after a stretch of work.
+        A gate counts ticks of a clock whose rate PyTorch may not know and which changes with the load. So it is
+        measured just before it is used, after some work.
         """
         device = self.device
         device.gate(max(0.05, seconds))  # loads the kernel, and lets the clock rise
@@ -61,7 +62,7 @@ class Bench:
         return seconds * seconds / took if took > 0 else math.nan
 
     def timed(self, work: Callable[[], object]) -> float:
-        """Returns the seconds that the device needs for what `work` launches, by marks; waits for it."""
+        """Returns the seconds that the device needs for what `work` launches, by marks. Waits for the device."""
         device = self.device
         start = device.mark()
         work()
@@ -78,10 +79,10 @@ class Bench:
         trains: Callable[[RunConfig, Device], Trainer] | None = None,
         **settings: Any,
     ) -> Recorded:
-        """Trains as `settings` say, in this process, and keeps all that is told of it.
+        """Trains with these `settings` in this process, and returns all that the job reported.
 
-        On the bench's device unless another one is given; with the job's own model unless `trains` gives a trainer.
-        Raises what the job raises.
+        It trains on the bench's device unless `device` is given, and the job's own model unless `trains` returns
+        another trainer. Raises what the job raises.
         """
         from vitprof.engine.train import train
 
@@ -98,7 +99,7 @@ def _never() -> bool:
 
 @dataclass
 class Recorded:
-    """Takes what a job reports, and answers as its run would."""
+    """Keeps what a job reports, and gives the figures that its run would have."""
 
     config: RunConfig
     """Resolved."""
@@ -110,34 +111,34 @@ class Recorded:
     notices: list[str] = field(default_factory=list)
 
     def environment(self, facts: dict[str, Any]) -> None:
-        """Takes facts about what the job runs on."""
+        """Keeps facts about what the job runs on."""
         self.known |= facts
 
     def gauges(self, read: Callable[[], dict[str, float]]) -> None:
-        """Takes a reader of gauges, which nobody asks."""
+        """Ignores the reader of gauges, which nothing here needs."""
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
-        """Takes how far the job is."""
+        """Ignores how far the job is."""
 
     def step(self, row: tuple[float, ...]) -> None:
-        """Takes one step."""
+        """Keeps the row of a step."""
         self.rows.append(row)
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
-        """Takes a stretch that is not a step."""
+        """Keeps a phase: a span of time that is not a step."""
         self.phases.append(Phase(name, t_start_s, t_end_s))
 
     def notice(self, line: str) -> None:
-        """Takes a line for people."""
+        """Keeps a line for the user."""
         self.notices.append(line)
 
     def facts(self, values: dict[str, Any]) -> None:
-        """Takes figures of the job as a whole."""
+        """Keeps figures of the job as a whole."""
         self.known |= values
 
     @property
     def steps(self) -> Series:
-        """Returns the steps by column."""
+        """Returns the steps by column, (n,) float64 each."""
         table = np.array(self.rows, dtype=float).reshape(-1, len(STEP_COLUMNS))
         return {name: table[:, i] for i, name in enumerate(STEP_COLUMNS)}
 
@@ -155,7 +156,7 @@ class Recorded:
 
     @property
     def idle_frac(self) -> float:
-        """Returns the idle share that the run's summary states."""
+        """Returns the device's idle share (0..1), as a run's summary states it."""
         summary = summarise(
             self.config,
             self.steps,
@@ -168,7 +169,7 @@ class Recorded:
         return summary.device_idle_frac
 
     def verdict(self) -> Verdict:
-        """Returns the verdict, which is not told of a wait that was put in: it must find out."""
+        """Returns the verdict, from which the setting of an injected wait is hidden: it must find the cause itself."""
         return judge(replace(self.config, inject=None), self.steps, self.phases, NO_TELEMETRY, self.known)
 
 
@@ -176,13 +177,13 @@ NO_TELEMETRY: Series = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
 
 
 class Spinning:
-    """A trainer whose step is a wait on the device, of a length that is known."""
+    """A trainer whose step is a wait of known length on the device."""
 
     def __init__(self, device: Device, ask_s: float) -> None:
         self._device, self._ask_s = device, ask_s
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches the wait. Compute begins with it: the host's own time since the copy belongs to the host."""
+        """Launches the wait. Compute begins with it, so that the host's time since the copy is not counted."""
         start = self._device.mark()
         self._device.gate(self._ask_s)
         return start, None
@@ -191,5 +192,5 @@ class Spinning:
         """Does nothing: these jobs do not evaluate."""
 
     def evaluated(self) -> dict[str, float]:
-        """Returns nothing."""
+        """Returns no figures."""
         return {}

@@ -1,13 +1,13 @@
-"""The type of a case, and which there are, in the order in which they are run."""
+"""The cases of the self-test on a GPU, in the order in which they are run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 TOTAL_S = 300.0
-"""All of it takes no longer than that; a case that comes too late is not run, and says so."""
+"""The most seconds that the self-test takes; cases that come too late are reported as not run."""
 OPENING_S = 15.0
-"""Of that for loading PyTorch and opening the device."""
+"""Seconds of these for loading PyTorch and opening the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +18,11 @@ class GpuCase:
     expected: str
     """What must be found, in words."""
     budget_s: float
-    """It has that, and what the cases before it left of theirs; then it is ended and counts as failed."""
+    """Seconds that it may take, on top of what the cases before it left of theirs; then it is ended and has failed."""
     run: str
-    """Module of this package and function in it, as MODULE.FUNCTION: what runs it."""
+    """The function that runs it, as MODULE.FUNCTION within this package."""
     on_device: bool = True
-    """Whether it works with a device, in a process of its own; else it starts jobs and scripts."""
+    """Whether it uses the device, in the separate process; otherwise it starts jobs and scripts."""
 
 
 _DEVICE_CASES: tuple[GpuCase, ...] = (

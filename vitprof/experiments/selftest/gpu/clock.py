@@ -1,4 +1,4 @@
-"""Whether marks on the device become the right times on the host's clock."""
+"""Clock mapping: marks on the device must become the right times on the host's clock."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vitprof.experiments.selftest.gpu.outcome import Outcome, judged
 
 MARKS = 1000
 APART_S = 0.003
-"""Between marks: over 3 s, so that the device's clock is anchored anew and its drift shows."""
+"""Seconds between marks: they take over 3 s, so that the device's clock is anchored again and its drift shows."""
 MOST_OUTSIDE_S = 50e-6
-"""How far outside its bracket a mark may be mapped: the anchor's own bracket is some 20 us wide, and clocks drift."""
+"""How far outside its bracket a mark may be mapped: the anchor's own bracket is about 20 us wide, and clocks drift."""
 MOST_DRIFT_S = 20e-6
-"""A second. Crystals are right within some 10 us a second each."""
+"""The most drift for each second. Each clock's crystal is right within about 10 us a second."""
 
 
 def clock_mapping(bench: Bench) -> Outcome:
-    """Marks an idle device again and again, each between two readings of the host's clock, and maps all at the end.
+    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end.
 
-    At the end, so that the mapping cannot lean on when a mark was asked for.
+    They are mapped at the end so that the mapping cannot rely on the time at which a mark is read.
     """
     device = bench.device
     brackets, marks = [], []

@@ -1,4 +1,4 @@
-"""Copies to the device: how fast, whether they run beside compute, and whether any batch arrives torn."""
+"""Copies to the device: how fast they are, whether they run beside compute, and whether any batch arrives torn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IMAGES = (256, 224, 224, 3)
 COPIES, WARMUP_COPIES = 30, 5
 LEAST_BANDWIDTH_FRAC = 0.8
 STREAMED = (32, 224, 224, 3)
-"""4.8 MB."""
+"""A batch of 4.8 MB."""
 BATCHES = 1000
 BEHIND = 4
-"""Steps that are looked at later than launched: by then the device has passed them."""
+"""Steps launched before the marks of a step are read: by then the device has usually passed it."""
 LEAST_COMPUTE_S, LONGER = 0.002, 2.0
-"""A step of compute takes that, and so many times what copying a batch or filling it on the host takes."""
+"""Least seconds of a step's compute, and its least multiple of the time to copy a batch or to fill it on the host."""
 LEAST_HIDDEN_FRAC = 0.9
 
 
@@ -48,7 +48,7 @@ def _batch(transfer: Transfer, shape: tuple[int, ...], value: int) -> Batch:
 
 
 def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
-    """Returns the bandwidth of copies of `n_bytes` out of page-locked memory: the median of some, by marks."""
+    """Returns the bandwidth in bytes/s of copies of `n_bytes` from pinned memory: the median of `COPIES`, by marks."""
     import torch
 
     host = torch.ones(n_bytes, dtype=torch.uint8, pin_memory=device.torch_device.type == "cuda")
@@ -91,7 +91,7 @@ def copy_bandwidth(bench: Bench) -> Outcome:
 
 
 def prefetch_overlap(bench: Bench) -> Outcome:
-    """Streams batches of one value each beside compute; the device itself looks at each after its step's work."""
+    """Streams batches of one value each beside compute; the device itself checks each after its step's work."""
     import torch
 
     from vitprof.engine.transfer import open_transfer
@@ -121,7 +121,7 @@ def prefetch_overlap(bench: Bench) -> Outcome:
         start = device.mark()
         device.gate(ask_s)
         end = device.mark()
-        # after the step's work: memory that is used again too early has been written to by then
+        # after the step's work: memory that is reused too early has been overwritten by then
         torn += (moved.images != i % 251).any() | (moved.labels != i % 251).any()
         waiting.append((moved.copy_start, moved.copy_end, start, end))
         if len(waiting) > BEHIND:
@@ -150,6 +150,6 @@ Times = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def _within(a_start: Times, a_end: Times, b_start: Times, b_end: Times) -> float:
-    """Returns the length of the spans `a` that lies within any of `b`, which do not overlap each other. (n,) each."""
+    """Returns how many seconds of the spans `a` (n,) are within the spans `b` (m,), which do not overlap each other."""
     met = np.minimum(a_end[:, None], b_end) - np.maximum(a_start[:, None], b_start)
     return float(np.maximum(met, 0.0).sum())

@@ -1,4 +1,4 @@
-"""What recording costs: the small model with all of vitprof's marks and clocks, in turns with the plain loop."""
+"""Own cost: the small model with all of vitprof's marks and clocks, in turns with the plain loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB: dict[str, Any] = {
 
 
 class Unmarked:
-    """A device on which marks cost nothing and mean nothing. All else is the device's own."""
+    """A device on which marks cost nothing and mean nothing. Everything else is passed on to the device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -42,14 +42,14 @@ class Unmarked:
         return getattr(self._device, name)
 
     def mark(self) -> float:
-        """Returns a time that says nothing."""
+        """Returns a placeholder for a mark."""
         return 0.0
 
 
 def own_cost(bench: Bench) -> Outcome:
-    """Trains in turns with recording and without, and compares the steps' times by the host's clock.
+    """Trains in turns with recording and without, and compares the times of a step by the host's clock.
 
-    At least `LEAST_ROUNDS` times; more where the rounds leave open on which side of 2% the cost lies.
+    It does so at least `LEAST_ROUNDS` times, and more while it is open on which side of 2% the cost is.
     """
     pairs: list[tuple[float, float]] = []
     low = high = math.nan
@@ -74,8 +74,8 @@ def own_cost(bench: Bench) -> Outcome:
 
 
 def _recorded_s(bench: Bench) -> float:
-    """Returns the median time of a step that is recorded as in any run."""
-    # the steps behind gates are of the warm-up too
+    """Returns the median seconds of a step that is recorded as in any run."""
+    # the steps behind gates count as warm-up too
     recorded: Recorded = bench.run(steps=STEPS + WARMUP_STEPS, **JOB)
     steps = recorded.steps
     starts = [steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)] for epoch in set(steps["epoch"])]
@@ -83,7 +83,7 @@ def _recorded_s(bench: Bench) -> float:
 
 
 def _plain_s(bench: Bench) -> float:
-    """Returns the median time of a step of the same loop written plainly: fetch, copy, train."""
+    """Returns the median seconds of a step of the same loop written plainly: fetch, copy, train."""
     from vitprof.engine.pipeline import open_pipeline
     from vitprof.engine.trainer import open_trainer
 

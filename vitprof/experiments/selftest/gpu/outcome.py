@@ -1,4 +1,4 @@
-"""What came of a case on a GPU: passed, failed or not run; what was measured, in words and as figures."""
+"""The outcome of a case on a GPU: passed, failed or not run, with what was measured in words and in figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Status = Literal["passed", "failed", "not run"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One case's result."""
+    """The result of one case."""
 
     status: Status
     measured: str = ""
@@ -20,7 +20,7 @@ class Outcome:
     reason: str = ""
     """What is wrong, or why it was not run, in one line; empty where it passed."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """Every figure behind it, as JSON can carry them; units stand in the names."""
+    """Every figure behind it, as JSON can hold it; the names have the units."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN and infinities become None."""
@@ -33,7 +33,7 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Outcome:
-        """Returns the inverse of `to_dict`."""
+        """Returns the outcome that `to_dict` made the values of."""
         return cls(values["status"], values["measured"], values["reason"], values["figures"])
 
 
@@ -43,12 +43,12 @@ def not_run(reason: str, **figures: Any) -> Outcome:
 
 
 def judged(measured: str, wrong: list[str], **figures: Any) -> Outcome:
-    """Returns the outcome of a case that was run: it passed if nothing of it is `wrong`."""
+    """Returns the outcome of a case that was run: it passed if `wrong` is empty."""
     return Outcome("failed" if wrong else "passed", measured, "; ".join(wrong), figures)
 
 
 def finite(value: Any) -> Any:
-    """Returns `value` with None in place of numbers that JSON does not know, in whatever it holds."""
+    """Returns `value` as JSON can hold it, at any depth: None for NaN and infinities, lists for tuples, text keys."""
     if isinstance(value, Mapping):
         return {str(name): finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 def kernels_s(work: Callable[[], None]) -> float:
     """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen.
 
-    torch.profiler asks CUPTI, which some containers and drivers keep from users. `work` must wait for its device.
+    torch.profiler uses CUPTI, which some containers and drivers deny to users. `work` must wait for its device.
     """
     from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
@@ -21,7 +21,7 @@ def kernels_s(work: Callable[[], None]) -> float:
 
 
 def union(spans: Iterable[tuple[float, float]]) -> float:
-    """Returns the length of what the spans cover together."""
+    """Returns the total length that the spans (start, end) cover."""
     covered, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))

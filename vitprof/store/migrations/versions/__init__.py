@@ -1,1 +1,1 @@
-"""One file for each version of the store, from the first on. What is released is not changed any more."""
+"""One file for each version of the store, from the first. Released files are never changed."""

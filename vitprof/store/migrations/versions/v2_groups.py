@@ -11,7 +11,7 @@ down_revision = "1"
 
 
 def upgrade() -> None:
-    """Adds them."""
+    """Adds these columns and tables."""
     add_missing("steps", measured("h2d_start_s", "host_s", "made_start_s", "made_end_s", "hand_over_s", "worker"))
     add_missing("telemetry", measured("job_cpu_wait_pct"))
     add_missing("runs", [sa.Column("verdict", sa.JSON), text("group_key"), text("role")])

@@ -1,4 +1,4 @@
-"""Columns of their own for what lists show and search; tags, notes, tournaments."""
+"""Separate columns for what lists show and search; tags, notes, tournaments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ down_revision = "2"
 
 
 def upgrade() -> None:
-    """Adds them, with what the runs say of it."""
+    """Adds these columns and tables, and fills the columns of existing runs."""
     listed = [
         text("strategy"),
         text("dataset"),
@@ -53,6 +53,6 @@ def upgrade() -> None:
 
 
 def _of_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns what lists show of a config, as far as it has that."""
+    """Returns the values of a config that lists show, as far as it has them."""
     kinds = {"strategy": str, "dataset": str, "batch_size": int, "device": str}
     return {name: config[name] for name, kind in kinds.items() if isinstance(config.get(name), kind)}

@@ -1,4 +1,4 @@
-"""Kernel times of steps; SM activity and occupancy of telemetry."""
+"""Kernel times of steps; SM activity and occupancy in telemetry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ down_revision = "3"
 
 
 def upgrade() -> None:
-    """Adds them."""
+    """Adds these columns."""
     add_missing("steps", measured("kernel_s", "launch_idle_s"))
     add_missing("telemetry", measured("gpu_sm_active_pct", "gpu_sm_occupancy_pct"))

@@ -1,4 +1,4 @@
-"""What the device does for a batch before its step."""
+"""Times in which the device prepares a batch before its step."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "4"
 
 
 def upgrade() -> None:
-    """Adds it."""
+    """Adds these columns."""
     add_missing("steps", measured("decode_wait_s", "device_prepare_s"))

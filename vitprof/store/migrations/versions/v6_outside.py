@@ -1,4 +1,4 @@
-"""What a script does outside its steps."""
+"""The time that a script spends outside its steps."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "5"
 
 
 def upgrade() -> None:
-    """Adds it."""
+    """Adds this column."""
     add_missing("steps", measured("outside_s"))
