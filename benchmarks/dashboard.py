@@ -1,14 +1,14 @@
-"""What the dashboard costs: the job it runs against the same job by command line, and the server for each refresh.
+"""The cost of the dashboard: a job that it runs against the same job by command line, and the server for each refresh.
 
     python -m benchmarks.dashboard job [--isolation thread] [--rounds 5]
     python -m benchmarks.dashboard refresh [--steps 100000]
     python -m benchmarks.dashboard tabs [--tabs 4] [--rounds 5]
 
-`job` runs the same config in turn by `python -m vitprof run` and by pressing Run in a dashboard with a live page
-attached, torch on one thread, and prints the ratio of median and of mean step time for each round.
-`refresh` lets a page watch a run of that many steps which gains ten a second, and prints the server's CPU time and the
+`job` runs the same config in turn by `python -m vitprof run` and by pressing Run in a dashboard with a live page open,
+torch on one thread, and prints the ratios of median and of mean step time for each round.
+`refresh` shows a page of a run of that many steps which gains ten a second, and prints the server's CPU time and the
 bytes sent for each refresh. Its steps are made up; only the cost of showing them is measured.
-`tabs` runs a job on a simulated device with no page open and with some, in turn, and prints its speed.
+`tabs` runs a job on a simulated device with no page open and with several, in turn, and prints its speed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 250, "threads": 1, "device": "simulated:10,0"}
-"""Bound by its loader, so that whatever takes CPU from it shows."""
+"""A job bound by its loader, so that anything that takes CPU from it slows it down."""
 JOB = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
 
 
 @contextmanager
 def dashboard(env: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
-    """A real `streamlit run app.py` on a free port: its URL and its process."""
+    """Starts a real `streamlit run app.py` on a free port; yields its URL and its process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -68,6 +68,7 @@ def dashboard(env: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def by_command_line(env: dict[str, str], config: dict[str, object]) -> dict[str, float]:
+    """Runs a job by command line and returns its summary."""
     options = [part for name, value in config.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "vitprof", "run", *options, "--no-evaluate", "--json"]
     result = subprocess.run(command, cwd=REPOSITORY, env=env, check=True, capture_output=True)
@@ -76,6 +77,7 @@ def by_command_line(env: dict[str, str], config: dict[str, object]) -> dict[str,
 
 
 def by_dashboard(store: RunStore, url: str, config: dict[str, object]) -> dict[str, float]:
+    """Runs a job in the dashboard, with its page open, and returns its summary."""
     query = "&".join(f"{name}={value}" for name, value in (config | {"evaluate": "false"}).items())
     known = {run.id for run in store.runs()}
     with Session(url, query) as page:
@@ -93,6 +95,7 @@ def mean_ms(summary: dict[str, float]) -> float:
 
 
 def compare_job(isolation: str, rounds: int) -> None:
+    """Prints the ratios of step times, dashboard to command line."""
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "VITPROF_HOME": home}
         os.environ["VITPROF_HOME"] = home
@@ -119,7 +122,7 @@ def compare_job(isolation: str, rounds: int) -> None:
 
 
 def compare_tabs(tabs: int, rounds: int) -> None:
-    """A job started by one page, which closes, is then watched by `tabs` pages or by none."""
+    """Compares the speed of a job with `tabs` pages open and with none; a page that closes at once starts the job."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["VITPROF_HOME"] = home
         env = {**os.environ}
@@ -154,7 +157,7 @@ def compare_tabs(tabs: int, rounds: int) -> None:
 
 
 def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
-    """(n, len(STEP_COLUMNS)): 5 ms steps with 1 ms of data wait and some noise."""
+    """Returns (n, len(STEP_COLUMNS)) float64: steps of 5 ms with 1 ms of data wait and some noise."""
     rng = np.random.default_rng(first)
     columns = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
     wait = 1e-3 + rng.exponential(2e-4, n)
@@ -179,7 +182,7 @@ def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
 
 
 def made_up_telemetry(first: int, n: int, origin: float) -> list[list[float]]:
-    """`n` samples, two a second, of columns that are all there and all noise."""
+    """Returns `n` telemetry samples, two a second, with noise in every column."""
     rng = np.random.default_rng(first)
     columns = {name: rng.uniform(1, 100, n) * (1e8 if "bytes" in name else 1) for name in TELEMETRY_COLUMNS}
     columns["t_s"] = origin + np.arange(first, first + n) * 0.5
@@ -188,6 +191,7 @@ def made_up_telemetry(first: int, n: int, origin: float) -> list[list[float]]:
 
 
 def measure_refresh(steps: int, seconds: float) -> None:
+    """Prints the server's CPU time and the bytes of a refresh, for a live run of `steps` steps."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["VITPROF_HOME"] = home
         with dashboard({**os.environ}) as (url, server):
@@ -208,7 +212,7 @@ def measure_refresh(steps: int, seconds: float) -> None:
                     times = server.cpu_times()
                     return float(times.user + times.system)
 
-                costs: list[float] = []  # CPU for each refresh, in stretches of ten: the system counts in 10 ms
+                costs: list[float] = []  # CPU for each refresh, over ten samples each: the system counts in 10 ms
                 page.sizes.clear()
                 end, done = time.monotonic() + seconds, steps
                 while time.monotonic() < end:

@@ -1,12 +1,12 @@
-"""How often early stop cuts a setting that is as good as the best: simulated machines, the real rules.
+"""How often early stopping cuts a setting that is as good as the best: simulated machines, the real rules.
 
     python -m benchmarks.early_stop --seeds 200
 
-The settings and most machines of `benchmarks.tournament`, told besides what other programs took: all of a core while a
-fit or a spoiled run lasts. One machine more: busy (other programs take 1 to 2 cores all the time and slow each run down
-by 20 to 70%). Three rounds, and up to four more until it is decided. A run is 40 blocks; from its half on the runner
-asks ten times whether it can still win. Wrongly cut is a setting within 5% of the fastest. `--before` judges blocks as
-they were, whoever slowed them down, as it was once.
+It uses the settings and most machines of `benchmarks.tournament`, and also reports the CPU of other programs: a whole
+core during a fit or a spoiled run. One more machine is busy: other programs take 1 to 2 cores all the time and slow
+each run down by 20 to 70%. There are three rounds, and up to four more until it is decided. A run is 40 blocks; from
+half of it on, the runner checks ten times whether the setting can still win. A cut is wrong if the setting is within 5%
+of the fastest. `--before` judges blocks as measured, whatever slowed them down, as an earlier version did.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Judged = Callable[[Floats, float], Floats]
 
 
 class Machine:
-    """A simulated machine, on which settings run one after another beside other programs."""
+    """A simulated machine that runs settings one after another, beside other programs."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ class Machine:
         self._n = 0
 
     def run(self, setting: int) -> tuple[Floats, Floats]:
-        """samples/s of a run's blocks, (40,), and cores that other programs took meanwhile, (40,)."""
+        """Returns the samples/s of a run's blocks, (40,), and the cores that other programs took meanwhile, (40,)."""
         rng, kind = self._rng, self.kind
         blocks_sd, runs_sd = {"noisy": (0.03, 0.03)}.get(kind, (0.01, 0.005))
         logs = math.log(self.speeds[setting]) + rng.normal(0, runs_sd) + rng.normal(0, blocks_sd * 2**0.5, N_BLOCKS)
@@ -74,9 +74,11 @@ class Machine:
 
 
 def tournament(kind: str, seed: int, judged: Judged | None) -> tuple[str, bool, float]:
-    """Returns what came of one: right, wrong or undecided; whether a setting was wrongly cut; the runs of a setting.
+    """Returns a tournament's result (right, wrong or undecided), whether a setting was wrongly cut, and the mean number
+    of runs of a setting.
 
-    `judged` makes of a run's blocks and what other programs took what is held against its setting; None: no early stop.
+    `judged` returns the throughputs by which to judge a setting, from a run's blocks and the cores that other programs
+    took; None: no early stopping.
     """
     machine = Machine(kind, seed)
     runs: dict[str, list[Outcome]] = {f"s{k}": [] for k in range(len(SPEEDS))}
@@ -107,7 +109,7 @@ def tournament(kind: str, seed: int, judged: Judged | None) -> tuple[str, bool, 
 def _cut_after(
     runs: dict[str, list[Outcome]], cut: set[str], key: str, blocks: Floats, others: Floats, judged: Judged
 ) -> int:
-    """Returns after how many blocks the run is cut; 1: it does not begin, 0: it runs to its end."""
+    """Returns the number of blocks after which the run is cut; 1: it does not begin, 0: it runs to its end."""
     best = next((row for row in board_of(runs, cut).rows if row.rank is not None), None)
     if best is None or best.key == key:
         return 0
@@ -122,12 +124,12 @@ def _cut_after(
 
 
 def _cores(blocks: Floats, others: Floats, n: int) -> float:
-    """Cores that other programs took over the time of the first `n` blocks, on average."""
+    """Returns the mean number of cores that other programs took during the first `n` blocks."""
     return float((others / blocks)[:n].sum() / (1 / blocks)[:n].sum())
 
 
 def _pairs(blocks: Floats) -> Floats:
-    """samples/s of two blocks each."""
+    """Returns the samples/s of each pair of blocks."""
     return np.asarray(2 / (1 / blocks)[: len(blocks) // 2 * 2].reshape(-1, 2).sum(axis=1))
 
 
@@ -138,7 +140,7 @@ def _as_it_was(blocks: Floats, others_cores: float) -> Floats:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seeds", type=int, default=200)
-    asked.add_argument("--before", action="store_true", help="judge blocks whoever slowed them down")
+    asked.add_argument("--before", action="store_true", help="judge blocks whatever slowed them down")
     given = asked.parse_args()
     print("| machine | early stop | wrongly cut | right | wrong | undecided | runs of a setting |")
     print("|---|---|---|---|---|---|---|")

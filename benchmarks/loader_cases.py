@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured against what, and what is asked (issue "every loading strategy")."""
+"""The rows of the table: what is measured against what, and the gate of each (issue "every loading strategy")."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from vitprof.engine import data
 PHOTO_BATCH = 64
 PHOTO_THREADS = 2
 HIT = 0.5
-"""Share of the set that the partial cache holds."""
+"""Share of the data set that the partial cache holds."""
 ONE_WRITER = 1.1
-"""Writes to one file wait for each other, so a copy of one cannot be faster than its writing; 0.1 is for noise."""
+"""Writes to one file wait for each other, so a copy of a file cannot be faster than writing it; 0.1 is for noise."""
 TWO_SOURCES = "a batch comes from two arrays, and torch gathers from one: its rows are moved twice"
 
 
 def digits(settings: Settings) -> tuple[DatasetInfo, int]:
-    """The set, and the batch size of the loaders over it."""
+    """Returns the data set, and the batch size of the loaders over it."""
     info = dataset_info("digits")
     return info, min(settings.batch_size, info.n_train)
 
 
 def whole_batches(things: ExitStack, settings: Settings, **config: Any) -> Side:
-    """Digits in whole batches, in the loop, through the ring of buffers: strategy "memory" with other parts."""
+    """Returns the side that loads digits in whole batches, in the loop, through the ring of buffers: the strategy
+    "memory" with the parts in `config`.
+    """
     _, batch_size = digits(settings)
     return in_the_loop(opened(things, **({"strategy": "memory", "batch_size": batch_size} | config)))
 
 
 def against_gather(name: str, title: str, at_least: float, **config: Any) -> Case:
+    """Returns the case of whole batches against R."""
+
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
         r = references.gather(data.prepare("digits"), digits(settings)[1])
         return {name: whole_batches(things, settings, **config), "R": r}
@@ -86,6 +90,8 @@ def photos(things: ExitStack, settings: Settings) -> dict[str, Side]:
 
 
 def staging_case(name: str, title: str, file_bytes: int | None, believable: float | None = None) -> Case:
+    """Returns the case of copying files, against the slower of reading and writing them."""
+
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
         n_bytes = settings.staged_mb * 10**6
         if file_bytes:  # creating files takes most of the time
@@ -99,6 +105,8 @@ def staging_case(name: str, title: str, file_bytes: int | None, believable: floa
 
 
 def cache_case(storage: str, why: str = "") -> Case:
+    """Returns the case of a partial cache over a storage, against the speed that its two parts allow."""
+
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
         info, _ = digits(settings)
         cache_mb = HIT * info.n_train * info.image_size**2 * info.channels / 1e6
@@ -115,6 +123,8 @@ def cache_case(storage: str, why: str = "") -> Case:
 
 
 def ahead_case(storage: str) -> Case:
+    """Returns the case of batches made one ahead in a thread, against batches made in the loop."""
+
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
         _, batch_size = digits(settings)
         ahead = opened(things, strategy="memory-ahead", storage=storage, batch_size=batch_size)

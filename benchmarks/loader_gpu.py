@@ -1,4 +1,4 @@
-"""The rows that need a GPU: jobs as they run, their step records judged. "not seen" where there is no GPU.
+"""The rows that need a GPU: they run jobs and judge their step records. Without a GPU they are "not seen".
 
 Figures are of steady steps: warm-up steps and the first of each epoch are left out, as in a run's summary.
 """
@@ -38,7 +38,7 @@ LARGE: dict[str, Any] = {
 
 
 class Steps(Silent):
-    """Keeps the step records."""
+    """Events of which only the step records are kept."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[float, ...]] = []
@@ -63,7 +63,7 @@ class Steady:
 
 
 def pinned(row: Row, device: str) -> float:
-    """Bytes/s of the copies of a job's full batches, as a share of the bandwidth measured before and after."""
+    """Returns the bytes/s of a job's copies of full batches, as a share of the bandwidth measured before and after."""
     info = dataset_info("photos")
     image_bytes = info.image_size**2 * info.channels
     batch_bytes = LARGE["batch_size"] * image_bytes
@@ -77,7 +77,7 @@ def pinned(row: Row, device: str) -> float:
 
 
 def resident(row: Row, device: str) -> float:
-    """Share of a step that the loop waits for the loader and the transfer."""
+    """Returns the share of a step in which the loop waits for the loader and the transfer."""
     steps = Steady(device, strategy="device", **DIGITS)
     step_s = float(steps["step_s"].mean())
     row.note = f"of {step_s * 1e3:.3g} ms"
@@ -85,7 +85,7 @@ def resident(row: Row, device: str) -> float:
 
 
 def stream(row: Row, device: str, config: dict[str, Any]) -> float:
-    """Share of a step that is exposed wait for data."""
+    """Returns the share of a step that is exposed wait for data."""
     alone = Steady(device, transfer="stream", loader_only=True, **config)
     steps = Steady(device, transfer="stream", **config)
     step_s, alone_s = float(steps["step_s"].mean()), float(alone["step_s"].mean())
@@ -93,7 +93,7 @@ def stream(row: Row, device: str, config: dict[str, Any]) -> float:
     row.note = f"of {step_s * 1e3:.3g} ms; the loader alone takes {alone_s * 1e3:.3g} ms, compute {compute_s * 1e3:.3g}"
     if alone_s >= compute_s:
         row.at_most = None
-        row.note += ": nothing is asked of a loader that is slower than compute"
+        row.note += ": no gate for a loader that is slower than compute"
     return float(steps["exposed_wait_s"].mean()) / step_s
 
 
@@ -115,7 +115,7 @@ ROWS: dict[str, tuple[str, float | None, float | None, Figure]] = {
 
 
 def rows(names: Sequence[str], settings: Settings, device: str = "cuda:0") -> list[Row]:
-    """The rows of these names; without a GPU they say so."""
+    """Returns the rows with these names; without a GPU their notes say so."""
     measured = []
     for name in names:
         title, at_least, at_most, figure = ROWS[name]

@@ -1,11 +1,11 @@
-"""Every loading strategy against what the machine can do: the gates of issue 3 as one table.
+"""Compares every loading strategy with what the machine can do: the gates of issue 3 as one table.
 
     python -m benchmarks.loaders [--rounds 5] [--csv FILE] [--photos 600] [--only NAME ...]
 
 R is a one-thread gather of the same rows in C, which is compiled here; J is libturbojpeg's decode of the same files
-through simplejpeg. Each trial runs beside its reference, in slices, torch on one thread, over a warm page cache; the
-figure is the median of the rounds' ratios. Prepares what it needs under VITPROF_HOME, as a job does. What is missed is
-printed as missed; the exit status is 0 all the same. With --csv, FILE-rounds.csv gets both sides of every round.
+through simplejpeg. Each trial runs beside its reference, in slices, torch on one thread, with a warm page cache; a
+figure is the median of the rounds' ratios. Prepares what it needs under VITPROF_HOME, as a job does. A missed gate is
+printed as missed; the exit status is still 0. With --csv, FILE-rounds.csv gets both sides of every round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="for each side, in each round")
     parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="of the loaders over digits")
     parser.add_argument("--photos", type=int, default=defaults.photos, help="training images of photos")
-    parser.add_argument("--staged-mb", type=int, default=defaults.staged_mb, help="MB that a copy copies")
+    parser.add_argument("--staged-mb", type=int, default=defaults.staged_mb, help="MB to copy")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args(arguments)
@@ -66,13 +66,13 @@ def gate(row: Row) -> str:
 
 
 def cells(row: Row) -> tuple[object, ...]:
-    """The row in the order of `COLUMNS`, as numbers."""
+    """Returns the row in the order of `COLUMNS`."""
     spread = (row.median, min(row.ratios), max(row.ratios)) if row.ratios else ("", "", "")
     return (row.name, row.title, row.asked, *spread, len(row.ratios), row.clock, gate(row), row.note)
 
 
 def round_cells(rows: Iterable[Row]) -> Iterable[tuple[object, ...]]:
-    """Each side of each round, in the order of `ROUND_COLUMNS`."""
+    """Yields each side of each round, in the order of `ROUND_COLUMNS`."""
     for row in rows:
         for number, (sides, ratio) in enumerate(zip(row.rounds, row.ratios, strict=True)):
             for side, work in sides.items():
@@ -89,7 +89,7 @@ def print_table(rows: Iterable[Row]) -> None:
 
 
 def print_references(rows: Sequence[Row]) -> None:
-    """What R and J were, so that ratios can be turned into speeds."""
+    """Prints the speeds of R and J, so that ratios can be turned into speeds."""
     info = dataset_info("digits")
     image_bytes = info.image_size**2 * info.channels
     for name, factor, unit in (("R", image_bytes / 1e9, "GB/s"), ("J", 1.0, "images/s for each core")):

@@ -1,7 +1,7 @@
-"""Ratios that hold on a noisy machine: each trial runs beside its own reference, many times in turn.
+"""Measures ratios that hold on a noisy machine: each trial runs beside its own reference, many times in turn.
 
-A round runs all sides of a case in short slices, one after another and back again, so that what disturbs the machine
-disturbs all of them. The figure is the median of the rounds' ratios.
+A round runs all sides of a case in short slices, one after another and back again, so that a disturbance of the machine
+affects all of them. The figure is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import torch
 
 Clock = Literal["cpu", "wall"]
 SLICES = 4
-"""Slices of a trial. Even: every side comes first as often as last."""
+"""Slices of a trial. An even number, so that every side comes first as often as last."""
 
 
 @dataclass
 class Work:
-    """What a side did, and what it took."""
+    """The units of work that a side did, and the time they took."""
 
     units: float = 0.0
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    """CPU time of this process, all its threads. Nothing that is measured here starts processes."""
+    """CPU time of this process, all its threads. Nothing that is measured here starts other processes."""
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the block's time."""
+        """Adds the time of the block."""
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         yield
         self.wall_s += time.perf_counter() - wall_s
@@ -44,49 +44,50 @@ class Work:
         self.cpu_s += other.cpu_s
 
     def rate(self, clock: Clock) -> float:
-        """Units for each second."""
+        """Returns units a second, on this clock."""
         return self.units / (self.cpu_s if clock == "cpu" else self.wall_s)
 
 
 Side = Callable[[float], Work]
-"""Works for at least that many seconds, and stops as soon as it can afterwards."""
+"""Works for at least the given seconds, and stops as soon as it can after them."""
 Rates = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured."""
+    """How much to measure."""
 
     rounds: int = 5
     seconds: float = 0.4
-    """What each side of a case works for in a round."""
+    """How long each side of a case works in a round."""
     batch_size: int = 1000
-    """Of the loaders over digits."""
+    """Batch size of the loaders over digits."""
     photos: int = 600
+    """Number of training images of the data set photos."""
     staged_mb: int = 256
     """Size of each copy."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table."""
+    """A comparison to measure: a row of the table."""
 
     name: str
     title: str
     open: Callable[[ExitStack, Settings], dict[str, Side]]
-    """Makes everything ready; what has to be closed goes on the stack."""
+    """Prepares and returns the sides by name; what has to be closed goes on the stack."""
     ratio: Callable[[Rates], float]
     at_least: float | None = None
     at_most: float | None = None
     clock: Clock = "cpu"
-    """Wall time flaps where others use the machine; it counts where a thread waits or helps."""
+    """Wall time is noisy where other programs use the machine; it is needed where a thread waits or helps."""
     units: str = "samples"
     whole: bool = False
-    """Each side does a fixed amount of work at once: one slice."""
+    """Whether each side does a fixed amount of work at once, in one slice."""
     believable: float | None = None
-    """No ratio can be above this: a median that is says that the reference was disturbed."""
+    """The largest ratio that is possible: a median above it means that the reference was disturbed."""
     why: str = ""
-    """The reason if the row is missed, where it is known and stays."""
+    """Why the gate is missed, where the reason is known and cannot be helped."""
 
     @property
     def asked(self) -> str:
@@ -95,7 +96,7 @@ class Case:
 
 @dataclass
 class Row:
-    """A row, measured or not seen."""
+    """A row of the table, measured or not seen."""
 
     name: str
     title: str
@@ -118,12 +119,12 @@ class Row:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the median cannot be true."""
+        """Returns whether the median is larger than is possible."""
         return bool(self.ratios) and self.believable is not None and self.median > self.believable
 
     @property
     def met(self) -> bool | None:
-        """Whether the median is as asked; None where nothing was asked, or measured in a way to be believed."""
+        """Returns whether the median meets the gate; None where there is no gate, or no believable measurement."""
         if not self.ratios or self.disturbed or (self.at_least is None and self.at_most is None):
             return None
         return (self.at_least is None or self.median >= self.at_least) and (
@@ -132,13 +133,14 @@ class Row:
 
 
 def asked(at_least: float | None, at_most: float | None) -> str:
+    """Returns the gate in words, such as ">= 0.9"; "" where there is none."""
     if at_least is not None and at_most is not None:
         return f"{at_least:g} to {at_most:g}"
     return f">= {at_least:g}" if at_least is not None else "" if at_most is None else f"<= {at_most:g}"
 
 
 def measure(case: Case, settings: Settings) -> Row:
-    """All rounds of a case."""
+    """Runs all rounds of a case and returns its row."""
     row = Row(case.name, case.title, case.at_least, case.at_most, case.clock, case.units, case.believable)
     with ExitStack() as things, one_thread(), no_collections():
         sides = case.open(things, settings)
@@ -159,7 +161,7 @@ def measure(case: Case, settings: Settings) -> Row:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch on one thread: loaders are compared, not OpenMP."""
+    """Keeps torch on one thread in the block: loaders are compared, not OpenMP."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -170,7 +172,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Python's garbage collector does not run in here."""
+    """Turns Python's garbage collector off in the block."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +183,7 @@ def no_collections() -> Iterator[None]:
 
 
 def repeated(once: Callable[[Work], float]) -> Side:
-    """A side of what can be done again and again. `once` times itself and returns the units it did."""
+    """Returns a side that repeats `once`, which times itself and returns the units it did."""
 
     def side(seconds: float) -> Work:
         work = Work()

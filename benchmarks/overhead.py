@@ -1,13 +1,13 @@
-"""What measuring costs: the same job bare, under vitprof, under torch.profiler and under two peers from PyPI.
+"""The cost of measuring: the same job bare, under vitprof, under torch.profiler and under two peers from PyPI.
 
     python -m benchmarks.overhead [--rounds 4] [--only CASE ...] [--tools TOOL ...] [--csv FILE]
 
 A round runs every tool once, in an order shuffled by `--seed`, each in an interpreter of its own, torch on one thread.
-"bare again" is the plain loop a second time: its ratio to bare is what chance alone does here. Step times are read by
-the loop itself, never by the tool; a ratio is of medians (means, 99th percentiles) of one round, the figure is the
-median over rounds with a 95% bootstrap interval over rounds. The mean tells what the median cannot: a device works on
-while the host is held up, so a tool that is slow now and then makes the step after it look short. Peers are run as
-their manuals say, where they are installed:
+"bare again" is the plain loop a second time: its ratio to bare shows what chance alone does here. The loop itself reads
+step times, never the tool. A ratio is of medians (means, 99th percentiles) of one round; the figure is the median over
+rounds with a 95% bootstrap interval over rounds. The mean shows what the median cannot: a device goes on working while
+the host is held up, so a tool that is slow now and then makes the following step look short. Peers are run as their
+manuals say, where they are installed:
 
     pip install traceml-ai gpuprof
 
@@ -56,11 +56,11 @@ TITLES = {
 MODULES = {"traceml": "traceml_ai", "gpuprof": "gpuprof"}
 OURS = ("vitprof", "vitprof-app")
 AT_MOST = 1.01
-"""The most that vitprof may cost, on the median (issue 4, part 9)."""
+"""Most that vitprof may cost: ratio of median step times (issue 4, part 9)."""
 ASKED_FROM_MS = 1.5
 RESAMPLES = 2000
 P99_STEPS = 100
-"""With fewer steps in a round the 99th percentile is but the slowest step."""
+"""With fewer steps in a round the 99th percentile is only the slowest step."""
 CHILD_S = 300.0
 STATISTICS = ("median", "mean", "p99")
 COLUMNS = ("case", "round", "tool", "n_steps", *(f"{statistic}_ms" for statistic in STATISTICS))
@@ -68,17 +68,17 @@ COLUMNS = ("case", "round", "tool", "n_steps", *(f"{statistic}_ms" for statistic
 
 @dataclass
 class Row:
-    """A tool in a case: figures of each round that succeeded."""
+    """A tool in a case: its figures in each round that succeeded."""
 
     case: str
     tool: str
     ms: dict[str, dict[int, float]] = field(default_factory=lambda: {statistic: {} for statistic in STATISTICS})
     """Step times by statistic, then by the number of the round."""
     n_steps: int = 0
-    """In each round."""
+    """The number of steps in each round."""
 
     def add(self, number: int, steps_ms: NDArray[np.float64]) -> None:
-        """The steps of a round, (n,) milliseconds."""
+        """Adds the step times of a round, (n,) in milliseconds."""
         self.n_steps = len(steps_ms)
         median, p99 = np.percentile(steps_ms, [50, 99])
         for statistic, value in zip(STATISTICS, (median, steps_ms.mean(), p99), strict=True):
@@ -89,7 +89,7 @@ class Row:
         return len(self.ms["median"])
 
     def times(self, bare: Row, statistic: str = "median") -> Interval:
-        """The ratio to `bare`: median over the rounds that both have, with its interval."""
+        """Returns the ratio to `bare`: the median over the rounds that both have, with its interval."""
         mine, base = self.ms[statistic], bare.ms[statistic]
         return over_rounds(np.array([mine[number] / base[number] for number in sorted(mine.keys() & base.keys())]))
 
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--scale", type=float, default=1.0, help="times as many steps in each round")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the tools")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=USUAL, help=", ".join(names))
     parser.add_argument(
         "--tools", nargs="+", choices=TITLES, metavar="TOOL", default=list(TITLES), help=", ".join(TITLES)
@@ -119,13 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"round {number + 1} of {given.rounds}: {TITLES[tool]} ...", file=sys.stderr, flush=True)
             for case, found in run_tool(tool, given.only, given.scale).items():
                 rows[case, tool].add(number, 1e3 * np.array(found["steps_s"]))
-        if given.csv:  # after each round: what was measured survives an end before the last one
+        if given.csv:  # after each round, so that figures survive an early end
             write_csv(given.csv, rows.values())
     print_table(rows)
 
 
 def run_tool(tool: str, cases: Sequence[str], scale: float) -> dict[str, dict[str, list[float]]]:
-    """The cases under `tool` in a fresh interpreter; nothing, and a line that says why, where that fails."""
+    """Runs the cases under `tool` in a fresh interpreter and returns their results; where that fails, prints a line
+    that says why, and returns {}.
+    """
     with tempfile.TemporaryDirectory(prefix="vitprof-overhead-") as temporary:
         folder, log = Path(temporary), Path(temporary, "log")
         (folder / "data").symlink_to(home.data_dir())
@@ -149,7 +151,7 @@ def run_tool(tool: str, cases: Sequence[str], scale: float) -> dict[str, dict[st
 
 
 def wait_for(command: list[str], **options: Any) -> None:
-    """Run `command` in a process group of its own, so that what it starts ends with it. Raises `SubprocessError`."""
+    """Runs `command` in a process group of its own, so that what it starts ends with it. Raises `SubprocessError`."""
     with subprocess.Popen(command, start_new_session=True, **options) as child:
         try:
             if code := child.wait(CHILD_S):
@@ -160,7 +162,7 @@ def wait_for(command: list[str], **options: Any) -> None:
 
 
 def over_rounds(values: NDArray[np.float64]) -> Interval:
-    """The median with a 95% interval, by a bootstrap over rounds. There is no interval of fewer than three."""
+    """Returns the median with a 95% interval, by a bootstrap over rounds; without an interval for fewer than three."""
     if not len(values):
         return UNKNOWN
     if len(values) < 3:
@@ -171,7 +173,9 @@ def over_rounds(values: NDArray[np.float64]) -> Interval:
 
 
 def gate(row: Row, rows: dict[tuple[str, str], Row]) -> str:
-    """Whether vitprof costs as little as asked, and less than every peer that was measured. On the median."""
+    """Returns whether vitprof meets the gate, and costs less than every peer that was measured, by the median; "" for
+    other tools.
+    """
     bare = rows[row.case, BARE]
     if row.tool not in OURS or not row.n_rounds or not bare.n_rounds:
         return ""

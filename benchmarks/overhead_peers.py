@@ -1,4 +1,4 @@
-"""The plain loop's places where a tool can be put, and the tools: torch.profiler, TraceML and gpuprof."""
+"""The places in the plain loop where a tool can hook in, and the tools: torch.profiler, TraceML and gpuprof."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ NOTHING = nullcontext()
 
 
 class Bare:
-    """The loop without a tool; those of the tools say what a user adds to it, as their manuals tell."""
+    """The hooks of a loop without a tool. Those of each tool do what its manual tells users to add to their loop."""
 
     @contextmanager
     def job(self, simulated: bool) -> Iterator[None]:
-        """Around the whole loop."""
+        """Wraps the whole loop."""
         yield
 
     def batches(self, batches: Iterable[Batch]) -> Iterable[Batch]:
-        """Around the loader."""
+        """Wraps the loader."""
         return batches
 
     def step(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Around a step, which begins with the batch in hand."""
+        """Wraps a step, which begins when the loop has the batch."""
         return NOTHING
 
     def forward(self) -> AbstractContextManager[Any]:
-        """Around the forward pass."""
+        """Wraps the forward pass."""
         return NOTHING
 
     def after_step(self) -> None:
-        """At the end of a step."""
+        """Is called at the end of each step."""
 
     def recorded(self) -> int | None:
-        """Steps of the last job that the tool knows about; None where it does not tell."""
+        """Returns the number of steps of the last job that the tool has recorded; None where it does not say."""
         return None
 
 
 class Torch(Bare):
-    """`torch.profiler`. By its tutorial's schedule over the whole job (a cycle is recorded, written, and begins again),
-    or recording all the time."""
+    """`torch.profiler`, with its tutorial's schedule over the whole job (it records a cycle, writes it, and begins
+    again), or recording all the time."""
 
     def __init__(self, folder: Path, *, cycles: bool) -> None:
         self._folder, self._cycles = folder, cycles
@@ -70,7 +70,7 @@ class Torch(Bare):
 
     def recorded(self) -> int | None:
         if not self._cycles:
-            return None  # asking takes longer than the job
+            return None  # counting takes longer than the job
         traces = list(self._folder.glob("*.pt.trace.json"))
         for trace in traces:
             trace.unlink()
@@ -78,7 +78,7 @@ class Torch(Bare):
 
 
 class TraceML(Bare):
-    """TraceML as its README says: this process is started by `traceml run`, `init` patches, `trace_step` per step."""
+    """TraceML as in its README: `traceml run` starts this process, `init` patches, `trace_step` wraps each step."""
 
     def __init__(self) -> None:
         import traceml_ai
@@ -96,8 +96,8 @@ class TraceML(Bare):
 
 
 class GpuProf(Bare):
-    """gpuprof as its README says: a context around the loop, which patches torch. A simulated device's step has no
-    `backward` and no optimizer for it to see: there its API for other loops is used."""
+    """gpuprof as in its README: a context around the loop, which patches torch. A step of a simulated device has no
+    `backward` and no optimizer that it could see: its API for other loops is used there."""
 
     def __init__(self, folder: Path) -> None:
         self._database = folder / "gpuprof.db"
@@ -138,6 +138,7 @@ class GpuProf(Bare):
 
 
 def tool_called(name: str, folder: Path) -> Bare:
+    """Returns the hooks of the tool `name`, which writes to `folder`; `Bare` for any other name."""
     match name:
         case "torch-cycles" | "torch-always":
             return Torch(folder, cycles=name == "torch-cycles")

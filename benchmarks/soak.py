@@ -1,73 +1,94 @@
-"""An hour of everything at once, and what is left of it afterwards.
+"""Does everything at once for an hour, and checks what is left afterwards.
 
     python -m benchmarks.soak --minutes 60
 
 A dashboard with 5 pages open, then 20; jobs that end, are stopped, lose their process, are killed; watched scripts that
-come and go; Run and Stop on the page; a store that is locked now and then. At the end every record that somebody was
-told of must be there, and no process, thread, descriptor, shared memory, temporary file or megabyte may be left. Prints
-a line each minute, then one for each check, and ends with status 1 where one failed. Needs Linux.
+come and go; Run and Stop on the page; a store that is locked now and then. At the end every record that a command has
+reported must be there, and no process, thread, descriptor, shared memory, temporary file or megabyte may be left.
+Prints a line each minute, then one for each check, and ends with status 1 where one failed. Needs Linux.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import random
+import re
+import signal
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.dashboard import dashboard
+from benchmarks.session import Session
 from benchmarks.soak_actors import Soak, commands, environment, locks, pressed, visitors
 from vitprof.store import RunStore
 
 PAGES = (5, 20)
-"""Open at once, in the first and in the second half."""
+"""The number of pages open at once, in the first and in the second half."""
 MOST_DESCRIPTORS = 5
-"""So many more of the server's may be open at the end than after the first minute."""
+"""The server must have fewer than this many more descriptors open at the end than after the first minute."""
 MOST_BYTES = 50e6
-"""So much may the server have grown since then."""
+"""The server's memory must have grown by less than this since then."""
+DRAWN_S = 2
+"""A page is drawn by then."""
+VISITS = 10
+"""Pages opened and closed before counting: Streamlit drops outdated sessions only when it keeps another one, and Python
+collects them when there is enough garbage."""
 QUIET_S = 150
-"""From the last thing done to the counting: Streamlit keeps the session of a page that was closed for 120 s."""
+"""Time (s) from the last action to the count: Streamlit keeps the session of a closed page for 120 s."""
 TORCHS_OWN = {"torchinductor_root"}
-"""Caches that PyTorch makes where temporary files are, once, and keeps."""
+"""Caches that PyTorch makes once in the temporary folder, and keeps."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the dashboard's processes hold."""
+    """The resources of the dashboard's processes."""
 
     processes: tuple[str, ...]
     """Command lines of the server's children."""
     threads: int
-    """Of the server itself, like the rest."""
-    descriptors: int
+    """The number of threads of the server itself; the other figures are the server's, too."""
+    descriptors: Counter[str]
+    """What is open -> how often: a file's path, else the kind, such as "socket"."""
     bytes: int
     """Resident memory."""
 
 
 def held(server: psutil.Process) -> Held:
-    """Returns what the server holds now."""
+    """Returns the server's resources now."""
     children = []
     for child in server.children(recursive=True):
         try:
             children.append(" ".join(child.cmdline())[:120])
         except psutil.Error:
             continue
-    return Held(tuple(sorted(children)), server.num_threads(), server.num_fds(), server.memory_info().rss)
+    return Held(tuple(sorted(children)), server.num_threads(), descriptors(server), server.memory_info().rss)
+
+
+def descriptors(process: psutil.Process) -> Counter[str]:
+    """Returns the targets of the open descriptors of `process`, and the number of each."""
+    found: Counter[str] = Counter()
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found[re.sub(r":?\[.*", "", os.readlink(link))] += 1
+    return found
 
 
 def shared_memory() -> set[str]:
-    """Returns the names of what is in /dev/shm."""
+    """Returns the names of the files in /dev/shm."""
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
 def missing(soak: Soak) -> list[str]:
-    """Returns a line for each promise that the store does not keep."""
+    """Returns a line for each promise that is broken: a record that the store does not have as reported."""
     store = RunStore(f"sqlite:///{soak.database}")
     by_name = {run.name: run for run in store.runs(limit=None)}
     found = []
@@ -80,7 +101,7 @@ def missing(soak: Soak) -> list[str]:
             found.append(f"{promise.name} is {run.status}, not {' or '.join(promise.statuses)}")
         elif (n := len(store.steps(run.id)["step"])) < promise.steps:
             found.append(f"{promise.name} has {n} steps of {promise.steps}")
-    found += [f"run {run.id} is {run.status} for ever" for run in by_name.values() if run.live]
+    found += [f"run {run.id} is {run.status} forever" for run in by_name.values() if run.live]
     store.close()
     return found
 
@@ -91,6 +112,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     random.seed(given.seed)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so; commands inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = shared_memory()
     with tempfile.TemporaryDirectory() as folder:
         home, temporary = Path(folder) / "home", Path(folder) / "tmp"
@@ -107,8 +130,8 @@ def main() -> int:
         "no process is left": "" if set(last.processes) <= set(first.processes) else "; ".join(last.processes),
         "no thread is left": "" if last.threads <= first.threads + 1 else f"{first.threads} -> {last.threads}",
         f"descriptors grew by under {MOST_DESCRIPTORS}": ""
-        if last.descriptors < first.descriptors + MOST_DESCRIPTORS
-        else f"{first.descriptors} -> {last.descriptors}",
+        if last.descriptors.total() < first.descriptors.total() + MOST_DESCRIPTORS
+        else f"more of {last.descriptors - first.descriptors}",
         f"memory grew by under {MOST_BYTES / 1e6:.0f} MB": ""
         if last.bytes < first.bytes + MOST_BYTES
         else f"{first.bytes / 1e6:.0f} -> {last.bytes / 1e6:.0f} MB",
@@ -122,33 +145,41 @@ def main() -> int:
 
 
 def soaked(soak: Soak, server: psutil.Process, minutes: float) -> tuple[Held, Held]:
-    """Does it all for so long: what the server held after the first minute, and when all was quiet again."""
+    """Does everything for a minute and again for `minutes`; returns what the server held after each, at rest."""
+    after = []
+    for part_minutes in (1.0, minutes):
+        soak.ended.clear()
+        act(soak, server, part_minutes)
+        time.sleep(QUIET_S)
+        for _ in range(VISITS):
+            with Session(soak.url):
+                time.sleep(DRAWN_S)
+        after.append(held(server))
+    return after[0], after[1]
+
+
+def act(soak: Soak, server: psutil.Process, minutes: float) -> None:
+    """Does everything at once for `minutes`, and waits until all of it has ended."""
     begin = time.monotonic()
     end = begin + 60 * minutes
     crowds = threading.Thread(
         target=lambda: [visitors(soak, n, begin + (i + 1) * 30 * minutes) for i, n in enumerate(PAGES)]
     )
-    acting = [threading.Thread(target=act, args=(soak,)) for act in (commands, pressed, locks)]
-    for thread in (crowds, *acting):
+    acting = [crowds, *(threading.Thread(target=do, args=(soak,)) for do in (commands, pressed, locks))]
+    for thread in acting:
         thread.start()
-    first = None
     while (now := time.monotonic()) < end:
         time.sleep(min(60, end - now))
-        seen = held(server)
-        first = first or seen
-        minute = (time.monotonic() - begin) / 60
+        seen, minute = held(server), (time.monotonic() - begin) / 60
         print(
-            f"{minute:.0f} min: {seen.threads} threads, {seen.descriptors} descriptors, {seen.bytes / 1e6:.0f} MB, "
-            f"{len(seen.processes)} processes; {soak.counts}; faults: {len(soak.faults)}",
+            f"{minute:.0f} min: {seen.threads} threads, {seen.descriptors.total()} descriptors, "
+            f"{seen.bytes / 1e6:.0f} MB, {len(seen.processes)} processes; {soak.counts}; faults: {soak.faults}",
             file=sys.stderr,
             flush=True,
         )
     soak.ended.set()
-    for thread in (crowds, *acting):
+    for thread in acting:
         thread.join()
-    time.sleep(QUIET_S)
-    assert first is not None
-    return first, held(server)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who does something in a soak: jobs, watched scripts, pages, and somebody who locks the store."""
+"""The actors of a soak test: jobs, watched scripts, pages, and a program that locks the store."""
 
 from __future__ import annotations
 
@@ -24,55 +24,57 @@ from vitprof.store import RunStore
 REPOSITORY = Path(__file__).resolve().parents[1]
 JOB = ["--strategy", "memory", "--batch-size", "64", "--threads", "1", "--device", "simulated:5,0", "--no-evaluate"]
 LIMIT_S = 600
-"""A job or a script that takes longer, its turn in the queue included, hangs."""
+"""A job or a script that takes longer (s) than this, including its wait in the queue, counts as hanging."""
 
 
 @dataclass
 class Promise:
-    """What the store must have at the end, because somebody was told so."""
+    """A run that the store must have at the end, because a command has reported it."""
 
     name: str
-    """Of the run."""
+    """The run's name."""
     statuses: tuple[str, ...]
-    """One of which it has."""
+    """Statuses that the run may have; with "" it may also be missing."""
     steps: int = 0
-    """At least so many."""
+    """The least number of its steps."""
 
 
 @dataclass
 class Soak:
-    """What the actors share."""
+    """The state that the actors share."""
 
     env: dict[str, str]
     url: str
-    """Of the dashboard."""
+    """The dashboard's URL."""
     database: Path
     promises: list[Promise] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What went wrong on the way: one line each."""
+    """What went wrong, one line each."""
     counts: dict[str, int] = field(default_factory=dict)
-    """What was done -> how often."""
+    """Action -> how often it was done."""
     ended: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a script is watched, and to press Stop, which ends the run that the page shows: maybe that script."""
 
     def did(self, what: str) -> None:
-        """Counts one of `what`."""
+        """Counts one action `what`."""
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts a command of vitprof's."""
+        """Starts a command of vitprof."""
         command = [sys.executable, "-m", "vitprof", *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=REPOSITORY, env=self.env, stdout=pipe, stderr=pipe, text=True)
 
     def recorded(self, name: str) -> None:
-        """Waits until a run of that name is in the store."""
+        """Waits until a run with this name is in the store, for at most `LIMIT_S`."""
         deadline = time.monotonic() + LIMIT_S
         with contextlib.closing(RunStore(f"sqlite:///{self.database}")) as store:
             while not [run for run in store.runs(limit=20) if run.name == name] and time.monotonic() < deadline:
                 time.sleep(0.5)
 
     def result(self, running: subprocess.Popen[str]) -> tuple[int, str, str]:
-        """Waits for a command: exit status and what it said. One that hangs is a fault."""
+        """Waits for a command; returns its exit status, output and error output. A command that hangs is a fault."""
         try:
             out, err = running.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -83,7 +85,7 @@ class Soak:
 
 
 def done(soak: Soak, name: str) -> None:
-    """Runs a job to its end: what it says was recorded has to be there."""
+    """Runs a job to its end: the steps that it reports have to be in the store."""
     status, out, err = soak.result(soak.start("run", *JOB, "--steps", "300", "--name", name, "--json"))
     if status != 0:
         soak.faults.append(f"{name}: exit status {status}: {err.strip()[-200:]}")
@@ -120,7 +122,7 @@ def failed(soak: Soak, name: str) -> None:
 
 
 def killed(soak: Soak, name: str) -> None:
-    """Kills the command itself, which can say nothing any more."""
+    """Kills the command itself, which then can record nothing more."""
     running = soak.start("run", *JOB, "--seconds", "60", "--name", name)
     time.sleep(random.uniform(3, 9))
     running.kill()
@@ -129,15 +131,17 @@ def killed(soak: Soak, name: str) -> None:
 
 
 def watched(soak: Soak, name: str) -> None:
-    """Watches a script that ends well, with a status of its own, or by SIGTERM."""
+    """Watches a script that ends with status 0, with another status, or by SIGTERM."""
     ends = random.choice(("0", "3", "term"))
     script = [sys.executable, "-m", "benchmarks.soak_script", "400", ends if ends != "term" else "0"]
-    running = soak.start("watch", "--quiet", "--name", name, "--", *script)
-    if ends == "term":
-        soak.recorded(name)
-        running.terminate()
-    status, _, err = soak.result(running)
-    if status not in {"0": (0,), "3": (3,), "term": (143, 0)}[ends]:
+    with soak.stop:
+        running = soak.start("watch", "--quiet", "--name", name, "--", *script)
+        if ends == "term":
+            soak.recorded(name)
+            running.terminate()
+        status, _, err = soak.result(running)
+    # one that comes when the script has ended ends the command, which has no one to pass it on to any more
+    if status not in {"0": (0,), "3": (3,), "term": (143, 0, -signal.SIGTERM)}[ends]:
         soak.faults.append(f"{name}: exit status {status} instead of {ends}: {err.strip()[-200:]}")
     if ends != "term":
         soak.promises.append(Promise(name, ("done",) if ends == "0" else ("failed",), 400))
@@ -147,7 +151,7 @@ ENDS: tuple[Callable[[Soak, str], None], ...] = (done, stopped, failed, killed, 
 
 
 def commands(soak: Soak) -> None:
-    """Jobs and scripts one after another, in every way that they can end."""
+    """Runs jobs and scripts one after another, with every way to end in turn."""
     n = 0
     while not soak.ended.is_set():
         act = ENDS[n % len(ENDS)]
@@ -157,23 +161,24 @@ def commands(soak: Soak) -> None:
 
 
 def pressed(soak: Soak) -> None:
-    """Somebody who presses Run on the page, and then Stop."""
+    """Presses Run on the page, and then Stop, again and again."""
     query = "strategy=memory&batch_size=64&seconds=30&threads=1&evaluate=false&device=simulated:5,0"
     while not soak.ended.wait(20):
         try:
             with Session(soak.url, query) as page:
                 page.press("Run")
                 soak.ended.wait(random.uniform(10, 20))
-                page.press("Stop", 100)
+                with soak.stop:
+                    page.press("Stop", 100)
                 page.finished.wait(10)
         except TimeoutError:
-            soak.did("Stop that was not shown")  # another run had the machine all the while: it waits in the queue
+            soak.did("Stop that was not shown")  # another run had the machine meanwhile: this one waits in the queue
             continue
         soak.did("Run and Stop on the page")
 
 
 def visitors(soak: Soak, n: int, until: float) -> None:
-    """Keeps `n` pages open until that moment; each is closed and opened again, on another run, now and then."""
+    """Keeps `n` pages open until the time `until`; now and then closes one and opens it again, on another run."""
     with contextlib.ExitStack() as stack:
         pages = [stack.enter_context(Session(soak.url)) for _ in range(n)]
         runs = 0
@@ -200,5 +205,5 @@ def locks(soak: Soak) -> None:
 
 
 def environment(home: Path, temporary: Path) -> dict[str, str]:
-    """Returns the environment of everything that a soak starts: places of its own, so that what is left is seen."""
+    """Returns the environment for everything that a soak test starts; its own folders make leftovers visible."""
     return {**os.environ, "VITPROF_HOME": str(home), "TMPDIR": str(temporary)}

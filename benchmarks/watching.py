@@ -1,18 +1,18 @@
-"""What watching costs a user's own script: bare, under `vitprof watch`, and under two peers from PyPI.
+"""The cost of watching a user's own script: bare, under `vitprof watch`, and under two peers from PyPI.
 
     python -m benchmarks.watching [--minutes 5.5] [--rounds N] [--only CASE ...] [--tools TOOL ...] [--csv FILE]
 
 A round runs the script (`benchmarks.watched_loop`) once under every tool, in an order shuffled by `--seed`, each in an
-interpreter of its own with all cases in it. "bare again" is what chance alone does. Three things are read of a step:
-its time, on the script's own clock; the CPU time of the script's process; and that of whoever watches (vitprof's
-collector, TraceML's aggregator), which a core beside the training has to spare. The body of a step computes for a fixed
-CPU time, so that CPU times hold on a machine that others use, where step times do not. Ratios are of one round, figures
-medians over rounds with a 95% bootstrap interval. As many rounds as `--minutes` has room for. Needs Linux. Peers, where
-installed:
+interpreter of its own with all cases in it. "bare again" shows what chance alone does. Three figures are read for a
+step: its time, on the script's own clock; the CPU time of the script's process; and that of the watching programs
+(vitprof's collector, TraceML's aggregator), which another core can spare. The body of a step computes for a fixed CPU
+time, so CPU times are reliable on a machine that others use, where step times are not. Ratios are of one round, figures
+are medians over rounds with a 95% bootstrap interval. It runs as many rounds as fit in `--minutes`. Needs Linux. Peers,
+where installed:
 
     pip install traceml-ai gpuprof
 
-Then, in this process and in turns, what is added to making one batch, as it is in a worker.
+Then it measures, in this process, the time that watching adds to making a batch in a worker.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ TITLES = {
 }
 ASKED_FROM_MS = 1.5
 WHOSE = ("own", "workers", "others")
-"""Whose CPU time is read: `watched_cases.cpu_beside`."""
+"""Processes whose CPU time is read: this one, and those of `watched_cases.cpu_beside`."""
 
 
 @dataclass
 class Watched(Row):
-    """A tool in a case."""
+    """A tool in a case, with CPU times."""
 
     cpu_us: dict[str, dict[int, float]] = field(default_factory=lambda: {whose: {} for whose in WHOSE})
-    """CPU time for each step, by whose it is, then by the number of the round."""
+    """CPU time of each step, by `WHOSE`, then by the number of the round."""
 
     def added_us(self, bare: Watched, *whose: str) -> Interval:
-        """Returns the microseconds of CPU that a step takes more than under `bare`: median over the rounds that both
-        have, with its interval.
+        """Returns the microseconds of CPU that a step takes more than under `bare`: the median over the rounds that
+        both have, with its interval.
         """
         both = sorted(self.ms["median"].keys() & bare.ms["median"].keys())
         more = [sum(self.cpu_us[w][number] - bare.cpu_us[w][number] for w in whose) for number in both]
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=8, help="at most")
     parser.add_argument("--minutes", type=float, default=5.5, help="no round begins that would end after this")
     parser.add_argument("--scale", type=float, default=1.0, help="times as many steps in each round")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the tools")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names))
     parser.add_argument(
         "--tools", nargs="+", choices=TITLES, metavar="TOOL", default=list(TITLES), help=", ".join(TITLES)
@@ -118,8 +118,8 @@ def calibrated(cases: Sequence[Case]) -> dict[str, float]:
 
 
 def run_tool(tool: str, spins: dict[str, float], scale: float) -> dict[str, dict[str, Any]]:
-    """Returns what the script says of the cases `spins` under `tool`; nothing, and a line that says why, where it
-    fails.
+    """Runs the cases `spins` under `tool` and returns the script's results; where that fails, prints a line that says
+    why, and returns {}.
     """
     with tempfile.TemporaryDirectory(prefix="vitprof-watching-") as temporary:
         folder, log = Path(temporary), Path(temporary, "log")
@@ -151,15 +151,15 @@ def run_tool(tool: str, spins: dict[str, float], scale: float) -> dict[str, dict
 
 
 def add(row: Watched, number: int, found: dict[str, Any]) -> None:
-    """Adds a round."""
+    """Adds the results of a round to a row."""
     row.add(number, 1e3 * np.array(found["steps_s"]))
     for whose in WHOSE:
         row.cpu_us[whose][number] = 1e6 * found["cpu_s"][whose]
 
 
 def gate(row: Watched, rows: Rows, step_ms: float) -> str:
-    """Returns whether watching costs as little as asked, in CPU time of script, workers and collector together, and
-    less than every peer that was measured. The intervals decide: noise is neither.
+    """Returns whether watching meets the gate, in CPU time of script, workers and collector together, and costs less
+    than every peer that was measured. The intervals decide; where they do not, it is undecided.
     """
     bare = rows[row.case, BARE]
     if row.tool != WATCHED or not row.n_rounds or not bare.n_rounds:

@@ -9,6 +9,7 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def page() -> None:
+    """Draws the whole page."""
     st.title("Compare runs", anchor=False)
     draw_comparison()
 

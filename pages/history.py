@@ -1,4 +1,4 @@
-"""History: every run, to find, to open, to name, to take along. What it shows is kept in the URL."""
+"""History: finds, opens, names and exports runs. What it shows is kept in the URL."""
 
 import streamlit as st
 
@@ -9,6 +9,7 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def page() -> None:
+    """Draws the whole page."""
     st.title("History", anchor=False)
     draw_history()
 

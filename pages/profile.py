@@ -1,4 +1,4 @@
-"""Profile: set up one job in the sidebar, run it, watch where its time goes, and read what came of it."""
+"""Profile: set up one job in the sidebar, run it, watch where its time goes, and read the result."""
 
 import streamlit as st
 
@@ -19,7 +19,7 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def page() -> None:
-    """The whole page; only the run's own part is drawn again while it goes on."""
+    """Draws the whole page; while a run is live, only the run's own part is redrawn."""
     run = chosen_run()
     take_settings(run)
     with st.sidebar:
@@ -41,18 +41,19 @@ def page() -> None:
 
 @guarded
 def submit(config: RunConfig) -> None:
+    """Starts or queues the run that the sidebar describes, and shows it."""
     start(config, from_sidebar=True)
 
 
 def draw_ended(run: StoredRun) -> None:
-    """The answer in a sentence and five figures; all that it rests on, and what to do with it, in tabs."""
+    """Draws the answer in a sentence and five figures, and its evidence and what to do about it in tabs."""
     live.draw_state(run, 0.0)
     st.caption(live.set_up(run))
     series = resources.series(run.id)
     if run.summary is None:
         series.refresh(run.facts)
         n_steps = len(series.steps()["step"])
-    else:  # its steps are read by the tabs that need them, when the answer is on the page
+    else:  # the tabs that need its steps read them, once the answer is on the page
         series.refresh_telemetry()
         n_steps = run.summary.n_steps
     if not n_steps:

@@ -44,6 +44,17 @@ settings.register_profile("vitprof", deadline=None, derandomize="VITPROF_FUZZ" n
 settings.load_profile("vitprof")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The queue of this process's jobs: those of other test processes, or of a dashboard that runs here, hold none up.
+
+    For the whole session, since a fixture of a module may start a server or a job too.
+    """
+    made = tmp_path_factory.mktemp("locks")
+    os.environ["VITPROF_LOCKS"] = str(made)
+    return made
+
+
 @pytest.fixture(autouse=True)
 def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where vitprof keeps its files in this test; not created yet. Nothing is kept warm for one job or two."""
@@ -74,6 +85,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     # Extension modules complain of what is not freed at the end; earlier than this pytest itself collects five times.
     atexit.register(gc.unfreeze)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files first that take longest: none of them is then begun when the other processes have nothing left."""
+    weights: dict[Path, int] = {}
+    for item in items:
+        heavy = 100 * (item.path.parent.name == "browser") + (item.get_closest_marker("slow") is not None)
+        weights[item.path] = weights.get(item.path, 0) + heavy
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -56,7 +56,7 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof strategies": [],
     "vitprof strategies --dataset photos": [],
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
-    "vitprof code --strategy workers --dataset photos --output train.py": [],
+    "vitprof code --strategy workers --dataset photos --output train_photos.py": [],
     "vitprof run --help": [],
     "vitprof runs": [],
     "vitprof runs --json": [],
@@ -111,6 +111,7 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
         assert not fetched, "a page of the site needs no network"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

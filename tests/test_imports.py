@@ -1,4 +1,4 @@
-"""Who imports whom: DESIGN.md section 4, and no torch in the dashboard's process."""
+"""Who imports whom, and no torch in the dashboard's process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests import ROOT
 
@@ -73,6 +75,7 @@ def folders(path: Path) -> set[str]:
     return {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
 
 
+@pytest.mark.slow
 def test_imports_run_one_way() -> None:
     upward = {
         f"{path.relative_to(ROOT)} -> {other}"
@@ -110,11 +113,13 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     assert not needs
 
 
+@pytest.mark.slow
 def test_only_the_user_interface_imports_streamlit() -> None:
     others = [path for path in FILES if folder(path) not in ("ui", "app")]
     assert not [path for path in others if any(name.split(".")[0] == "streamlit" for name in imported(path))]
 
 
+@pytest.mark.slow
 def test_only_the_store_talks_to_the_database() -> None:
     """Its methods are whole transactions: nobody else opens one or asks in SQL."""
     for path in FILES:
@@ -140,6 +145,7 @@ def test_alembic_is_imported_only_where_an_old_store_is_brought_up_to_date() -> 
     assert "store/migrations/__init__.py" not in at_the_top
 
 
+@pytest.mark.slow
 def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "__main__"))

@@ -1,6 +1,6 @@
-"""Where vitprof keeps its files: data sets, the run store, logs. And what they may be read by: by their owner alone.
+"""Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them.
 
-`VITPROF_HOME` if set, else the user data directory as platformdirs knows it.
+The home is `VITPROF_HOME` if set, else the user data directory that platformdirs names.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ import platformdirs
 from vitprof.errors import VitprofError
 
 SHARED = Path("/tmp")
-"""A folder of the system's that every user of this machine has, whatever their TMPDIR says."""
+"""A folder that all users of this machine share, whatever their TMPDIR says."""
 STORE_FILE = "runs.sqlite"
-"""Name of the run store in it, unless `VITPROF_DB` names another database."""
+"""File name of the run store in the home, unless `VITPROF_DB` names another database."""
 OURS = re.compile(r"runs\.sqlite.*|(data|prepared|locations|logs|dashboard|tournaments)|(vitprof|selftest)-.*")
-"""Names at the top of a home. A directory that holds others too is not closed to anybody: it may have other uses."""
+"""Names that vitprof creates at the top of its home. If the directory that `VITPROF_HOME` names holds anything else,
+its permissions are left as they are: it may have other uses."""
 
 
 def home() -> Path:
-    """Returns the directory for everything vitprof writes. Not created here."""
+    """Returns the directory for everything that vitprof writes, without creating it."""
     named = os.environ.get("VITPROF_HOME")
     return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
 
 
 def ensure_dir(path: Path) -> Path:
-    """Creates `path` with its parents and checks that it can be written to. A home that is made is its owner's alone,
-    and so becomes one that was made before, see `keep_private`.
+    """Creates `path` with its parents and checks that it can be written to.
 
-    Raises `VitprofError` with one line that names the directory where that fails (read-only file system,
-    no permission, a file in the way, disk full).
+    The home is created with access for its owner only; an existing one is closed to other users, see `OURS`.
+    Raises `VitprofError` that names the directory if this fails (read-only file system, no permission, a file in the
+    way, disk full).
     """
     try:
         top = home()
@@ -55,9 +56,9 @@ def ensure_dir(path: Path) -> Path:
 
 
 def keep_private(path: Path) -> None:
-    """Takes everybody's rights but the owner's from a file or directory of this user; no link is followed.
+    """Removes all other users' permissions from a file or directory that this user owns. Links are not followed.
 
-    What belongs to somebody else, or can't be changed, stays as it is.
+    Does nothing where another user owns it or the permissions cannot be changed.
     """
     with contextlib.suppress(OSError):
         found = path.lstat()
@@ -74,8 +75,10 @@ def _close_home(top: Path) -> None:
 
 
 def private_file(path: Path) -> Path:
-    """Returns `path`, an empty file of its owner alone if there was none. One that was there is made so, with those
-    beside it whose names begin with its own: a database's journals. Raises `VitprofError`.
+    """Creates `path` as an empty file that only its owner may read, and returns it.
+
+    If it exists already, removes other users' permissions from it and from a database's journals beside it (-wal, -shm,
+    -journal). Raises `VitprofError` if it cannot be created.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -91,8 +94,10 @@ def private_file(path: Path) -> Path:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Returns a file to write, empty, that only its owner may read. Raises `VitprofError` for a link, which might lead
-    to anybody's file, and for what is no file.
+    """Opens the log `path` for writing, emptied and readable by its owner only.
+
+    Raises `VitprofError` if it cannot be opened, is a link (which might lead to another user's file) or is not a
+    regular file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -103,37 +108,41 @@ def open_log(path: Path) -> BinaryIO:
     log = os.fdopen(descriptor, "wb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         log.close()
-        raise VitprofError(f"the log {path} cannot be written: it is no file; remove it")
+        raise VitprofError(f"the log {path} cannot be written: it is not a regular file; remove it")
     log.truncate()
     keep_private(path)
     return log
 
 
 def data_dir() -> Path:
-    """`<home>/data`: one directory for each data set."""
+    """Returns `<home>/data`, which holds one directory for each data set."""
     return home() / "data"
 
 
 def log_dir() -> Path:
-    """`<home>/logs`: standard output and error of each job's process."""
+    """Returns `<home>/logs`, which holds standard output and error of each job's process."""
     return home() / "logs"
 
 
 def lock_dir() -> Path:
-    """`VITPROF_LOCKS` if set, else a folder that all users and homes of this machine share: the tickets of its jobs."""
+    """Returns the folder of the tickets by which this machine's jobs take turns, whatever their user and home.
+
+    It is `VITPROF_LOCKS` if set, else a folder in `SHARED`.
+    """
     named = os.environ.get("VITPROF_LOCKS")
     return Path(os.path.expanduser(named)) if named else SHARED / "vitprof-jobs"
 
 
 def temporary_prefix(what: str) -> str:
-    """Returns how names of temporary files and directories of this process begin: if it is killed, a later one knows
-    whose they were (`vitprof.jobs.orphans`).
+    """Returns the prefix for names of this process's temporary files and directories.
+
+    If the process is killed, a later one knows by it whose they were (`vitprof.jobs.orphans`).
     """
     return f"vitprof-{what}-{process_space()}-{os.getpid()}-"
 
 
 def process_space() -> str:
-    """Returns what tells apart the places where a process id means a process: Linux's pid namespaces, else hosts."""
+    """Returns what identifies the space in which process ids are unique: Linux's pid namespace, else the host name."""
     try:
         return f"{os.stat('/proc/self/ns/pid').st_ino:x}"
     except OSError:

@@ -1,8 +1,8 @@
 """The records that flow through vitprof, and the one table of their columns.
 
 Every number that is stored, charted or exported is a field of a dataclass here; `columns()` reads name, unit and
-meaning from it, and the store's tables, the CSV headers and the help texts are made from that. Units stand in the
-names: `_s` seconds, `_ms` milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
+meaning from it, and the store's tables, the CSV headers and the help texts are made from that. Units are in the names:
+`_s` seconds, `_ms` milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
-"""Version of the JSON object and of the CSV columns. Rises when a column changes its meaning or goes away."""
+"""Version of the JSON objects and of the CSV columns. It rises when a column changes its meaning or is removed."""
 
 Status = Literal["queued", "running", "done", "stopped", "failed", "interrupted"]
 Stage = Literal["read", "decode", "transform", "collate", "hand_over", "transfer"]
-"""What is done to make a batch and bring it to the device, in this order."""
+"""The stages of making a batch and bringing it to the device, in order."""
 TIMED_STAGES: tuple[Stage, ...] = ("read", "decode", "transform", "collate")
-"""The stages that a loader times itself: `<stage>_s` of a step record."""
+"""The stages that are timed inside the loader: `<stage>_s` of a step record."""
 DELAYED_STAGES: tuple[Stage, ...] = (*TIMED_STAGES, "transfer")
-"""The stages that a wait of known length can be put into (`RunConfig.inject`)."""
+"""The stages that a wait of known length can be added to (`RunConfig.inject`)."""
 LIVE_STATUSES: tuple[Status, ...] = ("queued", "running")
 STARTED_BY = "started_by"
-"""The fact of a run that says who started it, of those who log in to the dashboard."""
+"""Name of the fact that says which logged-in user of the dashboard started the run."""
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 
 
 def measured(doc: str) -> Any:
-    """Returns a float field of a record: its docstring where a program can read it, and "unknown" as the default."""
+    """Returns a float field of a record, with `doc` in its metadata and NaN (not known) as its default."""
     return field(default=math.nan, metadata={"doc": doc})
 
 
 def counted(doc: str) -> Any:
-    """Returns an integer field of a record."""
+    """Returns an integer field of a record, with `doc` in its metadata and 0 as its default."""
     return field(default=0, metadata={"doc": doc})
 
 
@@ -60,87 +60,87 @@ def columns(record: type) -> tuple[Column, ...]:
 class StepRecord:
     """Where the time of one training step went.
 
-    The loop itself writes plain tuples in this order (`STEP_COLUMNS`); building an object for each step would be
-    part of what is measured. Times are on the host's monotonic clock; those of an asynchronous device are mapped to it.
+    The loop itself writes plain tuples in this order (`STEP_COLUMNS`); building an object for each step would add to
+    what is measured. Times are on the host's monotonic clock; those of an asynchronous device are mapped to it.
     """
 
-    rank: int = counted("process of a distributed job that made the step; 0 where there is one")
+    rank: int = counted("rank of the process that made the step; 0 in a job of one process")
     step: int = counted("number of the step in the run, from 0")
     epoch: int = counted("epoch the step belongs to, from 0")
     t_start_s: float = measured("when the loop asked the loader for the batch, on the monotonic clock")
     data_wait_s: float = measured(
-        "time the loop was blocked in next(loader), host clock, and decode_wait_s where that is known"
+        "time the loop was blocked in next(loader), host clock, plus decode_wait_s where that is known"
     )
     h2d_s: float = measured("time of the copy to the device: CUDA events on CUDA, host clock on cpu")
     compute_start_s: float = measured(
         "when the device began the step's compute, on the monotonic clock; its batch was ready"
     )
     compute_s: float = measured(
-        "device time from the end of the copy to the end of the optimizer's work, device_prepare_s included; waits for "
-        "launches count"
+        "device time from the end of the copy to the end of the optimizer's work; includes device_prepare_s and waits "
+        "for launches"
     )
     gap_s: float = measured(
-        "from the previous step's end to this step's compute on the device, without device_prepare_s; a copy in "
-        "between counts"
+        "device time from the end of the previous step to the start of this step's compute, without device_prepare_s; "
+        "includes a copy in between"
     )
     exposed_wait_s: float = measured("the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing")
     step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
     samples: int = counted("samples in the batch")
     loss: float = measured("training loss of the batch; not available in a loader-only run")
     warmup: int = counted(
-        "1 for steps that steady-state figures leave out: warm-up, and later ones in which the job was stopped"
+        "1 for steps that steady-state figures leave out: warm-up steps, and later ones in which the job was stopped"
     )
     read_s: float = measured(
-        "inside the loader: reading bytes from storage, where it can tell; over all threads that share a batch"
+        "inside the loader: reading bytes from storage, where it can tell; summed over all threads that share a batch"
     )
     decode_s: float = measured("inside the loader: decoding and cropping, where the loader can tell")
     transform_s: float = measured("inside the loader: transforms and augmentation, where the loader can tell")
-    collate_s: float = measured("inside the loader: making one batch of the samples, where the loader can tell")
+    collate_s: float = measured("inside the loader: putting samples together in a batch, where the loader can tell")
     queue_depth: float = measured(
-        "batches that were ready when the loop asked; not available where the loop makes its own"
+        "batches that were ready when the loop asked for one; not available where the loop makes its own batches"
     )
     h2d_start_s: float = measured("when the copy to the device began, on the monotonic clock")
     host_s: float = measured(
-        "from the batch in hand to the last launch of its step, host clock: Python, launches, optimizer bookkeeping, "
-        "and the copy where the loop waits for it"
+        "from the return of next(loader) to the last launch of the step, host clock: Python, launches, optimizer "
+        "bookkeeping, and the copy where the loop waits for it"
     )
     made_start_s: float = measured("when the loader began to make the batch, on the monotonic clock, where it can tell")
     made_end_s: float = measured("when the batch was made, on the monotonic clock, where the loader can tell")
     hand_over_s: float = measured(
         "the part of data_wait_s after the batch was made: queues, pinning, copies between processes"
     )
-    worker: float = measured("number of the worker process that made the batch, where a worker process did")
+    worker: float = measured("number of the worker process that made the batch, where one did")
     kernel_s: float = measured(
-        "device time of the step's kernels alone, launched all before: of the last warm-up steps, where the host paced "
-        "the device"
+        "device time of the step's kernels alone, all of them launched beforehand; measured in the last warm-up steps, "
+        "where the host paced the device"
     )
     launch_idle_s: float = measured(
-        "part of compute_s in which the device waited for the next launch: compute_s less the median kernel_s; 0 where "
-        "the host is ahead of the device"
+        "part of compute_s in which the device waited for the next launch: compute_s minus the median kernel_s; 0 "
+        "where the host is ahead of the device"
     )
     decode_wait_s: float = measured(
-        "part of data_wait_s after the loop had the batch: the device waited until it was decoded there; where a "
+        "part of data_wait_s after the loop had the batch, in which the device waited for its own decoding; where a "
         "loader decodes on the device that trains"
     )
     device_prepare_s: float = measured(
-        "part of compute_s before compute_start_s: the device, done with the step before, normalised the batch beside "
-        "the copies or gathered it from the resident set"
+        "part of compute_s before compute_start_s: after the previous step the device normalised the batch beside the "
+        "copies or gathered it from the resident set"
     )
     outside_s: float = measured(
-        "time of the loop since the step before that is in neither a step nor next(loader), host clock; where the "
-        "script says what its step is (vitprof.step)"
+        "time of the loop since the previous step that is in neither a step nor next(loader), host clock; where the "
+        "script marks its steps (vitprof.step)"
     )
 
 
 @dataclass(frozen=True)
 class TelemetrySample:
-    """What the machine and the job's processes were doing at one moment. What cannot be read is NaN, never 0."""
+    """What the machine and the job's processes were doing at one moment. A figure that cannot be read is NaN."""
 
     t_s: float = measured("when the sample was taken, on the monotonic clock")
     gpu_util_pct: float = measured(
         "NVML utilisation: share of the past 1/6 to 1 s in which any kernel ran; not how full the GPU was"
     )
-    gpu_mem_used_bytes: float = measured("device memory in use by everybody, NVML")
+    gpu_mem_used_bytes: float = measured("device memory in use by all processes, NVML")
     gpu_mem_job_bytes: float = measured("device memory in use by the job's processes, NVML")
     gpu_power_w: float = measured("power draw, NVML")
     gpu_sm_clock_mhz: float = measured("clock of the multiprocessors, NVML")
@@ -154,12 +154,12 @@ class TelemetrySample:
         "time the job's threads were ready to run and had no core, 100 = one thread all the time; Linux's schedstat"
     )
     gpu_sm_active_pct: float = measured(
-        "SM activity: share of the multiprocessors that were busy since the sample before, NVML's GPM counters (Hopper "
-        "and later)"
+        "SM activity: share of the multiprocessors that were busy since the previous sample, NVML's GPM counters "
+        "(Hopper and later)"
     )
     gpu_sm_occupancy_pct: float = measured(
-        "SM occupancy: warps in flight since the sample before, of those that all multiprocessors can hold, NVML's GPM "
-        "counters (Hopper and later)"
+        "SM occupancy: warps in flight since the previous sample, as a share of those that all multiprocessors can "
+        "hold, NVML's GPM counters (Hopper and later)"
     )
 
 
@@ -171,14 +171,15 @@ class RunSummary:
     a figure does not apply or could not be measured.
     """
 
-    n_steps: int = counted("all steps recorded")
-    n_steady_steps: int = counted("steps the steady-state figures rest on")
+    n_steps: int = counted("number of steps recorded")
+    n_steady_steps: int = counted("number of steps that the steady-state figures rest on")
     n_samples: int = counted("samples trained on")
-    samples_per_s: float = measured("steady-state throughput: samples / time of the steady steps")
+    samples_per_s: float = measured("throughput in steady state: samples / time of the steady steps")
     samples_per_s_low: float = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
     samples_per_s_high: float = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
     epoch_s: float = measured(
-        "training time of an epoch: median of the whole ones (the first only if alone), else n_train / samples_per_s"
+        "training time of an epoch: median of the whole epochs (the first counts only if it is the only one), else "
+        "n_train / samples_per_s"
     )
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
     step_ms_median: float = measured("median time of a step")
@@ -196,26 +197,30 @@ class RunSummary:
     )
     rss_peak_bytes: float = measured("highest resident memory of the job's process tree")
     cpu_s_per_sample: float = measured("CPU seconds of job and workers for each sample; process isolation only")
-    prepare_s: float = measured("making or checking the data set and the storage, opening it, filling its cache")
-    storage_prepare_s: float = measured("making the storage, at the time it was made; 0 for a data set's own files")
-    storage_bytes: float = measured("room that the storage takes on disk")
-    stage_s: float = measured("copying the storage to RAM disk or local disk, of this run")
+    prepare_s: float = measured("time to make or check the data set and the storage, to open it and to fill its cache")
+    storage_prepare_s: float = measured(
+        "time that making the storage took when it was made; 0 for a data set's own files"
+    )
+    storage_bytes: float = measured("disk space that the storage takes")
+    stage_s: float = measured("time to copy the storage to RAM disk or local disk in this run")
     stage_bytes: float = measured("bytes copied to RAM disk or local disk")
     page_cached_frac: float = measured("share of the storage's files in the system's page cache when training began")
     cache_hit_frac: float = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
     n_unreadable: int = counted(
-        "samples left out because they could not be read: from a storage when it was made, and each time one came up"
+        "samples left out because they could not be read: when the storage was made, and each time one came up later"
     )
-    startup_s: float = measured("start of the job to the first request for a batch, without prepare_s and stage_s")
+    startup_s: float = measured(
+        "time from the start of the job to the first request for a batch, without prepare_s and stage_s"
+    )
     first_batch_s: float = measured("wait for the very first batch, worker start included")
     epoch_restart_s: float = measured("median wait for the first batch of each later epoch")
-    evaluate_s: float = measured("all evaluations on the test set together")
-    shutdown_s: float = measured("from the last step or evaluation to the end of loader and workers")
-    wall_s: float = measured("start of the job to its end")
+    evaluate_s: float = measured("time of all evaluations on the test set together")
+    shutdown_s: float = measured("time from the last step or evaluation to the end of loader and workers")
+    wall_s: float = measured("time from the start of the job to its end")
     loss_first: float = measured("training loss of the first step")
     loss_last: float = measured("training loss of the last step")
     test_loss: float = measured("mean loss on the test set at the last evaluation")
-    test_accuracy: float = measured("share of the test set classified right at the last evaluation")
+    test_accuracy: float = measured("share of the test set classified correctly at the last evaluation")
     exposed_h2d_frac: float = measured("share of the steady time that the device idled because of a copy to it")
     idle_host_frac: float = measured(
         "share of the steady time that the device idled for Python, launches and optimizer bookkeeping"
@@ -225,20 +230,20 @@ class RunSummary:
         "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
     )
     loader_times_frac: float = measured(
-        "share of the steady time that measuring inside the loader took, about: clock readings counted, and each timed "
-        "when the run began"
+        "share of the steady time that measuring inside the loader took, about: the number of clock readings times "
+        "what one took when the run began"
     )
     read_ms: float = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: float = measured("inside the loader, for each batch: decoding and cropping")
     transform_ms: float = measured("inside the loader, for each batch: transforms and augmentation")
-    collate_ms: float = measured("inside the loader, for each batch: making one batch of the samples")
-    hand_over_ms: float = measured("for each batch: the loop's wait after it was made")
+    collate_ms: float = measured("inside the loader, for each batch: putting samples together in a batch")
+    hand_over_ms: float = measured("for each batch: the loop's wait after the batch was made")
     queue_depth_mean: float = measured("batches that were ready when the loop asked for one")
     gpu_mem_nvml_peak_bytes: float = measured(
-        "highest device memory of the job's processes, NVML: all they hold, CUDA and its libraries included"
+        "highest device memory of the job's processes, NVML; CUDA and its libraries included"
     )
     gpu_mem_reserved_peak_bytes: float = measured(
-        "highest device memory reserved by PyTorch's allocator: what its tensors have, and what it keeps for later ones"
+        "highest device memory reserved by PyTorch's allocator: its tensors, and what it keeps for later ones"
     )
     gpu_mem_allocated_peak_bytes: float = measured("highest device memory allocated to PyTorch's tensors")
     gpu_sm_active_pct_mean: float = measured("mean of SM activity while training: multiprocessors that were busy")
@@ -246,28 +251,28 @@ class RunSummary:
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]
-"""stopped: the job's process, by a signal or a debugger; worker: another process of the job, likewise; paused: the job
-together with the program that records it; asleep: the machine."""
+"""stopped: a signal or a debugger stopped the job's process; worker: it stopped another process of the job; paused: the
+job stood still together with the program that records it; asleep: the machine slept."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A time in which a job could not run, whatever its loader does."""
+    """A span of time in which a job could not run, whatever its loader did."""
 
     kind: StopKind
     """What stood still: stopped, worker, paused or asleep."""
     t_start_s: float
-    """When it was first seen, on the monotonic clock: it began after the telemetry sample before that."""
+    """When it was first seen, on the monotonic clock: it began after the previous telemetry sample."""
     t_end_s: float
-    """When it was last seen: it was over at the sample after that."""
+    """When it was last seen, on the monotonic clock: it had ended by the next telemetry sample."""
     seconds: float
-    """How long it took, to half a telemetry period. That of a sleep is in no other figure: the monotonic clock does not
-    run meanwhile."""
+    """How long it took, to half a telemetry period. The length of a sleep is in no other figure: the monotonic clock
+    does not run meanwhile."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A named span of a run that is not a step: prepare, startup, evaluate, shutdown."""
+    """A named span of a run that is not a step: prepare, stage, startup, evaluate or shutdown."""
 
     name: str
     t_start_s: float
@@ -278,11 +283,11 @@ STEP_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(StepRecord))
 TELEMETRY_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(TelemetrySample))
 SUMMARY_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(RunSummary))
 RUN_COLUMNS: tuple[str, ...] = ("run_id", "name", "status", "created_utc")
-"""What stands before config and summary in a row of the comparison CSV."""
+"""Columns in front of config and summary in a row of the comparison CSV."""
 
 
 def json_number(value: float | int | None) -> float | int | None:
-    """`value` as JSON can carry it: NaN and infinities become None."""
+    """Returns `value` as JSON can carry it: NaN and infinities become None."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
@@ -294,5 +299,5 @@ def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
 
 
 def summary_from_dict(values: Mapping[str, Any]) -> RunSummary:
-    """Returns the inverse of `summary_to_dict`; unknown names are passed over, missing ones stay "not available"."""
+    """Returns the inverse of `summary_to_dict`; unknown names are ignored, missing ones stay "not available"."""
     return RunSummary(**{n: values[n] for n in SUMMARY_COLUMNS if values.get(n) is not None})

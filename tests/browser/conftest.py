@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -49,6 +50,9 @@ _CHROMIUM_ARGS = [
     "--no-first-run",
     f"--disable-features={','.join(_OFF)}",
 ]
+
+POLL_MS = 100
+"""Between two looks at a page. By default there is one for each frame, 60 a second, for which Chromium lays it out."""
 
 Picture = Callable[..., None]
 Serve = Callable[..., AbstractContextManager[str]]
@@ -108,6 +112,7 @@ def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(60_000)
+    page.wait_for_function = functools.partial(page.wait_for_function, polling=POLL_MS)
     problems: list[str] = []
     page.problems = problems
     page.watch = lambda other: _watch(other, problems)

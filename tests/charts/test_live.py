@@ -64,6 +64,7 @@ def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
         assert f"yaxis{trace.get('yaxis', 'y')[1:]}" in chart.layout
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("n", [0, 1, 2, 160, 161, 650, 651, 1000, 100_000])
 def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sources: Any, n: int) -> None:

@@ -16,6 +16,7 @@ MUCH = "99999999999999999999"
 ECHO = ("--", sys.executable, "-c", "print('begun')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -24,6 +24,7 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
     return run_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [

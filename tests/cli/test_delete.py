@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import Call
+from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
 
@@ -25,3 +27,12 @@ def test_one_that_goes_on_is_not_deleted(call: Call) -> None:
     store.close()
     status, _, err = call("delete", str(run_id))
     assert (status, err) == (1, f"vitprof: run {run_id} is still going on; stop it first\n")
+
+
+def test_another_run_whose_program_is_gone_is_summed_up_on_the_way(call: Call) -> None:
+    with closing(RunStore()) as store:
+        left, other = add_run(store, status="running"), add_run(store)
+        store.update_run(left, t_origin_s=90.0, owner_started=1.0, verdict=None)
+        assert call("delete", str(other)) == (0, "", "")
+        assert store.run(left).status == "interrupted"
+        assert store.run(left).verdict is not None

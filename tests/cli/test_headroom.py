@@ -20,6 +20,7 @@ RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HE
 
 @pytest.mark.usefixtures("small_home")
 class TestHeadroom:
+    @pytest.mark.slow
     def test_after_a_run(self, call: Call) -> None:
         status, out, err = call(*RUN, "--headroom")
         assert status == 0
@@ -47,6 +48,7 @@ class TestHeadroom:
         assert "the headroom of run 1 is not measured" in out
         assert read_json("headroom", call("headroom", "1", "--repeats", "0", "--json")[1])["headroom"] is None
 
+    @pytest.mark.slow
     def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         call(*RUN)
         monkeypatch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
@@ -104,6 +106,7 @@ class TestPredict:
         assert p["error_frac"] == pytest.approx(p["samples_per_s"] / p["measured_samples_per_s"] - 1)
         assert found["calibration"]["n"] == 1
 
+    @pytest.mark.slow
     def test_too_few_batches(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         call(*RUN)
         monkeypatch.setattr("vitprof.experiments.prediction.predict", lambda *_, **__: None)

@@ -20,7 +20,7 @@ def test_a_bundle_goes_to_another_home(
     file = tmp_path / "two.vitprof"
     status, out, err = call("bundle", "1", "2", "--output", str(file))
     assert (status, err) == (0, "")
-    assert f"python -m vitprof import {file} takes it in" in " ".join(out.split())
+    assert f"import it with python -m vitprof import {file}" in " ".join(out.split())
     assert call("import", str(file))[1] == "2 runs were here already: runs 1, 2\n"
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
     assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")

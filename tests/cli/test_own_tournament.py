@@ -37,6 +37,7 @@ def n_tournaments() -> int:
     return found
 
 
+@pytest.mark.slow
 def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = call(*TRIALS, *VARY, *PRETEND, "writes", "differs")
     assert (status, out) == (2, "")
@@ -79,6 +80,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
     assert told["spec"]["script"]["writes"] == ["model.pt"]
 
 
+@pytest.mark.slow
 def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
     status, out, err = call(*TRIALS, "--repeats", "1", *VARY, *PRETEND)
     assert status == 0
@@ -86,6 +88,7 @@ def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
     assert "Too early" in out
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_at_once(call: Call) -> None:
     status, out, err = call(*TRIALS, *VARY, "--", sys.executable, "-c", "raise ValueError('no data')")
     assert status == 1

@@ -76,6 +76,7 @@ class TestRun:
         if run["environment"]["device"] == "cpu":
             assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
 
+    @pytest.mark.slow
     def test_loader_only_json(self, call: Call) -> None:
         status, out, err = call(*QUICK, "--loader-only", "--json", "--name", "n" * 201)
         told = read_json("run", out)
@@ -214,6 +215,7 @@ class TestFailure:
         monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "copy"))
         return tmp_path / "copy" / "data" / "digits"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["memory", "per-sample"])
     @pytest.mark.parametrize(
         "damage",
@@ -246,7 +248,7 @@ class TestFailure:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert (status, out, err.count("\n")) == (1, "", 1)
-        assert "train-images-idx3-ubyte is larger than files may be here" in err
+        assert "train-images-idx3-ubyte exceeds the limit on file size" in err
         assert list(data_dir().iterdir()) == []
         store = RunStore()
         assert store.run(1).status == "failed"

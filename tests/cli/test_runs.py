@@ -100,6 +100,7 @@ def test_a_name_is_shown_as_it_is(call: Call) -> None:
     assert name in out
 
 
+@pytest.mark.slow
 def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call) -> None:
     imports = "from vitprof.config import RunConfig; from vitprof.store import RunStore"
     script = f"{imports}; RunStore().create_run(RunConfig())"

@@ -62,6 +62,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.usefixtures("small_home")
 class TestTournament:
+    @pytest.mark.slow
     def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
         status, out, err = call(*QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
         assert (status, err) == (0, "")
@@ -107,6 +108,7 @@ class TestTournament:
         assert "no setting gave a figure" in out
         assert "refused: dali/b128/w2/as-is" in out
 
+    @pytest.mark.slow
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         once = iter([signal.SIGINT])
         look = TournamentView.look

@@ -134,6 +134,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert (end.margins, end.bottom) == (None, "")
 
 
+@pytest.mark.slow
 def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
     monkeypatch.setattr(watch, "status_line", None)
     status, out, err = call("watch", "--quiet", "--", *telling(epochs=1))
@@ -141,6 +142,7 @@ def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) 
     assert the_run().status == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_vitprof_reaches_the_script(

@@ -18,6 +18,7 @@ from vitprof.errors import ConfigError
 NAN, INF = math.nan, math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [

@@ -29,6 +29,7 @@ def place(vitprof_home: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_recording_is_of_this_store_and_small(place: Path) -> None:
     with contextlib.closing(sqlite3.connect(place / "runs.sqlite")) as db:
         (found,) = db.execute("SELECT version FROM vitprof_store").fetchone()

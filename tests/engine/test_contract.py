@@ -236,6 +236,7 @@ def test_each_transfer_meets_every_other_part(name: str) -> None:
     assert places(chosen(name)) == places(every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parts"), list(cases()))
 def test_contract(name: str, parts: Combination, home: Path, pipeline: Any) -> None:
     config = config_of(name, parts)

@@ -46,6 +46,7 @@ def test_a_living_worker_counts() -> None:
         assert process_tree_cpu_s() - before >= BURNED_S * 0.9  # the kernel counts in hundredths of a second
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_ended_keeps_counting() -> None:
     """Workers end with their epoch unless they persist; their CPU time must not vanish from the run's."""
     before = process_tree_cpu_s()
@@ -58,6 +59,7 @@ def test_a_worker_that_has_ended_keeps_counting() -> None:
     assert process_tree_cpu_s() >= alive - 0.05  # hundredths of a second, rounded once for each process
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_during_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = psutil.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -65,6 +67,7 @@ def test_a_process_that_ends_during_the_count(monkeypatch: pytest.MonkeyPatch) -
     assert process_tree_cpu_s() > 0
 
 
+@pytest.mark.slow
 def test_the_meter_leaves_pauses_out() -> None:
     meter = CpuMeter()
     assert not meter.running

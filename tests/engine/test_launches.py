@@ -138,6 +138,7 @@ def table_of(events: Recorded) -> dict[str, np.ndarray[Any, Any]]:
     return {name: table[:, STEP_COLUMNS.index(name)] for name in STEP_COLUMNS}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("strategy", ["memory", "per-sample", "memory-ahead"])
 def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:

@@ -95,6 +95,7 @@ class TestFacts:
         assert run.values["stage_bytes"] > 0
         assert not list((home.home() / "locations").rglob("copy"))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("values", [{"strategy": "slow-drive"}, {"strategy": "staged", "stage_overlap": True}])
     def test_evaluation_is_not_held_back(self, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         """It is not what is measured, and through a network drive it takes minutes."""
@@ -195,6 +196,7 @@ class TestUnreadable:
         assert any(damaged.name in line for line in run.notices)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("photos")
 @pytest.mark.parametrize("stage", ["preparing", "staging"])
 def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:

@@ -40,6 +40,7 @@ def same(a: Message, b: Message) -> bool:
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+@pytest.mark.slow
 @given(st.lists(NOTES | MATRICES, max_size=6))
 def test_round_trip(messages: list[Message]) -> None:
     got = list(read_messages(io.BytesIO(framed(*messages))))

@@ -82,6 +82,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return plain_losses(20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", EACH)
 def test_losses_are_those_of_a_plain_loop(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
     assert runs(strategy)["loss"] == pytest.approx(plain, abs=1e-4)
@@ -127,6 +128,7 @@ def test_on_the_cpu_the_steps_fill_the_time(runs: Callable[[str], Recorded], str
     assert (run["hand_over_s"] >= 0).all()
 
 
+@pytest.mark.slow
 def test_phases_and_steps_do_not_overlap() -> None:
     run = trained(strategy="memory", epochs=2, batch_size=100)
     assert [name for name, _, _ in run.phases] == [*PREPARED, *["evaluate"] * 2, "shutdown"]
@@ -235,6 +237,7 @@ def test_loader_only(strategy: str) -> None:
 
 
 class TestStop:
+    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["memory", "workers"])
     def test_in_mid_epoch(self, strategy: str) -> None:
         asked = itertools.count()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine_fixtures import CHEAP, small_home, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -37,7 +37,7 @@ def manager(store: RunStore) -> Iterator[JobManager]:
     made = JobManager(store)
     yield made
     made.shutdown()
-    assert vitprof_threads() == []
+    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def profiled(manager: JobManager, **config: Any) -> StoredRun:
@@ -179,6 +179,7 @@ class TestMeasuring:
         assert "the disk is gone" in found.notes[0]
         assert found.speed_up > 0
 
+    @pytest.mark.slow
     def test_an_anchor_that_fails_is_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager, steps=12)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine_fixtures import CHEAP, N_PHOTOS, small_home, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import CHEAP, N_PHOTOS, small_home, vitprof_threads, wait_until  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError, StoreError
@@ -31,7 +31,7 @@ def manager(store: RunStore) -> Iterator[JobManager]:
     made = JobManager(store)
     yield made
     made.shutdown()
-    assert vitprof_threads() == []
+    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def profiled(manager: JobManager, **config: Any) -> StoredRun:
@@ -105,6 +105,7 @@ class TestPredicting:
         assert (failed.measured_per_s, failed.verified_run_id) == (None, None)
         assert jobs.verify(manager, p.id).measured_per_s is not None
 
+    @pytest.mark.slow
     def test_stop(self, manager: JobManager) -> None:
         run = profiled(manager)
         found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=60.0, stop=lambda: True)
@@ -113,6 +114,7 @@ class TestPredicting:
         assert {r.status for r in micro} == {"stopped"}
         assert len(jobs.failures(manager.store, run.id)) == 2
 
+    @pytest.mark.slow
     def test_deleted_with_its_run(self, manager: JobManager) -> None:
         run = profiled(manager)
         jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)

@@ -194,6 +194,7 @@ def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -
     assert '"a ""run"", with\nlines' in summary_csv([dataclasses.replace(EXAMPLE, name=SPECIAL)])  # RFC 4180, 2.6, 2.7
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.lists(st.floats(allow_nan=True), min_size=len(STEP_COLUMNS), max_size=len(STEP_COLUMNS)),

@@ -49,6 +49,7 @@ def fill(disk: Path) -> None:
         (disk / "full").write_bytes(bytes(1 << 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_ends_with_one_line_and_no_file(call: Call, disk: Path, kind: str) -> None:
     store = RunStore()
@@ -112,6 +113,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_meanwhile_ends_it(disk: Path, child: Callable[[Path], subprocess.Popen[bytes]]) -> None:
     process = child(disk)
     assert process.wait(60) == 1
@@ -119,6 +121,7 @@ def test_a_disk_that_fills_up_meanwhile_ends_it(disk: Path, child: Callable[[Pat
     assert process.stderr.read() == b"No space left on device\n"
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_program_that_started_it(
     tmp_path: Path, child: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:

@@ -88,6 +88,7 @@ def test_all_or_nothing_and_what_is_in_the_way_is_one_line(
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
 
 
+@pytest.mark.slow
 def test_nobody_needs_torch_for_it(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tensorboardX takes torch in where it is: 2 s and 300 MB for nothing."""
     decoy = tmp_path / "path" / "torch"

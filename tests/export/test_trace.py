@@ -157,6 +157,7 @@ def test_tracks_tell_what_happened_when(store: RunStore) -> None:
     assert [e["ts"] + e["dur"] for e in bubbles] == pytest.approx([ends[e["args"]["step"]] for e in bubbles])
 
 
+@pytest.mark.slow
 def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
     run = store.run(add_run(store, n=60, wait_s=0.004))
     device = names(checked(text_of(store, [run])))["device"]
@@ -199,6 +200,7 @@ def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: Ru
     assert tracks["loader"][0]["ts"] == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=30))
 def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
     start = np.array([a for a, _ in pairs], dtype=np.int64)
@@ -211,6 +213,7 @@ def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(pairs: list[tup
     assert len(set(found.tolist())) <= max(at_once, 1) + int((start == end).any())
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=9), max_size=5))
 def test_nor_do_those_of_several_parts_overlap(parts: list[list[tuple[int, int]]]) -> None:
     packer = TrackPacker()

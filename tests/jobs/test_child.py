@@ -160,6 +160,7 @@ def test_the_end_of_standard_input_stops_it(start: Any) -> None:
     assert gone(workers)
 
 
+@pytest.mark.slow
 def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
     child = start(with_train("events.stage('training', 0.0)\nthreading.Event().wait()"), {})
     child.read_until("stage")
@@ -167,6 +168,7 @@ def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
     assert child.process.wait(20) == 1
 
 
+@pytest.mark.slow
 def test_a_parent_that_no_longer_reads(start: Any) -> None:
     body = f"while not stop(): events.step((0.0,) * {WIDTH}); time.sleep(0.001)\nreturn False"
     child = start(with_train(body), {})
@@ -203,6 +205,7 @@ def test_a_config_of_another_vitprof(start: Any) -> None:
     assert "frobnicate" in child.log.read_text().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_job_sees_its_own_gpu_under_the_number_that_it_was_given(
     start: Any,
     cuda_driver: Path | None,

@@ -30,11 +30,13 @@ def recorded(store: RunStore, source: str) -> StoredRun:
     return store.run(run_id)
 
 
+@pytest.mark.slow
 def test_what_was_not_watched_says_so(store: RunStore) -> None:
     run = recorded(store, "pass")
     assert (run.status, run.error) == ("failed", NOT_WATCHED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "error"),
     [
@@ -52,6 +54,7 @@ def test_ctrl_c_is_a_stop(store: RunStore) -> None:
     assert recorded(store, source).status == "stopped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignores", [False, True])
 def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -75,6 +78,7 @@ def test_asked_to_end_and_ended_if_it_does_not(
     assert last == Note("end", {"status": "stopped", "error": ""})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["raise SystemExit(0)", "raise SystemExit(1)"])
 def test_ctrl_c_is_a_stop_however_the_script_ends(ends: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The terminal has told it; it is not told twice."""

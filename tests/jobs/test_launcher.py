@@ -102,6 +102,7 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 
 @pytest.mark.usefixtures("full_home")
 class TestForked:
+    @pytest.mark.slow
     def test_it_says_for_what_pytorch_was_built(self, launcher: KeptLauncher) -> None:  # noqa: F811
         assert launcher.archs == tuple(torch.cuda.get_arch_list())
         assert Launcher().archs == ()
@@ -151,6 +152,7 @@ class TestForked:
         assert len(losses(messages)) == 6
         assert len(seen) >= 3  # two workers and what forked them
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
         self,
@@ -217,6 +219,7 @@ class TestServer:
         stop.set()
         own.wait(stop)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "script",
         [

@@ -202,6 +202,6 @@ def test_columns_of_another_version(store: RunStore) -> None:
 
 def test_no_more_waits_than_may(store: RunStore) -> None:
     spool = Spool({}, places(store), most_bytes=1 << 20)
-    with pytest.raises(NoRoom, match="the 1 MB that may wait for it were full"):
+    with pytest.raises(NoRoom, match="the 1 MB for waiting data were full"):
         spool.append(STEPS, bytes(2 << 20))
     spool.delete()

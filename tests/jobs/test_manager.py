@@ -57,7 +57,7 @@ def manager(store: RunStore, launcher: KeptLauncher | None = None) -> Iterator[J
     made = JobManager(store, launcher=launcher)
     yield made
     made.shutdown()
-    assert vitprof_threads() == []
+    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
     assert descendants() == []
 
 
@@ -136,6 +136,7 @@ class TestQueue:
         run = jobs.store.run(third)
         assert (gate.begun, run.message, run.facts, run.notices) == (["on the cpu", "after it"], "", {}, ())
 
+    @pytest.mark.slow
     def test_jobs_that_share_run_side_by_side_and_say_so(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -152,6 +153,7 @@ class TestQueue:
             "slower here than in a run alone",
         )
 
+    @pytest.mark.slow
     def test_two_programs_on_one_store_take_turns(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -171,6 +173,7 @@ class TestQueue:
         finally:
             other.shutdown()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("asked_later", [False, True])
     def test_a_run_begins_beside_another_programs_where_somebody_says_so(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, asked_later: bool
@@ -259,6 +262,7 @@ class TestQueue:
 
 @pytest.mark.usefixtures("small_home")
 class TestThreadIsolation:
+    @pytest.mark.slow
     def test_a_whole_run(self, jobs: JobManager) -> None:
         run = finished(jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread")))
         assert (run.status, run.error, run.notices) == ("done", "", ())
@@ -293,6 +297,7 @@ class TestThreadIsolation:
         assert run.summary is not None
         assert run.summary.n_steps == len(steps) > 0
 
+    @pytest.mark.slow
     def test_a_failure_shows_its_own_message_and_the_next_job_runs(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -350,6 +355,7 @@ class TestTrouble:
         assert jobs.wait(second, 60)
         assert "Traceback" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_a_full_disk_that_fails_job_and_store_is_told_in_the_words_of_the_job(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -561,6 +567,7 @@ jobs.wait(run_id)
         assert finished(jobs, mine, STOP_WITHIN_S).status == "stopped"
 
 
+@pytest.mark.slow
 def test_a_run_whose_verdict_has_no_end_leaves_its_turn_to_the_next_one(
     jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

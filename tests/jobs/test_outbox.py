@@ -93,6 +93,7 @@ def spools(store: RunStore) -> list[Path]:
     return sorted(path for path in top.rglob("*") if path.name.startswith("vitprof-"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [4.0, 30.0, 120.0])
 def test_a_lock_costs_nothing(store: RunStore, lock: Lock, seconds: float) -> None:
     begins, seen = 2.0, []
@@ -220,10 +221,11 @@ def test_what_nothing_has_room_for_is_counted_and_told(
     n = store.n_steps(recording.id)
     assert run.status == "done"
     (notice,) = run.notices
-    assert notice.endswith(f"{220 - n} steps of that time are lost: no file could take what waits (no place is left)")
+    assert notice.endswith(f"{220 - n} steps of that time are lost: no file could be written (no directory is left)")
     assert 40 < n < 220
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     store: RunStore, lock: Lock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

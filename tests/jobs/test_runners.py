@@ -156,6 +156,7 @@ class TestProcess:
             f"the job's process ended with exit status 3: the last line; its log is {tmp_path / 'log'}"
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "why"),
         [("SIGKILL", r": (not by the kernel for memory|the system may).*; the job held .*"), ("SIGSEGV", "")],
@@ -179,7 +180,7 @@ class TestProcess:
         runner = run("while :; do echo 'this is no frame'; done")
         assert heard(runner.messages()) == []
         why = runner.close()
-        assert why.startswith("the job's process was ended because it sent what is no message")
+        assert why.startswith("the job's process was ended because it sent something that is not a message")
         assert "\n" not in why
 
     def test_kill_ends_its_workers_too(self, run: Any) -> None:

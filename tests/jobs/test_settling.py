@@ -34,6 +34,7 @@ def test_gaps_are_worked_out_once(store: RunStore, monkeypatch: pytest.MonkeyPat
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 1, 7, 40])
 @pytest.mark.parametrize("loader_only", [False, True])
 def test_the_figures_are_those_that_each_part_finds_alone(store: RunStore, n: int, loader_only: bool) -> None:
@@ -101,4 +102,4 @@ def test_many_runs_that_cannot_be_judged_take_no_longer_than_a_minute(
     monkeypatch.setattr(settling, "settle", lambda *_: {"verdict": {"kind": "inconclusive"}})
     settle_interrupted(store, clock.__next__)
     assert [run.verdict is not None for run in store.runs()] == [True, True, False, False, False]
-    assert "could not be judged: other runs took the time for it" in store.run(1).notices[-1]
+    assert "could not be judged: judging other runs took all the time" in store.run(1).notices[-1]

@@ -53,6 +53,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(("whom", "kind"), [("main", "stopped"), ("worker", "worker")])
 def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind: str) -> None:

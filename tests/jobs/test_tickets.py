@@ -72,6 +72,7 @@ def drawn(run: int = 1, device: str = "cpu", *, shares: bool = False) -> Ticket:
     return Ticket(run, device, shares=shares, store_url="sqlite:///here")
 
 
+@pytest.mark.slow
 def test_a_job_of_another_store_is_waited_for_shown_with_its_owner_and_gone_with_its_program(
     store: RunStore, other: Other
 ) -> None:
@@ -182,6 +183,7 @@ def test_what_a_person_calls_the_program(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class TestBeside:
+    @pytest.mark.slow
     def test_jobs_of_this_store_and_of_others_are_noted_once(self, store: RunStore, other: Other) -> None:
         mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
         for run_id in (mine, theirs):

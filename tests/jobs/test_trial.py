@@ -65,8 +65,8 @@ def test_a_setting_that_was_not_applied_fails(run: Run) -> None:
     ended = run("elsewhere", arguments={"num_workers": 2}, place="there", where="train.py:5")
     assert ended.status == "failed"
     assert ended.error == (
-        "the setting was not applied to the loader that trains: the first trial's was made at train.py:5, this one's "
-        "at train.py:7"
+        "the setting was not applied to the loader that trains: the first trial's loader was made at train.py:5, "
+        "this one's at train.py:7"
     )
 
 
@@ -91,6 +91,7 @@ def test_what_cannot_be_started_leaves_nothing(run: Run, tmp_path: Path) -> None
         TrialRunner(a_trial(tmp_path / "gone"), tmp_path / "log")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [True, False])
 def test_it_ends_with_all_its_processes(asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked to stop, or left by whoever followed it: other than a script that is only watched."""

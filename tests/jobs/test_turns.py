@@ -30,6 +30,7 @@ def test_auto_waits_for_the_gpu_that_cuda_shows(monkeypatch: pytest.MonkeyPatch)
     assert queue_of("auto") == "cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "waits"),
     [

@@ -22,6 +22,7 @@ def ids(*args: Any, **filters: Any) -> list[int]:
     return [run.id for run in vitprof.runs(*args, **filters)]
 
 
+@pytest.mark.slow
 def test_the_newest_first_and_filtered_as_the_command_does(stored: RunStore) -> None:
     helper = add_run(stored, n=0, group_key="headroom:1", role="A", status="failed")
     assert ids() == [2, 1]
@@ -73,6 +74,7 @@ def test_a_run_of_another_version_is_left_out(stored: RunStore) -> None:
         vitprof.run(2)
 
 
+@pytest.mark.slow
 def test_nothing_heavy_comes_along_and_nothing_stays(stored: RunStore) -> None:
     """In a process of its own: no package that a list of runs does not need, no open store, no thread."""
     script = """
@@ -92,6 +94,7 @@ print(threading.active_count())
     assert (heavy, opened, threads) == ("", "", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "what"),
     [
@@ -105,9 +108,12 @@ def test_a_package_that_is_missing_is_one_line(
     stored: RunStore, monkeypatch: pytest.MonkeyPatch, package: str, what: Any
 ) -> None:
     run = vitprof.run(1)
-    for name in list(sys.modules):
-        if name.startswith(("vitprof.notebook.f", "vitprof.notebook.one", "vitprof.charts", "vitprof.store")):
-            monkeypatch.delitem(sys.modules, name)  # imported before it went missing
+    again = ("vitprof.notebook.f", "vitprof.notebook.one", "vitprof.charts", "vitprof.store")
+    imported = {name: module for name, module in sys.modules.items() if name.startswith(again)}
+    for name, module in imported.items():  # before it went missing; afterwards all is as it was
+        parent, _, child = name.rpartition(".")
+        monkeypatch.setattr(imported.get(parent) or sys.modules[parent], child, module)
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
     with pytest.raises(VitprofError) as raised:
         what(run)

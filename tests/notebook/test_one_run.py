@@ -22,6 +22,7 @@ from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 
+@pytest.mark.slow
 def test_what_it_tells(stored: RunStore) -> None:
     stored.edit(1, name="<b>mine</b>", note="seen")
     run, told = vitprof.run(1), stored.run(1)
@@ -40,6 +41,7 @@ def test_what_it_tells(stored: RunStore) -> None:
         assert words in shown
 
 
+@pytest.mark.slow
 def test_one_that_never_began(stored: RunStore) -> None:
     run = vitprof.run(add_run(stored, n=0, status="failed"))
     stored.update_run(run.id, error="no disk")
@@ -79,6 +81,7 @@ def test_telemetry_has_its_columns(stored: RunStore) -> None:
     assert telemetry.simulated.all()
 
 
+@pytest.mark.slow
 def test_charts_by_name(stored: RunStore) -> None:
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}}
     stored.update_run(1, facts=told, name="<i>one</i>")

@@ -17,6 +17,7 @@ from vitprof.store import RunStore
 TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_examples_run_as_they_stand(
     stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def test_an_older_store_is_brought_up_to_date(version: int, tmp_path: Path) -> N
         assert again.tags(run.id) == ("old",)
 
 
+@pytest.mark.slow
 def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
     """Version 3, of which there were stores with and without the kernel times of steps."""
     late = {"steps": ("kernel_s", "launch_idle_s"), "telemetry": ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")}
@@ -77,6 +78,7 @@ def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
         assert store.telemetry(run_id)["gpu_sm_active_pct"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "late"), [(4, ("decode_wait_s", "device_prepare_s", "outside_s")), (5, ("outside_s",))]
 )
@@ -119,6 +121,7 @@ def sqlite_schema(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_migrations_lead_to_the_tables_of_today(version: int, tmp_path: Path) -> None:
     """From nothing, and from each store that was left: a column without a migration shows here."""
@@ -135,6 +138,7 @@ def test_migrations_lead_to_the_tables_of_today(version: int, tmp_path: Path) ->
         assert db.execute("select version_num from alembic_version").fetchall() == [(str(STORE_VERSION),)]
 
 
+@pytest.mark.slow
 def test_the_old_store_is_kept_beside_it(tmp_path: Path) -> None:
     url = left_by(1, tmp_path)
     (tmp_path / "old.sqlite.version-1").write_text("of another time")
@@ -161,7 +165,7 @@ def test_without_room_for_the_copy_the_old_store_stays_as_it_is(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    assert "a copy of it is kept beside it first (0.0 MB), which failed" in refusal(url=url)
+    assert "the copy of it to keep beside it (0.0 MB) failed" in refusal(url=url)
     monkeypatch.setattr(Path, "replace", write)
     assert sorted(path.name for path in tmp_path.iterdir() if "sqlite-" not in path.name) == ["old.sqlite"]
     assert len((tmp_path / "old.sqlite").read_bytes()) == len(before)
@@ -169,6 +173,7 @@ def test_without_room_for_the_copy_the_old_store_stays_as_it_is(
         assert db.execute("select version from vitprof_store").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(db: sa.Connection, found: int) -> None:
         bring_up_to_date(db, found)
@@ -181,6 +186,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     assert sqlite_schema(tmp_path / "old.sqlite") == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])
 def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
@@ -223,6 +229,7 @@ def test_a_store_of_another_version_is_refused_and_left_as_it_is(other_version: 
         assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("vitprof_store",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "said"),
     [

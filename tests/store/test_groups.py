@@ -29,6 +29,7 @@ def test_keys_are_as_stores_have_them(group: RunGroup, key: str) -> None:
     assert RunGroup.parse(key) == group
 
 
+@pytest.mark.slow
 @given(
     st.builds(RunGroup, st.sampled_from(NUMBERED), st.integers(1, 2**63 - 1))
     | st.builds(RunGroup, st.sampled_from(NAMED), st.from_regex(r"[0-9]{1,9}-[0-9]{1,19}", fullmatch=True))
@@ -37,12 +38,14 @@ def test_through_the_key_and_back(group: RunGroup) -> None:
     assert RunGroup.parse(group.key) == group
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80) | st.from_regex(r"(headroom|prediction|tournament|autotune):.{0,70}", fullmatch=True))
 def test_whatever_a_key_is_it_is_none_or_the_same_again(key: str) -> None:
     group = RunGroup.parse(key)
     assert group is None or group.key == key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     [

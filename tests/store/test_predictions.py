@@ -44,6 +44,7 @@ def test_one_for_each_loader_only_run(store: RunStore) -> None:
     assert len(predictions.list_predictions(store)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, -1, 5, 2**40])
 def test_there_is_none(store: RunStore, number: int) -> None:
     with pytest.raises(StoreError, match=f"no prediction {number}"):

@@ -74,6 +74,7 @@ def test_with_changes_that_lie_beside_it(filled: Callable[..., Path]) -> None:
         assert store.run(1).note == "changed last"
 
 
+@pytest.mark.slow
 def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., Path]) -> None:
     def left(path: Path) -> None:
         leave_changes(path)

@@ -266,6 +266,7 @@ def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_
             assert all(part == list(range(300)) for part in parts.values())
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_nothing_that_it_had_appended(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     with writer(path, 10_000) as program:
@@ -290,6 +291,7 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(tmp_path: Path) -> N
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
 def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(store: RunStore, tmp_path: Path) -> None:
     with writer(tmp_path / "runs.sqlite", 1) as program:
         order(program)

@@ -41,6 +41,7 @@ def test_a_name_that_cannot_be_shown_is_refused(store: RunStore) -> None:
     assert tournaments.list_tournaments(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, -1, 5, 2**70])
 def test_there_is_none(store: RunStore, number: int) -> None:
     with pytest.raises(StoreError, match=f"no tournament {number}"):

@@ -15,6 +15,7 @@ from vitprof.telemetry.sampler import NO_FIGURES
 # ruff: noqa: F811 (a fixture's name as an argument)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "uuid", "utilisation"),
     [
@@ -78,6 +79,7 @@ telemetry.stop()
     assert result == {"at first": at_first, "in the end": None, "active": 2, "why not active": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "cause"), [(15, "GPU is lost"), (16, "GPU requires restart"), (999, "Unknown Error")])
 def test_a_gpu_lost_in_the_middle_of_a_run(run: Run, code: int, cause: str) -> None:
     result = run(f"""
@@ -105,6 +107,7 @@ telemetry.stop()
     ]
 
 
+@pytest.mark.slow
 def test_the_thread_reads_the_gpu_and_closes_nvml(run: Run) -> None:
     result = run("""
 rows, enough = [], threading.Event()

@@ -100,6 +100,7 @@ def run(libraries: dict[str, Path], tmp_path: Path) -> Run:
     return run_script
 
 
+@pytest.mark.slow
 def test_every_figure_in_its_unit_and_of_the_gpu_asked_for(run: Run) -> None:
     result = run("""
 with Nvml(clock=clock) as nvml:
@@ -125,6 +126,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
     assert result["calls"] == [1, 1]
 
 
+@pytest.mark.slow
 def test_free_memory_is_what_nobody_uses_also_through_the_old_package(run: Run) -> None:
     result = run("""
 import pynvml
@@ -146,6 +148,7 @@ with Nvml() as nvml:
     assert result["driver"] == "999.01"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("listed", "pids", "expected"),
     [
@@ -185,6 +188,7 @@ def test_an_old_driver_lacks_only_what_it_lacks(run: Run) -> None:
     assert result["causes"]["nvmlDeviceGetPcieThroughput"] == "Function Not Found"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [3, 4, 999])  # not supported, no permission, unknown error
 def test_a_function_that_fails_costs_its_own_field_only(run: Run, code: int) -> None:
     result = run(
@@ -208,6 +212,7 @@ result = {"seen": seen, "calls": calls("nvmlDeviceGetPcieThroughput")}
     assert result == {"seen": [1e3, 1e3, 1e3, 4e3, 5e3], "calls": [3]}
 
 
+@pytest.mark.slow
 def test_a_gpu_lost_between_two_calls_of_a_sample_has_no_figures_at_all(run: Run) -> None:
     result = run("""
 for asked in range(10):  # a sample is 9 calls, those for the handle and for the GPM counters included
@@ -225,6 +230,7 @@ for asked in range(10):  # a sample is 9 calls, those for the handle and for the
     assert result["9"]["pcie_rx_bytes_per_s"] == GIVEN["pcie_rx_bytes_per_s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figures", "library", "reason", "detail"),
     [
@@ -254,9 +260,10 @@ result |= {"notices": telemetry.notices}
     assert math.isnan(result["row"]["gpu_util_pct"])
     assert result["row"]["job_rss_bytes"] > 0
     assert result["notices"] == [NO_FIGURES.format(why=f"{reason} ({result['detail']})")]
-    assert "The run uses its GPU all the same" in result["notices"][0]
+    assert "The run can still use its GPU" in result["notices"][0]
 
 
+@pytest.mark.slow
 def test_gpus_that_do_not_answer_are_left_out(run: Run) -> None:
     script = "result['gpus'] = [(gpu.name, gpu.uuid) for gpu in Nvml().gpus()]"
     assert run(script) == {"gpus": [["Stub GPU 0", FIRST], ["Stub GPU 1", SECOND]]}
@@ -312,6 +319,7 @@ result |= {"calls": calls("nvmlGpmSampleAlloc", "nvmlGpmSampleFree")}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "key", "more"), [(SECOND, "counter.1", ""), (SLICE, "counter.2", "mig 1\n")])
 def test_sm_activity_and_occupancy_are_of_the_time_between_two_readings(
     run: Run, gpu: str, key: str, more: str
@@ -325,6 +333,7 @@ def test_sm_activity_and_occupancy_are_of_the_time_between_two_readings(
     assert result["calls"] == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "library", "why"),
     [

@@ -91,6 +91,7 @@ def until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
         pause.wait(0.01)
 
 
+@pytest.mark.slow
 def test_cpu_of_a_child_and_of_its_own_child(child: Child) -> None:
     grandchild = int(child.tell("spawn"))
     tree = ProcessTree(child.pid)
@@ -110,6 +111,7 @@ def test_cpu_of_a_child_and_of_its_own_child(child: Child) -> None:
     assert 0 <= idle < min(own, workers)
 
 
+@pytest.mark.slow
 def test_memory_rises_with_what_the_tree_holds(child: Child) -> None:
     child.tell("spawn")
     tree = ProcessTree(child.pid)
@@ -122,6 +124,7 @@ def test_memory_rises_with_what_the_tree_holds(child: Child) -> None:
     assert 60 * MIB < both - own < 80 * MIB
 
 
+@pytest.mark.slow
 def test_a_child_that_ends_between_samples(child: Child) -> None:
     tree = ProcessTree(child.pid)
     tree.sample(0.0)
@@ -140,6 +143,7 @@ def test_a_child_that_ends_between_samples(child: Child) -> None:
     assert without < with_it
 
 
+@pytest.mark.slow
 def test_a_process_found_late_does_not_show_as_a_peak(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "RESCAN_SHARE", math.inf)  # looks for processes each second, whatever that costs
     tree = ProcessTree(child.pid)
@@ -186,6 +190,7 @@ def test_workers_that_outlive_the_job_stay_in() -> None:
     assert tree.pids == frozenset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [5.0, 4.0, -1e9])
 def test_a_clock_that_does_not_increase(child: Child, now: float) -> None:
     tree = ProcessTree(child.pid)

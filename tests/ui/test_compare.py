@@ -50,6 +50,7 @@ def address(at: AppTest, name: str) -> str | None:
 # the table
 
 
+@pytest.mark.slow
 def test_a_row_for_each_chosen_run(store: RunStore) -> None:
     names = ["=cmd()", "<b>bold</b>"]
     ids = [add_run(store, name=name) for name in names]
@@ -111,6 +112,7 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
     assert not compare(fast).selectbox
 
 
+@pytest.mark.slow
 def test_what_is_not_available_says_so(store: RunStore) -> None:
     known, unknown = speed(store, add_run(store), 100.0), add_run(store)
     at = compare(known, unknown)
@@ -122,6 +124,7 @@ def test_what_is_not_available_says_so(store: RunStore) -> None:
 # which runs
 
 
+@pytest.mark.slow
 def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
     own = add_run(store)
     anchor = add_run(store, group_key=RunGroup("headroom", own).key, role="A")
@@ -140,6 +143,7 @@ def offered(at: AppTest) -> list[int]:
     return [int(text.partition(":")[0]) for text in at.multiselect[0].options]
 
 
+@pytest.mark.slow
 def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_picker, "OFFERED", 2)
     old = add_run(store, name="the old one")
@@ -157,6 +161,7 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
     assert at.multiselect[0].value == [newer[1], old]
 
 
+@pytest.mark.slow
 def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     fine, live, failed = add_run(store), add_run(store, status="running"), add_run(store, n=0, status="failed")
     at = compare(fine, live, failed, 99)
@@ -183,6 +188,7 @@ def test_only_runs_without_steps(store: RunStore) -> None:
 # the address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x,1,,1,-3,1e9,99999999999999", "1"])
 def test_an_address_of_any_kind(store: RunStore, wrong: str) -> None:
     run_id = add_run(store)
@@ -194,6 +200,7 @@ def test_an_address_of_any_kind(store: RunStore, wrong: str) -> None:
     assert drawn(at, "compare-shares")
 
 
+@pytest.mark.slow
 def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     at = compare(a, b)
@@ -260,6 +267,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
     assert set(SECTIONS) == {"device", "steps", "waits", "headroom", "settings"}
 
 
+@pytest.mark.slow
 def test_idle_time_by_cause(store: RunStore) -> None:
     trained, loaded = add_run(store), add_run(store, loader_only=True)
     at = compare(trained, loaded)
@@ -281,6 +289,7 @@ def test_every_figure_of_a_step_aligned_by_time(store: RunStore, metric: str) ->
     assert ("Left out: 5 warm-up steps" in said(at)) == (metric != "loss")
 
 
+@pytest.mark.slow
 def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
     real, simulated = add_run(store), add_run(store, device="simulated:5,0")
     at = compare(real, simulated, show="Every step", metric="Loss")
@@ -291,6 +300,7 @@ def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
     assert "A simulated device computes no loss" in said(at)
 
 
+@pytest.mark.slow
 def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
@@ -299,6 +309,7 @@ def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
     assert "None of these runs got past its warm-up" in said(compare(add_run(store, n=3), show="Data waits"))
 
 
+@pytest.mark.slow
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
     with_it, without = add_run(store), add_run(store)
     for role in "ABC":
@@ -311,6 +322,7 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     assert "Open them in Profile" in said(compare(without, add_run(store), show="Headroom"))
 
 
+@pytest.mark.slow
 def test_settings_that_differ(store: RunStore) -> None:
     a, b = add_run(store, batch_size=64), add_run(store, batch_size=96, strategy="memory")
     at = compare(a, b, show="Settings that differ", baseline=str(b))

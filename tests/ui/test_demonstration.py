@@ -26,6 +26,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
     st.cache_resource.clear()
 
 
+@pytest.mark.slow
 def test_every_page_has_something_to_show(recorded: RunStore) -> None:
     at = app()
     assert NOTE in said(at)

@@ -53,6 +53,7 @@ def warnings(at: AppTest) -> list[str]:
     return [text.removeprefix(":material/warning: ") for text in texts if text.startswith(":material/warning: ")]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(
     gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
 ) -> None:

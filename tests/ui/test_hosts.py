@@ -125,6 +125,7 @@ def wide(env: dict[str, str]) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("host", "origin", "opened"), table())
 def test_the_table_of_the_page_for_operators(url: str, host: str, origin: str, opened: bool) -> None:
     headers = ({"Host": host} if host else {}) | ({"Origin": origin} if origin else {})

@@ -213,6 +213,7 @@ def page() -> None:
     assert live_chart(update, key="one", height=123) == state == LiveChartState()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("_runtime", [1, 2])  # AppTest makes a runtime for each
 def test_mounts(_runtime: int) -> None:
     app = AppTest.from_function(page).run()

@@ -142,6 +142,7 @@ def test_an_unusable_home_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
     st.cache_resource.clear()
 
 
+@pytest.mark.slow
 def test_garbage_collection_after_each_rerun_is_off() -> None:
     code = (
         "import streamlit as st, streamlit.config as c; c.get_config_options(); "

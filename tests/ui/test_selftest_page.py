@@ -82,7 +82,7 @@ def test_progress_then_the_table(ended_by_hand: threading.Event) -> None:
     assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
     assert "Selftest failed: 1 of 2" in said(at)
     assert list(at.dataframe[0].value["verdict blames"]) == ["reading", "collating"]
-    assert "the verdict blamed collating, right is decoding" in said(at)
+    assert "the verdict blamed collating, expected decoding" in said(at)
 
 
 @pytest.mark.usefixtures("store")
@@ -140,7 +140,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> Ap
 @pytest.mark.usefixtures("store")
 def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = (
-        Outcome("passed", "9 looked at"),
+        Outcome("passed", "9 checked"),
         Outcome("failed", "9 of 1000 inside", "991 marks lie outside"),
         Outcome("not run", reason="no DALI"),
     )
@@ -149,7 +149,7 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
     assert not at.exception
     table = at.dataframe[0].value
     assert list(table.iloc[:, 0]) == ["passed", "failed", "not run"]
-    assert list(table["measured"]) == ["9 looked at", "9 of 1000 inside: 991 marks lie outside", "no DALI"]
+    assert list(table["measured"]) == ["9 checked", "9 of 1000 inside: 991 marks lie outside", "no DALI"]
     assert "Selftest on the GPU failed: clock mapping; 1 of 3 passed; not run: known idle" in said(at)
     assert "send the file in with a bug report" in said(at)
     (button,) = at.get("download_button")

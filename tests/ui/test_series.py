@@ -98,6 +98,7 @@ class OneRun:
         return {name: np.empty(0) for name in ("seq", *TELEMETRY_COLUMNS)}
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(st.tuples(st.sampled_from([0, 0, 1]), st.booleans()), max_size=30),
     every_step_begins_an_epoch=st.booleans(),

@@ -33,6 +33,7 @@ def shown(tournament_id: int, **query: str) -> AppTest:
     return app("tournament", tournament=str(tournament_id), **query)
 
 
+@pytest.mark.slow
 def test_the_answer_comes_first(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS, failed="tensordataset"))
     assert "Recommended" in said(at)
@@ -57,6 +58,7 @@ def test_the_answer_comes_first(store: RunStore) -> None:
     assert "the disk is full: free some space" in said(at)
 
 
+@pytest.mark.slow
 def test_another_baseline_stands_in_the_address(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS))
     at.selectbox(key="against").set_value(KEYS["memory"]).run()
@@ -77,6 +79,7 @@ def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_sectio
     assert kept_in_url(at) == {"against": KEYS["per-sample"], "section": "speed"}
 
 
+@pytest.mark.slow
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
     found = {words: [*charts(shown(tournament_id, section=words))] for words in SECTIONS.values()}
@@ -106,6 +109,7 @@ def test_one_setting_with_its_runs(store: RunStore) -> None:
     assert len(at.dataframe) == 1, "it has no runs"
 
 
+@pytest.mark.slow
 def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     at.button(key="tournament-use-best").click().run()
@@ -249,6 +253,7 @@ def _draw_question(number: int) -> None:
     ask_to_delete(number)
 
 
+@pytest.mark.slow
 def test_the_list_opens_and_deletes(store: RunStore) -> None:
     old, new = add_tournament(store, WAITS, name="old one"), add_tournament(store, {}, name="*new* one")
     at = app("tournament")
@@ -271,6 +276,7 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert "tournament" not in at.query_params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["7", "x", "-1", "9" * 30, "<b>"])
 def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
     at = app("tournament", tournament=named)

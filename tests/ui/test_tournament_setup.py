@@ -33,6 +33,7 @@ def test_a_newcomer_can_press_start_at_once() -> None:
     assert not at.error
 
 
+@pytest.mark.slow
 def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
@@ -175,6 +176,7 @@ def test_another_data_set_brings_its_own_strategies() -> None:
     assert at.multiselect(key="trial_strategies").value == ["memory"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     "query", [{"dataset": "nope"}, {"model": "nope"}, {"device": "gpu"}, {"n_images": "-3"}, {"batch_size": "x"}]

@@ -35,7 +35,7 @@ def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(
 def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "find_spec", lambda _: None)
     (line,) = told_at_start("127.0.0.1", None, login=True)
-    assert line == "vitprof: nobody can log in before python -m pip install 'streamlit[auth]'"
+    assert line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
 
 
 def test_a_token_is_said_only_where_it_was_made() -> None:

@@ -33,6 +33,7 @@ def plain(host: Host) -> str:
     return host.run("torch_loader", watched=False, watch=False).returned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "generator", "iterable", "own iterator", "webdataset"])
 def test_any_iterable(host: Host, kind: str) -> None:
     told = host.run("any_kind", watched=False, kind=kind)
@@ -54,6 +55,7 @@ def test_any_iterable(host: Host, kind: str) -> None:
     assert environment["watched"]["num_workers"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "start_method"), [(0, None), (2, "fork"), pytest.param(1, "spawn", marks=pytest.mark.slow)]
 )
@@ -84,6 +86,7 @@ def test_it_is_what_the_script_says_that_trains(host: Host) -> None:
     assert told.complaint == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["with", "decorator", "inside", "two", "skips"])
 def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     told = host.run("says_its_steps", watched=False, how=how)
@@ -105,6 +108,7 @@ def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     assert np.min(within - waited - before) > 0, "what is before the step is not in its compute"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), [(0, "baseline"), (1, "host.py")])
 def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None:
     told = host.run("example", watched=False, source=examples()[number])
@@ -123,6 +127,7 @@ def test_a_step_where_nobody_watches(host: Host) -> None:
     assert told.complaint == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [{"RANK": "1"}, {}])
 def test_only_the_first_rank_is_watched_and_without_a_listener_nothing_fails(
     host: Host, plain: str, env: dict[str, str]
@@ -134,6 +139,7 @@ def test_only_the_first_rank_is_watched_and_without_a_listener_nothing_fails(
     assert told.complaint.count("\n") == (not env)
 
 
+@pytest.mark.slow
 def test_a_notebooks_run_is_over_with_its_cell_and_goes_on_with_the_next_loop(host: Host) -> None:
     told = host.run("notebook", watched=False)
     kinds = [note.kind for note in told.notes if note.kind in ("environment", "end")]
@@ -143,7 +149,7 @@ def test_a_notebooks_run_is_over_with_its_cell_and_goes_on_with_the_next_loop(ho
     assert steps["step"].tolist() == list(range(N_BATCHES + 2)), "the one that was interrupted has no end"
     assert steps["epoch"].tolist() == [0] * N_BATCHES + [1] * 2
     assert steps["step_s"][N_BATCHES] < scripts.CHECK_S, "what was between the cells is in no step"
-    assert told.complaint == "vitprof: this is run 7: python -m vitprof runs 7, or the dashboard\n" * 2
+    assert told.complaint == "vitprof: recorded as run 7: see python -m vitprof runs 7, or the dashboard\n" * 2
 
 
 def recorded(n: int) -> list[StoredRun]:
@@ -174,7 +180,8 @@ def test_a_program_beside_the_script_records_each_run(host: Host, vitprof_home: 
     assert second.summary.n_steps == 3
     if then == "fails":  # else nothing of its output is left
         said = [
-            f"vitprof: this is run {i}: python -m vitprof runs {i}, or the dashboard" for i in (first.id, second.id)
+            f"vitprof: recorded as run {i}: see python -m vitprof runs {i}, or the dashboard"
+            for i in (first.id, second.id)
         ]
         assert [line for line in told.complaint.splitlines() if line.startswith("vitprof")] == said
 

@@ -23,6 +23,7 @@ def facts(told: Told) -> dict[str, Any]:
     return {name: value for note in told.note("facts") for name, value in note.items()}
 
 
+@pytest.mark.slow
 def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     told = host.run("by_own_clock", epochs=EPOCHS, env={"VITPROF_WATCH_HEADROOM": "1"})
     assert (told.status, told.complaint) == (0, "")
@@ -42,6 +43,7 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     assert len([phase for phase in told.note("phase") if phase["name"] == "headroom"]) == found.n_pairs
 
 
+@pytest.mark.slow
 def test_a_script_that_changes_its_batches_gets_no_kept_ones(host: Host) -> None:
     told = host.run("by_own_clock", epochs=4, in_place=True, env={"VITPROF_WATCH_HEADROOM": "1"})
     assert (told.status, told.complaint) == (0, "")
@@ -120,6 +122,7 @@ def test_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch)
     assert "too large" in played.told()["replay_refused"]
 
 
+@pytest.mark.slow
 def test_it_ends_after_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch, queued=0)
     steps = [played.step(1.0, kept_seconds=1.0)[0] for _ in range((MOST_BLOCKS + 5) * (SETTLE_STEPS + BLOCK_STEPS))]

@@ -1,4 +1,4 @@
-"""Charts of finished runs side by side. A run has the same colour, by its place among them, in each."""
+"""Charts of finished runs side by side. A run has the same colour in each, by its place among the runs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, PALE_IDLE, RUN_COLOURS
 Numbers = Floats | NDArray[np.float32]
 
 AXIS_CHARS = 20
+"""Characters in a line of a run's name on an axis."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
-    """Line of the run at this place: eight colours, then the same again in other dashes."""
+    """Returns the line style of the run at this place: eight colours, then the same again with other dashes."""
     turn, colour = divmod(place, len(RUN_COLOURS))
     return {"color": RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
 
 
 def on_axis(name: str) -> str:
-    """Returns a run's name beside its bar, in short lines: on a phone the bar needs the room."""
+    """Returns a run's name for an axis, in short lines: on a phone the bar needs the room."""
     return "<br>".join(plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
 
 
 def overlay(
     series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
 ) -> go.Figure:
-    """Returns one line for each run: (name, x, y) with at most 2,000 points each. `hover` is Plotly's template of a
-    point.
+    """Returns one line for each run: (name, x, y), with at most 2,000 points each.
+
+    `hover` is Plotly's template for a point.
     """
     figure = go.Figure(
         [
@@ -54,7 +56,7 @@ def shares(
     x_title: str = "mean time of a step (ms)",
     unit: str = " ms",
 ) -> go.Figure:
-    """Stacked horizontal bars, one for each run: (part, colour, its length for each run in `unit`)."""
+    """Returns stacked horizontal bars, one for each run; a part is (name, colour, length for each run in `unit`)."""
     figure = go.Figure(
         [
             go.Bar(
@@ -79,10 +81,10 @@ def shares(
 
 
 def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
-    """Returns one row of colours for each run: edges (m + 1,) in seconds since its training began, idle share (runs,
-    m).
+    """Returns one row of colours for each run: green is busy, pale is idle, as in `charts.gaps.idle_heat`.
 
-    As `charts.gaps.idle_heat`: green is busy, pale is idle, blank (NaN) is evaluation or after the run's end.
+    `edges` are (m + 1,) seconds since training began, `idle` the idle share (runs, m). Blank (NaN) is evaluation, or
+    after the run's end.
     """
     heat = go.Heatmap(
         x=((edges[:-1] + edges[1:]) / 2).astype(np.float32),

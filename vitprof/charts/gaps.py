@@ -1,4 +1,4 @@
-"""Charts of the device's idle time: moment by moment, over the whole run, and added up by cause."""
+"""Charts of the device's idle time: moment by moment, over the whole run, and summed by cause."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from vitprof.charts.style import (
 )
 
 MAX_SHAPES = 500
-"""Shapes in a time line: with more a browser takes long, and none is wide enough to be seen."""
+"""Spans in a time line at most: more are slow to draw, and too narrow to be seen."""
 NARROW_FRAC = 0.05
-"""A piece of a bar below this share has no text in it; its share stands in the legend all the same."""
+"""A piece of a bar below this share has no text in it; the legend shows its share."""
 KERNELS = "kernels"
-"""What is left of compute without launch bubbles."""
+"""Compute without launch bubbles."""
 LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device", "launches": "bubbles"}
+"""Lane of a `Timeline` -> its name in charts."""
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
-    """Lanes of the loop, the copy and the device; gaps in the device's lane have the colour of their cause. Launch
-    bubbles have a lane of their own, where there are any.
+    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause.
 
-    One trace for each kind of span, so the cost does not depend on their number; whole steps from the first one on,
-    at most `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis begins, on the
-    monotonic clock. The step with the number `mark` has a frame around what it is of the device's time.
+    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of span, so the cost
+    does not depend on their number. It shows whole steps from the first one on, at most `MAX_SHAPES` spans;
+    `customdata` is the step's number. `origin_s` is where the x axis begins, on the monotonic clock. The step with the
+    number `mark` has a frame around its part of the device's time.
     """
     steps, counts = np.unique(line.step, return_counts=True)
     fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
@@ -98,9 +99,9 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
-    """Returns where the device's time went: compute and what it idled for, as one bar of 100%.
+    """Returns where the device's time went, as one bar of 100%: compute, and the causes of its idle time.
 
-    Where launch bubbles are known and there are any, compute is divided into the kernels and these. `intervals`
+    If launch bubbles are known and there are any, compute is divided into kernels and bubbles. `intervals`
     (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
@@ -125,9 +126,7 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
 
 
 def loading_bar(loading: Loading) -> go.Figure:
-    """Returns where the time of loading a batch goes, in milliseconds, as one bar; stages that are not known are not in
-    it.
-    """
+    """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages that are known."""
     pieces = []
     for stage in loading.stages:
         if not stage.frac >= 0:
@@ -140,8 +139,11 @@ def loading_bar(loading: Loading) -> go.Figure:
 
 
 def idle_heat(edges_s: Floats, share: Floats, *, origin_s: float) -> go.Figure:
-    """Idle share over the run as one row of colours (`analysis.timing.utilisation.idle_bins`): its cost is the same
-    however long the run. Green is busy, as everywhere; pale is idle; evaluation is left blank."""
+    """Returns the idle share over the run as one row of colours (`analysis.timing.utilisation.idle_bins`).
+
+    Its cost does not depend on the length of the run. Green is busy, as everywhere; pale is idle; evaluation is left
+    blank. `edges_s` is (m + 1,), `share` is (m,), and `origin_s` is where the x axis begins, on the monotonic clock.
+    """
     centre = (edges_s[:-1] + edges_s[1:]) / 2 - origin_s if len(edges_s) else edges_s
     heat = go.Heatmap(
         x=centre,
@@ -167,10 +169,10 @@ def idle_over_time(
     sampled: tuple[Floats, Floats] | None = None,
     sampled_name: str = "100% - GPU-util (NVML-style, trailing)",
 ) -> go.Figure:
-    """Returns the device's idle share over time, each line (seconds since the run began, share 0 to 1).
+    """Returns the device's idle share over time; each line is (seconds since the run began, share 0 to 1).
 
-    `reported` is what vitprof found, each value at the end of the span that it describes; `true` is what it must be
-    by arithmetic; `sampled` is what a counter like NVML's leaves at its sampling times, a mean of the time before.
+    `reported` is what vitprof found, each value at the end of the span that it describes. `true` is what it must be by
+    arithmetic. `sampled` is what a counter like NVML's shows at its sampling times, a mean of the time before.
     """
     lines: list[tuple[str, tuple[Floats, Floats] | None, dict[str, Any]]] = [
         ("true, by arithmetic", true, {"color": REFERENCE, "width": 7}),
@@ -202,7 +204,7 @@ def idle_over_time(
 
 
 def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
-    """Returns one stacked bar of (name, colour, length, share in words, hover text); none of length 0."""
+    """Returns one stacked bar of (name, colour, length, share in words, hover text), without those of length 0."""
     whole = sum(length for _, _, length, _, _ in pieces if length > 0)
     figure = go.Figure(
         [
@@ -237,5 +239,5 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
 
 
 def _range(interval: Interval, scale: float, unit: str) -> str:
-    """Returns both ends of an interval as a person reads them, rounded alike."""
+    """Returns both ends of an interval in words, rounded alike."""
     return f"{interval.low * scale:.3g} to {interval.high * scale:.3g}{unit}"

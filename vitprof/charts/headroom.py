@@ -16,7 +16,8 @@ FREE_LABEL, JOB_LABEL = "data free (A)", "the job"
 
 
 def waterfall(found: Headroom, batch_size: int) -> go.Figure:
-    """Bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest anchor.
+    """Returns bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest
+    anchor.
 
     Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
     """
@@ -70,7 +71,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
             "color": NEUTRAL,
         },
     )
-    # Above the error bars, where a bar's own text would be crossed by them.
+    # Above the error bars, which would cross a bar's own text.
     tops = [b + h + (up if math.isfinite(up) else 0.0) for b, h, (up, _) in zip(base, height, errors, strict=True)]
     words = go.Scatter(x=labels, y=tops, text=text, mode="text", textposition="top center", hoverinfo="skip")
     figure = go.Figure([bar, words] if known else [])
@@ -84,7 +85,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
 
 
 def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
-    """Returns what stands at the bar of an anchor, and what its hover text says."""
+    """Returns the text at the bar of an anchor, and its hover text."""
     low, high = (formats.seconds(v * batch) for v in (anchor.low, anchor.high))
     step = formats.seconds(anchor.s_per_sample * batch)
     speed = formats.number(1 / anchor.s_per_sample, "samples/s")
@@ -93,6 +94,7 @@ def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
 
 
 def _of_stage(stage: StageCost, batch: int) -> tuple[str, str]:
+    """Returns the text at the bar of a stage, and its hover text."""
     low, high = (formats.seconds(v * batch) for v in (stage.low, stage.high))
     cost = formats.seconds(stage.s_per_sample * batch)
     if not stage.distinguishable:

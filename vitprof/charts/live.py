@@ -1,4 +1,4 @@
-"""Charts of a run that goes on: their layout, and what draws their points."""
+"""Charts of a running job: their layout, and the functions that make their points."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ from vitprof.charts.style import (
 )
 
 MAX_GROUPS = 650
-"""Groups in a live chart, two points each at most; the gap chart has fewer. No trace passes 2,000 points."""
+"""Groups in a live chart, at most two points each; the gap chart has fewer. No trace exceeds 2,000 points."""
 OVERVIEW_GROUPS = 160
-"""Groups in the idle-gap chart of a whole run: few enough for each gap to be some pixels wide."""
+"""Groups in the idle-gap chart of a whole run: few enough for each gap to be several pixels wide."""
 LOSS_GROUPS, GPU_GROUPS, CPU_GROUPS = 600, 200, 240
-"""Groups in the other charts of a whole run: enough for half a page's width. When the groups of a chart double, it is
-sent whole; with numbers of their own no two charts do so in one refresh, which stays under 20 kB."""
+"""Groups in the other charts of a whole run: enough for half a page's width. When the groups of a chart double, all of
+it is sent; as each chart has its own number, no two do so in the same refresh, which stays under 20 kB."""
 
 
 @dataclass(frozen=True)
 class LiveChart:
-    """One live chart: its layout, its traces without data, and how points are made."""
+    """A live chart: its layout, its traces without data, and the function that makes their points."""
 
     key: str
+    """Its name in code and in the page's elements."""
     title: str
     help: str
     alt: str
+    """Its content in words, for screen readers."""
     source: str
     """"steps" or "telemetry"."""
     x: str
-    """Column of the source that the x axis shows; "index" for the position."""
+    """Column of the source on the x axis; "index" for the position."""
     traces: tuple[dict[str, Any], ...]
     layout: dict[str, Any]
     build: Builder
     rare_axis: str = ""
-    """Axis in the layout that most runs have nothing for; hidden, with its traces, where there is nothing."""
+    """Axis of the layout that stays empty in most runs; hidden, with its traces, if it is empty."""
     overview_groups: int = MAX_GROUPS
-    """Groups at most for the whole run."""
+    """Groups at most for a whole run."""
     max_groups: int = MAX_GROUPS
-    """Groups at most for what the user zoomed in to."""
+    """Groups at most for the part that the user zoomed in on."""
 
 
 def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
-    """Layout over time with the axis `left` on the left and memory on the right."""
+    """Returns a layout over time with the axis `left` on the left and memory on the right."""
     memory = axis(
         "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
     )
@@ -120,7 +122,7 @@ GAPS = LiveChart(
             "bubbles", domain=[0.41, 0.5], range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True
         ),
         "hovermode": "closest",
-        "hoverdistance": -1,  # its points are at the upper and lower edges: without a limit a gap can be pointed at
+        "hoverdistance": -1,  # points are only at the edges: without this a gap would have no hover text
     },
     build=gap_points,
     rare_axis="yaxis3",
@@ -165,8 +167,8 @@ GPU = LiveChart(
     help="NVML's utilisation is the share of the past 1/6 to 1 s in which any kernel ran, so each value describes the "
     "time before it, and 100% does not mean that the GPU was full. How full it was: SM activity, the share of its "
     "multiprocessors that were busy, and SM occupancy, the share of the warps they can hold that were in flight (by "
-    "NVML's GPM counters; Hopper and later have them). For idle time trust the gap chart. Memory in use is "
-    "everybody's; the job's own is not available everywhere.",
+    "NVML's GPM counters; Hopper and later have them). For idle time trust the gap chart. Memory in use "
+    "is that of all processes; the job's own is not available everywhere.",
     alt="GPU utilisation, SM activity and SM occupancy in percent and memory in GiB over time",
     source="telemetry",
     x="t_s",
@@ -191,8 +193,8 @@ GPU = LiveChart(
 CPU = LiveChart(
     key="cpu",
     title="CPU and memory",
-    help="CPU use of the job's processes, 100% is one core; resident memory of the same, in which pages that worker "
-    "processes share count once for each.",
+    help="CPU use of the job's processes (100% is one core), and their resident memory, in which pages that worker "
+    "processes share count once for each process.",
     alt="CPU use of the job in percent of one core and its memory in GiB over time",
     source="telemetry",
     x="t_s",
@@ -209,8 +211,8 @@ CPU = LiveChart(
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
     """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
 
-    What there is no figure for is in no legend: half a page is too narrow for names of nothing. Nor has it an axis of
-    its own, as the memory of a simulated device.
+    A trace without data is not in the legend: half a page is too narrow for it. An axis without data is hidden, such as
+    the memory of a simulated device.
     """
     data, rare = [], chart.rare_axis.replace("axis", "")
     drawn = set[str]()

@@ -1,11 +1,11 @@
-"""What all charts share: colours that mean the same everywhere, axes, margins, and text that is no markup."""
+"""What all charts share: colours with one meaning, axes, margins, and text without markup."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Okabe and Ito's palette (2008), told apart with every kind of colour vision. What it has no colour for was chosen so
-# that it stays apart from the rest of its chart in CIELAB as people with protanopia, deuteranopia and tritanopia see it
+# Okabe and Ito's palette (2008), which can be told apart with every kind of colour vision. Further colours were chosen
+# to stay apart from the rest of their chart in CIELAB as people with protanopia, deuteranopia and tritanopia see them
 # (Machado et al. 2009); tests/charts measures that.
 DATA_WAIT = "#E69F00"
 H2D = "#56B4E9"
@@ -16,17 +16,18 @@ LOGGING = "#F0E442"
 LAUNCH_IDLE = "#F03CB4"
 OUTSIDE = "#330044"
 NEUTRAL = "#5F6368"
-"""What has no colour of its own: other causes, error bars, what nothing can be said about."""
+"""What has no colour of its own: other causes, error bars, what cannot be told."""
 EVALUATION = "#C7CDD3"
 GPU_UTIL = "#0072B2"
 MEMORY = "#D55E00"
 LOSS = "#CC79A7"
 IDLE = "#DC267F"
 REFERENCE = "#999999"
-"""What others are held against: the truth by arithmetic, the settings beside the fastest."""
+"""What others are compared with: the truth by arithmetic, the settings beside the fastest."""
 PALE_IDLE = "#F4F1E6"
 """Idle in a heat map, where busy is `COMPUTE`."""
 RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, NEUTRAL)
+"""Colours of runs, by place (`comparison.run_line`)."""
 
 DEVICE_TIME: dict[str, tuple[str, str]] = {
     "compute": ("compute", COMPUTE),
@@ -40,7 +41,7 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "other": ("other", NEUTRAL),
     "launch_idle": ("launch bubbles", LAUNCH_IDLE),
 }
-"""What the device does, idles for (`analysis.timing.gaps.CAUSES`), or waits for in its compute -> name and colour."""
+"""Kinds of time (`timeline.KINDS`: compute, the causes of gaps, launch bubbles) -> their name and colour."""
 
 LOADING_COLOURS: dict[str, str] = {
     "read": "#662506",
@@ -50,14 +51,14 @@ LOADING_COLOURS: dict[str, str] = {
     "rest": NEUTRAL,
     "hand_over": "#B7A8E8",
 }
-"""Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait that they end in."""
+"""Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait that they cause."""
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
 MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
 
 
 def plain(text: str) -> str:
-    """`text` with the characters that Plotly reads as markup made harmless."""
+    """Returns `text` with the characters escaped that Plotly reads as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -69,10 +70,13 @@ def luminance(colour: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Returns black or white, whichever reads better on `colour`: at least 4.5 to 1. Plotly's own choice has 3.4."""
+    """Returns black or white, whichever reads better on `colour`: a contrast of at least 4.5, where Plotly's choice has
+    3.4.
+    """
     lit = luminance(colour) + 0.05
     return "#000000" if lit / 0.05 >= 1.05 / lit else "#FFFFFF"
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Returns an axis of a Plotly layout with this title."""
     return {"title": {"text": title}, "zeroline": False, **more}

@@ -1,8 +1,8 @@
-"""The command line: the same engine and the same store as the dashboard.
+"""The command line. It uses the same engine and the same store as the dashboard.
 
-Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C; `watch` and `check`
-have their own. Errors are one
-line on standard error. With `--json` standard output holds one JSON object and nothing else.
+Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C, SIGTERM or SIGHUP;
+`watch` and `check` have their own. Errors are one line on standard error. With `--json` standard output holds one JSON
+object and nothing else.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:
-    """Runs the command line; every error becomes one line on standard error and an exit status."""
+    """Runs the command line. Every error becomes one line on standard error and an exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no failure
+            stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure
     if not sys.stdout.isatty():
         terminal.out.width = PIPE_WIDTH
     called = keep_call(sys.argv[0])
@@ -93,13 +93,14 @@ def main() -> None:
     except ModuleNotFoundError as error:  # the core alone is installed
         complain(missing_words(error), EXIT_FAILED)
     except Exception as error:
-        # Typer carries click's usage errors, its own copy of them in later versions: known by what they offer.
+        # Typer raises click's usage errors, in later versions its own copies of them, so go by the method they share.
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        context = getattr(error, "ctx", None)  # none where a command's options end in the middle
+        context = getattr(error, "ctx", None)  # None where an option lacks its value
         command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
-        complain(f"{message().rstrip('.')}. See '{command} --help'", EXIT_BAD_VALUE)
+        said = message().rstrip(".")
+        complain(f"{said}{'' if said.endswith('?') else '.'} See '{command} --help'", EXIT_BAD_VALUE)
     if status == EXIT_STOPPED:
         complain("interrupted", EXIT_STOPPED)
     if status:

@@ -1,4 +1,4 @@
-"""`bundle`: runs as one file that another machine can import."""
+"""`bundle`: writes runs to one file that another machine can import."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def bundle(
     check_output(output)
     with contextlib.closing(RunStore()) as store:
         write_bundle(store, run_ids, output)
-    out.print(f"{output}: {formats.size(output.stat().st_size)}; {program()} import {output} takes it in")
+    out.print(f"{output}: {formats.size(output.stat().st_size)}; import it with {program()} import {output}")

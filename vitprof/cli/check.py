@@ -1,4 +1,4 @@
-"""`check`: runs held against bounds, for CI. Exit status 0 all met, 1 one is missed, 2 one cannot be decided."""
+"""`check`: checks runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: one is undecided."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vitprof.records import json_number
 from vitprof.store import RunStore
 
 EXIT_UNDECIDED = 2
-"""That of a bad value: a check that could not be made is neither a pass nor a regression."""
+"""The same as for a bad value: a check that could not be made is neither a pass nor a regression."""
 A_SHARE = "give a share such as 10% or 0.1"
 SUITE = "vitprof check"
 
@@ -43,33 +43,35 @@ def check(
         str,
         typer.Argument(
             metavar="RUNS",
-            help="numbers as `runs` lists them, or files that `bundle` wrote, separated by commas: repeated runs of "
-            "one setting",
+            help="repeated runs of one setting, separated by commas: numbers as `runs` lists them, or files that "
+            "`bundle` wrote",
             show_default=False,
         ),
     ],
     max_idle: Annotated[
-        str, typer.Option(metavar="SHARE", help="most of the time that the device may idle, such as 10%")
+        str, typer.Option(metavar="SHARE", help="largest share of the time that the device may idle, such as 10%")
     ] = "",
     max_data_wait: Annotated[
-        str, typer.Option(metavar="SHARE", help="most of the time that the loop may wait for data")
+        str, typer.Option(metavar="SHARE", help="largest share of the time that the loop may wait for data")
     ] = "",
-    min_samples_per_s: Annotated[str, typer.Option(metavar="NUMBER", help="least throughput")] = "",
-    against: Annotated[str, typer.Option(metavar="RUNS", help="the baseline for --max-slowdown, like RUNS")] = "",
+    min_samples_per_s: Annotated[str, typer.Option(metavar="NUMBER", help="lowest throughput in samples/s")] = "",
+    against: Annotated[
+        str, typer.Option(metavar="RUNS", help="the baseline for --max-slowdown, given in the same way as RUNS")
+    ] = "",
     max_slowdown: Annotated[
-        str, typer.Option(metavar="SHARE", help="share by which samples/s may be below the baseline's, such as 5%")
+        str, typer.Option(metavar="SHARE", help="how far samples/s may be below the baseline's, such as 5%")
     ] = "",
     allow: Annotated[
         str,
         typer.Option(
             metavar="TOPICS",
-            help=f"compare in spite of such a difference, separated by commas: {', '.join(ALLOWED_TOPICS)}",
+            help=f"compare runs that differ in these, separated by commas: {', '.join(ALLOWED_TOPICS)}",
         ),
     ] = "",
     junit: Annotated[Path | None, typer.Option(help="write the outcomes to this file as JUnit XML")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: undecided, or cannot be judged."""
+    """Check runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: undecided or refused."""
     bounds = _bounds(max_idle, max_data_wait, min_samples_per_s, max_slowdown, against)
     allowed = texts("allow", allow) if allow else ()
     for topic in allowed:
@@ -85,7 +87,7 @@ def check(
             write_text(junit, _junit(judged, mine, base))
     except ConfigError:
         raise
-    except VitprofError as error:  # elsewhere 1; here that is a bound that is missed
+    except VitprofError as error:  # not 1 as elsewhere: here that means that a bound is missed
         complain(one_line(error), EXIT_BAD_VALUE)
     status = _exit_status(judged)
     if as_json:
@@ -103,7 +105,7 @@ def check(
 
 
 def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> list[Bound]:
-    """Returns the bounds that were given, at least one. Raises `ConfigError`."""
+    """Returns the bounds that were given. Raises `ConfigError` for a bad value; ends the program if there is none."""
     if against and not slowdown:
         raise ConfigError("against", against, "give --max-slowdown too: how much slower may it be?")
     if slowdown and not against:
@@ -136,7 +138,7 @@ def _limit(kind: Kind, text: str) -> float:
 
 
 def share(name: str, text: str) -> float:
-    """Returns 0.1 for "10%" and for "0.1". Raises `ConfigError` that names the option `name`."""
+    """Returns a share from 0 to 1: 0.1 for "10%" and for "0.1". Raises `ConfigError` that names the option `name`."""
     number, percent, rest = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
@@ -151,7 +153,10 @@ def share(name: str, text: str) -> float:
 
 
 def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
-    """Returns the runs that an option names, each once. Raises `ConfigError`, `VitprofError`."""
+    """Returns the runs that an option names, each once.
+
+    Raises `ConfigError` for what is neither a number nor a file, `VitprofError` for a run that cannot be read.
+    """
     from vitprof.jobs.settling import settle_interrupted
 
     settle_interrupted(store)
@@ -175,7 +180,7 @@ def _stored(store: RunStore, run_id: int) -> CheckedRun:
 
 
 def _bundled(path: Path) -> Iterator[CheckedRun]:
-    """Yields the runs of a file that `bundle` wrote, without those that were made for one of them."""
+    """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import read_bundle
     from vitprof.records import summary_from_dict
 
@@ -195,7 +200,10 @@ def _bundled(path: Path) -> Iterator[CheckedRun]:
 def _judge(
     bounds: Sequence[Bound], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Sequence[str]
 ) -> tuple[list[Judged], Comparability]:
-    """Returns what became of each bound. A baseline that cannot be used leaves the other bounds alone."""
+    """Returns the outcome of each bound, and how the runs compare.
+
+    A baseline that cannot be used affects no bound but `max_slowdown`.
+    """
     alone = [why for run in runs if (why := why_not_judged(run, allowed))]
     alone += comparable(runs, [], allowed).refusals
     between = comparable(runs, baseline, allowed)

@@ -1,4 +1,4 @@
-"""`code`: a run's strategy, or one that is named, as a script for one's own training."""
+"""`code`: prints a strategy, that of a run or the one named, as a script for the user's own training."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vitprof import formats
 from vitprof.cli.common.options import CONFIG_FIELDS, option, parameter
 from vitprof.cli.common.terminal import RUN, check_output, print_text, reader
 from vitprof.config import GROUPS, RunConfig
+from vitprof.errors import ConfigError
 from vitprof.export import write_text
 from vitprof.export.code import script
 from vitprof.store import RunStore
@@ -21,12 +22,14 @@ from vitprof.store import RunStore
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")
 """The groups of settings that a script depends on."""
 NOT_IN_A_SCRIPT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_latency_ms", "skip_unreadable")
-"""Settings of these that it does not: they are about vitprof's own data and measuring."""
+"""Settings in these groups that a script does not depend on: they are about vitprof's own data and measuring."""
 
 
-def code(*, run: int | None, output: Path | None, **settings: Any) -> None:
-    """Print a strategy as a script for your own training: of a run, or as the options say."""
+def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
+    """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
     check_output(output)
+    if output is not None and output.is_file() and not force:  # perhaps the training script that it is taken for
+        raise ConfigError("output", str(output), "there is such a file; give another name, or --force to replace it")
     chosen = {name: value for name, value in settings.items() if value != CONFIG_FIELDS[name].default}
     found = ""
     if run is None:
@@ -45,7 +48,7 @@ def code(*, run: int | None, output: Path | None, **settings: Any) -> None:
         write_text(output, text)
 
 
-# Typer reads a command's options off its signature; this one is made, not written down.
+# Typer reads a command's options from its signature; this one is generated.
 cast(Any, code).__signature__ = inspect.Signature(
     [
         parameter(
@@ -60,6 +63,9 @@ cast(Any, code).__signature__ = inspect.Signature(
             ],
         ),
         *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
-        parameter("output", Annotated[Path | None, typer.Option("--output", help="write it to this file instead")]),
+        parameter(
+            "output", Annotated[Path | None, typer.Option("--output", help="write the script to this new file instead")]
+        ),
+        parameter("force", Annotated[bool, typer.Option("--force", help="replace the file if there is one")], False),
     ]
 )

@@ -26,21 +26,21 @@ START = (
     "import sys; root = sys.argv.pop(1); path = [p for p in sys.path if p]; "
     "sys.path[:] = path if root in path else [root, *path]; from vitprof.ui.serve import main; main()"
 )
-"""What the server's process runs: this package, and no module that the current directory has under the same name."""
+"""Code that the server's process runs. It imports this package, and no namesake in the current directory."""
 
 PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
-NO_BROWSER_HELP = "only say the dashboard's address"
+NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
 ALSO_OF = {"port": ("demo", "open"), "no-browser": ("demo",)}
-"""Commands that have these options too."""
+"""Option -> the commands that have it too."""
 
 
 def dashboard(
     context: typer.Context,
     port: Annotated[int | None, port_option(PORT_HELP)] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
-    version: Annotated[bool, typer.Option("--version", help="say which version this is, and no more")] = False,
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
-    """Open the dashboard. With a command: do that instead; each has its own --help."""
+    """Open the dashboard, or run a command; each has its own --help."""
     if context.invoked_subcommand is not None:
         for name, given in (("port", port is not None), ("no-browser", no_browser), ("version", version)):
             if given:
@@ -57,13 +57,17 @@ def dashboard(
 
 
 def need_streamlit() -> None:
-    """Ends the program with what to install where the dashboard cannot run."""
+    """Ends the program with a line that says what to install if Streamlit is missing."""
     if find_spec("streamlit") is None:
         complain(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}", EXIT_FAILED)
 
 
 def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:
-    """Becomes the dashboard's server, which says `lines` below its address. Raises `ConfigError`, `VitprofError`."""
+    """Replaces this process by the dashboard's server, which prints `lines` below its address.
+
+    Raises `ConfigError` if `port` cannot be used, `VitprofError` if no port is free or the address is not this
+    machine's.
+    """
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
     chosen = free_port(address, port)
     tunnel = ssh_tunnel(chosen)
@@ -71,17 +75,17 @@ def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[s
     asked = {"script": str(script), "address": address, "port": chosen, "open": url_of(chosen) if opens else ""}
     said = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *lines, *tunnel]
     sys.stderr.flush()
-    # In place of this process: one to signal and to wait for, and none that lives on when this one is killed.
+    # In place of this process: there is one process to signal and wait for, and none is left when it is killed.
     arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": said})]
     os.execv(sys.executable, arguments)
 
 
 def main_script() -> Path:
-    """Returns the script that Streamlit runs; its settings lie beside it, in .streamlit.
+    """Returns the path of the script that Streamlit runs; its settings are beside it, in .streamlit.
 
-    An installed package may lie where nobody can write, and what is added there stays behind when it is uninstalled.
-    Streamlit serves files from a folder beside its script only, so the script and its pages are copied to vitprof's
-    home. Raises `VitprofError`.
+    From an installed package, the script and its pages are first copied to vitprof's home: Streamlit serves files only
+    from a folder beside its script, the package's folder may be read-only, and files added there would stay behind when
+    it is uninstalled. Raises `VitprofError` if they cannot be copied.
     """
     packed = PACKAGE / "dashboard"
     if not packed.is_dir():
@@ -99,7 +103,7 @@ def _copy(source: Path, target: Path) -> None:
     wanted = source.read_bytes()
     if target.is_file() and target.read_bytes() == wanted:
         return
-    try:  # under a name of its own first: two dashboards that start together both succeed, and none reads half a file
+    try:  # writes another file and renames it: of two dashboards that start together none reads half a file
         write_bytes(target, wanted)
     except VitprofError as error:
         raise VitprofError(f"{error}; the dashboard runs from there") from error

@@ -1,4 +1,4 @@
-"""`delete`: a run that is not wanted any more."""
+"""`delete`: deletes a run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from vitprof.store import RunStore
 
 def delete(run: Annotated[int, run_id("id, as `runs` lists it")]) -> None:
     """Delete a run with its steps and telemetry."""
+    from vitprof.jobs.settling import settle_interrupted
+
     with contextlib.closing(RunStore()) as store:
-        store.mark_interrupted()
+        settle_interrupted(store)
         store.delete(run)

@@ -1,4 +1,4 @@
-"""`demo`: the dashboard on recorded runs, in a home of their own."""
+"""`demo`: opens the dashboard on recorded runs, which have a home of their own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def demo(
 ) -> None:
     """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
     need_streamlit()
-    script = main_script()  # in the user's own home: the files that browsers load are the same
+    script = main_script()  # before the home changes: the files that browsers load are shared with the user's own home
     place, replaced = make_home()
     os.environ["VITPROF_HOME"] = str(place)
     os.environ.pop("VITPROF_DB", None)
-    lines = [f"This is the demonstration; what you run in it stays in {place}."]
+    lines = [f"This is the demonstration. What you run in it is kept in {place}."]
     if replaced:
-        lines.append("That of another version of vitprof was replaced, with what was run in it.")
+        lines.append("The demonstration of another version of vitprof was replaced, with all runs made in it.")
     serve(script, port, no_browser=no_browser, lines=lines)

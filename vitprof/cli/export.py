@@ -1,4 +1,4 @@
-"""`export`: runs as a table, a report, a trace, or scalars for TensorBoard."""
+"""`export`: writes runs as a table, a report, a trace, or scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _html(store: RunStore, found: list[StoredRun], file: BinaryIO) -> None:
 def _trace(
     store: RunStore, found: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False
 ) -> str:
-    """Returns what was left out, see `sampling_words`."""
+    """Writes the trace and returns in words what was left out, see `sampling_words`."""
     from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
     return (write_trace_gz if packed else write_trace)(store, found, file, whole=whole)
@@ -58,16 +58,16 @@ FORMATS: dict[str, Write] = {
     "steps-json": write_runs_json,
     "html": _html,
     "trace": _trace,
-    "tensorboard": lambda store, found, file: None,  # no file but a directory
+    "tensorboard": lambda store, found, file: None,  # writes a directory, see `export`
 }
 BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
 
 
 class _Terminal(io.BytesIO):
-    """Standard output that is a terminal: what is written to it is made harmless, see `vitprof.names`."""
+    """Standard output on a terminal. What is written to it is made harmless, see `vitprof.names`."""
 
     def write(self, data: ReadableBuffer) -> int:
-        """Prints a piece of text, its characters whole."""
+        """Prints a piece of UTF-8 text, which must end with a whole character."""
         return sys.stdout.buffer.write(harmless(bytes(data).decode()).encode())
 
 
@@ -76,13 +76,15 @@ def export(
     kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "csv",
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="file to write; a new directory for tensorboard; text goes to stdout"),
+        typer.Option(
+            "--output", help="file to write, for tensorboard a new directory; text goes to stdout if not given"
+        ),
     ] = None,
     steps: Annotated[
-        bool, typer.Option("--steps", help="csv, parquet, json: each step instead of one row for each run")
+        bool, typer.Option("--steps", help="for csv, parquet and json: every step instead of one row for each run")
     ] = False,
     all_steps: Annotated[
-        bool, typer.Option("--all-steps", help="trace: every step of a long run, not a sample of 50,000")
+        bool, typer.Option("--all-steps", help="for trace: every step of a long run instead of a sample of 50,000")
     ] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")] = None,
 ) -> None:
@@ -95,7 +97,7 @@ def export(
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
     if all_steps and kind != "trace":
-        raise ConfigError("all_steps", True, f"it is for --format trace; {kind} has all that it tells of")
+        raise ConfigError("all_steps", True, f"it goes with --format trace; {kind} is never a sample")
     if output is None and kind in BINARY_FORMATS:
         raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
@@ -112,7 +114,7 @@ def export(
             return
         if output is None:
             left_out = write(store, found, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
-            sys.stdout.flush()  # a reader that has gone shows here, where Typer deals with it
+            sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
         else:
             with new_file(output) as file:
                 left_out = write(store, found, file)

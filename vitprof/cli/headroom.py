@@ -1,4 +1,4 @@
-"""`headroom`, and the flag of `run`: how much faster a run's job would be if its data were free, measured."""
+"""`headroom`, and `run --headroom`: measures how much faster a run's job would be if its data were free."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ def headroom(
     repeats: Annotated[
         int,
         typer.Option(
-            help="how often each anchor is run; 0 shows what was measured before",
+            help="how many times each anchor is run; 0 only shows what was measured before",
             metavar="INTEGER",
             parser=within("repeats", ANCHOR_REPEATS),
         ),
     ] = 2,
     anyway: Anyway = False,
 ) -> None:
-    """Measure what a run's job would gain if its data were free: four anchors, in turns. Exit status 1 if unknown."""
+    """Measure how much faster a run's job would be if its data were free: four anchors, run in turns.
+
+    The exit status is 1 if the result is not known.
+    """
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
     found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
@@ -48,12 +51,12 @@ def headroom(
 def measure_and_tell(
     run: StoredRun, *, repeats: int = 2, quiet: bool, anyway: bool
 ) -> tuple[dict[str, Any] | None, bool]:
-    """Measures the headroom of `run` and shows it unless `quiet`.
+    """Measures the headroom of `run`, or reads it where `repeats` is 0, and shows it unless `quiet`.
 
-    `anyway`: also while other programs' jobs run.
+    `repeats`: how many times each anchor is run. `anyway`: whether to begin also while other programs' jobs run.
 
-    Gives the object for `--json`, None if there is none, and whether Ctrl-C or SIGTERM stopped it: what was measured
-    until then is shown all the same.
+    Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP stopped it;
+    what was measured until then is shown all the same.
     """
     from vitprof.experiments.headroom import find_headroom, measure_headroom
     from vitprof.jobs.launcher import Launcher

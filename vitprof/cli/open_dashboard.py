@@ -1,4 +1,4 @@
-"""`open`: the browser, at a dashboard that runs already; also at the near end of a tunnel."""
+"""`open`: opens the browser at a running dashboard, here or at the other end of a tunnel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text
 
 
 def open_dashboard(
-    port: Annotated[int | None, port_option("its port; the first from 8501 that answers if not given")] = None,
+    port: Annotated[
+        int | None, port_option("port of the dashboard; the first from 8501 that answers if not given")
+    ] = None,
 ) -> None:
     """Open the browser at a dashboard that is running, here or at the other end of a tunnel."""
     port = answering_port(port)

@@ -1,4 +1,4 @@
-"""`predict`: what other strategies would reach, from a run and a few seconds of loading; and running them to check."""
+"""`predict`: predicts other strategies' throughput from a run and a few seconds of loading, and checks it by runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_RUN = "predicted, not run"
 def predict(
     run: Annotated[int, run_id("id of a run that trained, as `runs` lists it")],
     strategies: Annotated[
-        str, typer.Option(help="strategies, separated by commas; all for every one; a handful if not given")
+        str, typer.Option(help="strategies, separated by commas, or all; a few usual ones if not given")
     ] = "",
     seconds: Annotated[
         float,
@@ -38,11 +38,11 @@ def predict(
             parser=within("seconds", LOADING_S),
         ),
     ] = 2.0,
-    verify: Annotated[bool, typer.Option("--verify", help="run each predicted job too and compare")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
     anyway: Anyway = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict other strategies' samples/s from a run and a few seconds of loading by each."""
+    """Predict other strategies' samples/s from a run and a few seconds of loading with each."""
     from vitprof.experiments import prediction as jobs
     from vitprof.experiments.alternatives import usual_strategies
     from vitprof.jobs.launcher import Launcher
@@ -80,7 +80,7 @@ def predict(
 
 
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
-    """Returns what `--strategies` asks for. Raises `ConfigError`."""
+    """Returns the names of the strategies that `--strategies` asks for. Raises `ConfigError`."""
     if names == "all":
         return [name for name in strategies_that_run(profiled.config) if name != profiled.config.strategy]
     asked = texts("strategies", names, "give names separated by commas, or all")

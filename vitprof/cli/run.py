@@ -1,4 +1,4 @@
-"""`run`: one job from the command line, with a progress bar and its figures as a table."""
+"""`run`: runs one job with a progress bar, and shows its figures as a table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     if headroom:
         from vitprof.experiments.headroom import anchor_configs
 
-        anchor_configs(config)  # what cannot be measured is said before the run
+        anchor_configs(config)  # raises before the run if its headroom cannot be measured
     finished = _run_job(config, anyway=anyway)
     told: dict[str, Any] = {}
     stopped = False
@@ -60,7 +60,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
         complain("interrupted", EXIT_STOPPED)
 
 
-# Typer reads a command's options off its signature; this one is made, not written down.
+# Typer reads a command's options from its signature; this one is generated.
 cast(Any, run).__signature__ = run_signature(
     parameter(
         "as_json",
@@ -81,7 +81,7 @@ cast(Any, run).__signature__ = run_signature(
             bool,
             typer.Option(
                 "--headroom",
-                help="measure afterwards what free data would gain: four more jobs, twice each",
+                help="measure afterwards how much faster it would be with free data: four more jobs, twice each",
                 rich_help_panel="Measuring",
             ),
         ],
@@ -92,7 +92,11 @@ cast(Any, run).__signature__ = run_signature(
 
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
-    """Submits, shows progress, waits; Ctrl-C, SIGTERM and SIGHUP stop the job and keep what was measured."""
+    """Submits a job, shows its progress and waits for it.
+
+    Ctrl-C, SIGTERM and SIGHUP stop the job; what was measured until then is kept. Raises `ConfigError`, and `JobError`
+    if the store could not take the end of the run.
+    """
     from vitprof.jobs.manager import JobManager
 
     resolve(config)  # before the store is touched, so that a bad value leaves no trace

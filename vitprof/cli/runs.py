@@ -1,4 +1,4 @@
-"""`runs`: what is in the run store, searched, filtered and paged as on the History page."""
+"""`runs`: lists the runs in the store, searched, filtered and paged as on the History page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
-"""Runs in a table where nobody says how many; as JSON it is all of them."""
+"""Runs in a table without --limit. As JSON all runs are printed."""
 SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
 
 
@@ -28,7 +28,7 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
-    run: Annotated[int | None, run_id("show this one: its figures, its verdict and what to try")] = None,
+    run: Annotated[int | None, run_id("show this run: its figures, its verdict and what to try")] = None,
     text: Annotated[str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")] = "",
     tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
     strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
@@ -37,14 +37,14 @@ def runs(
     verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
     status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
     helpers: Annotated[
-        bool, typer.Option("--helpers", help="also anchors of headroom, loader-only runs, trials of tournaments")
+        bool, typer.Option("--helpers", help="include anchors of headroom, loader-only runs, trials of tournaments")
     ] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
     limit: Annotated[
         int | None,
         typer.Option(
-            help=f"how many at most; {DEFAULT_LIMIT} as a table and all with --json if not given",
+            help=f"list at most this many; if not given, {DEFAULT_LIMIT} in a table and all with --json",
             metavar="INTEGER",
             show_default=False,
             parser=within("limit", LIST_PAGE),
@@ -53,14 +53,14 @@ def runs(
     page: Annotated[
         int,
         typer.Option(
-            help="which page of --limit runs",
+            help="list this page of --limit runs",
             metavar="INTEGER",
             parser=within("page", LIST_PAGE),
         ),
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs in the store, newest first; or show one of them."""
+    """List the runs in the store, newest first, or show one of them."""
     from vitprof.jobs.settling import settle_interrupted
 
     if sort not in SORTS:
@@ -106,7 +106,7 @@ def runs(
 
 
 def _show(run: StoredRun, as_json: bool) -> None:
-    """Shows one run, as far as it is known."""
+    """Prints what is known of one run."""
     if as_json:
         print_json(run_object(run))
         return
@@ -128,7 +128,7 @@ def _table(rows: list[RunRow]) -> Table:
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Any:
-    """Returns the runs in full. One that was deleted meanwhile, or that another version wrote, is left out."""
+    """Yields the runs in full. A run that was deleted meanwhile or that another version wrote is left out."""
     for row in rows:
         with contextlib.suppress(StoreError):
             yield run_object(store.run(row.id)) | {"tags": list(row.tags), "note": row.note}

@@ -1,4 +1,4 @@
-"""`schema`: what a command's JSON holds, as a JSON Schema."""
+"""`schema`: prints the JSON Schema of a command's JSON output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitprof.program import program
 
 def schema(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="of which output; lists them if not given", show_default=False)
+        str, typer.Argument(metavar="[NAME]", help="name of the schema; lists them if not given", show_default=False)
     ] = "",
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
@@ -26,7 +26,7 @@ def schema(
     elif name:
         raise typer.BadParameter(f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME")
     else:
-        table = Table("schema", "of what is printed by")
+        table = Table("schema", "output of")
         for one, (_, command) in PRINTED.items():
             table.add_row(one, f"{program()} {command}")
         out.print(table)

@@ -1,4 +1,4 @@
-"""`selftest`: whether what vitprof reports is true on this machine."""
+"""`selftest`: checks whether vitprof's numbers are true on this machine."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def selftest(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the numbers: slow jobs down in known ways and see whether vitprof names cause and size.
+    """Check the numbers: slow jobs down in known ways and see whether vitprof finds the cause and its size.
 
-    With --gpu on a real GPU, else on a simulated one, whose times are known by arithmetic.
+    Runs on a simulated GPU, whose times are known by arithmetic; with --gpu on the real one.
     """
     if gpu:
         if quick:
@@ -59,7 +59,7 @@ def selftest(
 
 
 def _on_gpu(as_json: bool) -> None:
-    """Runs the cases on the GPU, a line for each as soon as it is known, and leaves a file for a bug report."""
+    """Runs the cases on the GPU, prints the result of each as it comes, and writes a file for a bug report."""
     with stop_asked() as stop, _progress() as show:
         report = run_gpu_selftest(
             script,
@@ -84,7 +84,7 @@ def _on_gpu(as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[driver.Report]:
-    """A function that shows how far it is: on a terminal as a bar, else not at all."""
+    """Yields a function that shows the progress: as a bar on a terminal, otherwise not at all."""
     if not shows_progress():
         yield lambda progress: None
         return
@@ -109,7 +109,7 @@ def _rounds(result: Result) -> str:
 
 
 def _show(report: SelftestReport) -> None:
-    """A row for each case; milliseconds are for each batch, medians over the rounds."""
+    """Prints a row for each case. Milliseconds are per batch, medians over the rounds."""
     table = Table(
         "case",
         "verdict blames",
@@ -137,8 +137,8 @@ def _show(report: SelftestReport) -> None:
         )
     terminal.out.print(table)
     terminal.out.print(
-        "Added: how much longer the device has to wait for each batch, by arithmetic. Right within 10% or 0.3 ms, "
-        f"idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
+        "Added: how much longer the device has to wait for each batch, by arithmetic. A case passes within 10% or "
+        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
         soft_wrap=True,
     )
     terminal.out.print(report.sentence, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`strategies`: what there is to choose, and whether it can run here."""
+"""`strategies`: lists the loading strategies, and whether each can run here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def strategies(
         int | None,
         typer.Option(
             "--n-images",
-            help="its training images, where it can have any number (photos)",
+            help="number of training images, where the data set can have any number (photos)",
             metavar="INTEGER",
             parser=within("n_images", RUN_BOUNDS["n_images"]),
         ),
@@ -66,7 +66,7 @@ def _here(seen: Availability) -> Text:
 
 
 def _as_object(strategy: Strategy, info: DatasetInfo, machine: Machine) -> dict[str, Any]:
-    """Returns a strategy as JSON, its parts and defaults as they are for this data set."""
+    """Returns a strategy as plain values for JSON, with its parts and defaults for this data set."""
     seen = availability(strategy, info, machine=machine)
     return {
         **dataclasses.asdict(strategy),

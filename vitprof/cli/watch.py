@@ -1,4 +1,4 @@
-"""`watch`: a user's own training script, unchanged, measured from inside."""
+"""`watch`: measures a user's own training script from inside, without changing it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 EXIT_NOT_FOUND = 127
-"""What a shell says of a command that it cannot find."""
+"""A shell's exit status for a command that it cannot find."""
 
 
 def watch(
     command: Annotated[
         list[str],
         typer.Argument(
-            help="what to run, after --: python train.py --epochs 1", metavar="-- COMMAND...", show_default=False
+            help="command to run, after --: python train.py --epochs 1", metavar="-- COMMAND...", show_default=False
         ),
     ],
-    name: Annotated[str, typer.Option(help="what to call the run; the command if not given")] = "",
+    name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[
         int | None,
         typer.Option(
@@ -52,7 +52,7 @@ def watch(
     detach_after: Annotated[
         int | None,
         typer.Option(
-            help="let the script go on unobserved after this many training steps",
+            help="stop watching after this many training steps; the script goes on",
             metavar="INTEGER",
             parser=within("detach_after", WATCHED_STEPS),
         ),
@@ -61,14 +61,14 @@ def watch(
         bool,
         typer.Option(
             "--headroom",
-            help="measure how much faster free data would make it: some batches are given again, so it trains on them "
-            "more often, and an epoch lasts longer",
+            help="measure how much faster the script would be with free data: some batches are used again, so it "
+            "trains on them more often and an epoch takes longer",
         ),
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="say only what goes wrong: no line, no summary")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="print errors only: no status line, no summary")] = False,
 ) -> None:
-    """Watch your own training script: nothing in it changes, its output and its exit status stay its own."""
+    """Watch your own training script. The script, its output and its exit status stay as they are."""
     name = name_to_keep(name)
     check_output(json_file, "json")
     try:
@@ -88,7 +88,7 @@ def watch(
 
 
 def _unobserved(command: list[str]) -> int:
-    """Runs the command as it is; its exit status."""
+    """Runs the command without watching it, and returns its exit status."""
     from vitprof.jobs.command import FROM_THE_TERMINAL
 
     with signals_heard() as signals:
@@ -103,7 +103,7 @@ def _unobserved(command: list[str]) -> int:
 def _watched(
     store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
 ) -> tuple[int, StoredRun | None]:
-    """Runs the command and records it. Its return code, and the run; None where that could not be recorded.
+    """Runs the command and records it. Returns its return code, and the run, which is None if recording failed.
 
     `options` are those of `CommandRunner`.
     """
@@ -122,7 +122,7 @@ def _watched(
         signals.tell(runner.signalled)
         failed: list[str] = []
         config, run_id = own_config(name), 0
-        with suppress(StoreError):  # tried again meanwhile
+        with suppress(StoreError):  # `record` tries again while the script runs
             run_id = store.create_run(config)
 
         def record() -> None:
@@ -130,7 +130,7 @@ def _watched(
             try:
                 run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
                 recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
-            except StoreError as error:  # the script goes on without us
+            except StoreError as error:  # the script goes on, not recorded
                 failed.append(f"watching failed: {one_line(error)}")
                 runner.finish()
                 return
@@ -160,7 +160,7 @@ def _nothing() -> Iterator[Show]:
 
 
 def _state(runner: CommandRunner) -> str:
-    """Returns what is to be said of the script beside its figures."""
+    """Returns what to say about the script in front of its figures; "" if there is nothing."""
     if runner.returncode is not None:
         return "the script has ended"
     if runner.stopping:
@@ -169,7 +169,7 @@ def _state(runner: CommandRunner) -> str:
 
 
 def _tell(run: StoredRun, *, quiet: bool) -> None:
-    """What came of the run: what it says of the training, and what went wrong."""
+    """Prints the result of the run, its notices, and why it failed."""
     if not quiet:
         show_watched(run, terminal.err)
     for notice in run.notices:
@@ -179,5 +179,5 @@ def _tell(run: StoredRun, *, quiet: bool) -> None:
 
 
 def _status(code: int) -> int:
-    """Returns an exit status as a shell gives it: 128 and the number of the signal that ended the command."""
+    """Returns an exit status as a shell gives it: 128 plus the signal's number if a signal ended the command."""
     return code if code >= 0 else 128 - code

@@ -1,4 +1,4 @@
-"""Whether a strategy can run on this machine, and if not, why and what to do. Asks, changes nothing; no torch."""
+"""Finds out whether a strategy can run on this machine, and if not, why and what to do. Changes nothing; no torch."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ MODULES: dict[str, str] = {
     "nvidia-nvimgcodec-cu13[nvjpeg]": "nvidia.nvimgcodec",
     "opencv-python-headless": "cv2",
 }
-"""Packages to the modules that tell whether they are installed, where the names differ. NVIDIA's wheels for other
-versions of CUDA bring the same modules."""
+"""Package -> the module that shows whether it is installed, where the names differ. NVIDIA's wheels for other versions
+of CUDA have the same modules."""
 STORAGE_PACKAGES: dict[str, str] = {"hdf5": "h5py", "lmdb": "lmdb"}
-"""Packages of storages, by how the storage's name begins."""
+"""First part of a storage's name -> the package that it needs."""
 DECODING: tuple[str, ...] = ("simplejpeg", "opencv-python-headless")
-"""What decoding and cropping needs, whichever decoder is chosen."""
+"""Packages that decoding and cropping need, whichever decoder is chosen."""
 NVIDIA_PLATFORM = "linux"
-"""Where there are wheels of the loaders that decode on the GPU, of the systems that vitprof runs on."""
+"""The only platform of those that vitprof runs on with wheels of the loaders that decode on the GPU."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What matters here of the machine that jobs run on."""
+    """The properties of the machine that decide what can run on it."""
 
     gpus: tuple[VisibleGpu, ...]
-    """What CUDA shows, in its order; empty without a GPU."""
+    """GPUs that CUDA shows, in its order; empty without a GPU."""
     ram_bytes: int
-    """RAM that programs can still have."""
+    """RAM that is available to programs."""
     disk_bytes: int
-    """Free where vitprof keeps its files."""
+    """Free disk space where vitprof keeps its files."""
     tmpfs: tuple[Path, int] | None
-    """The RAM disk, and the bytes free in it."""
+    """The RAM disk and its free bytes; None if there is none that can be written to."""
     gpu_free_bytes: tuple[float, ...] = ()
-    """Device memory of each of `gpus` that nobody uses now; NaN where it cannot be read."""
+    """Free device memory of each of `gpus`; NaN where it cannot be read."""
     driver: str = ""
-    """Version of the driver of `gpus`; "" where it cannot be read."""
+    """Version of the driver of `gpus`; "" if it cannot be read."""
     gpus_usable: bool = True
-    """Whether the PyTorch that is installed can use them, as far as that is known."""
+    """Whether the installed PyTorch can use `gpus`, as far as that is known."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Availability:
     """Whether something can run here."""
 
     verdict: Verdict
-    """ok: as it should; note: it runs, with a limit; bad: it would fail."""
+    """ok: it runs as it should; note: it runs, with a limit; bad: it would fail."""
     reason: str
     """Why it is not ok, in one line; empty if it is."""
 
@@ -77,7 +77,7 @@ OK = Availability("ok", "")
 
 
 def look_around() -> Machine:
-    """This machine, now."""
+    """Returns the properties of this machine as they are now."""
     where = home.home().absolute()
     there = next(path for path in (where, *where.parents) if path.exists())
     found = find_tmpfs()
@@ -97,7 +97,7 @@ def look_around() -> Machine:
 
 
 def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None = None) -> str:
-    """Returns why `plan` cannot load `info` here, in one line; "" if it can."""
+    """Returns why the strategy `plan` cannot load the data set `info` here, in one line; "" if it can."""
     seen = availability(plan, info, machine=machine)
     return seen.reason if seen.verdict == "bad" else ""
 
@@ -109,7 +109,10 @@ def availability(
     *,
     machine: Machine | None = None,
 ) -> Availability:
-    """Returns whether `plan` can load `info` here, with `settings` (fields of `RunConfig`) in place of its own."""
+    """Returns whether the strategy `plan` can load the data set `info` here.
+
+    `settings`: fields of `RunConfig` that replace the strategy's own. `machine`: the one to check, by default this one.
+    """
     machine = machine or look_around()
     settings = settings or {}
     parts = plan.combination(info, settings)
@@ -125,13 +128,13 @@ def availability(
 
 
 def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
-    """Returns whether a job could run here, as far as that can be told without trying."""
+    """Returns whether a job can run here, as far as that is known without trying."""
     info = dataset_info(config.dataset, config.n_images)
     return availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict != "bad"
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
-    """Yields what makes a run fail, the most basic first."""
+    """Yields reasons why a run would fail, the most basic first."""
     loader = LOADERS[parts.loader]
     if loader.decodes and sys.platform != NVIDIA_PLATFORM:
         yield f"{loader.title} needs Linux, and this is {sys.platform}"
@@ -140,7 +143,7 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
             wheel = dali_wheel(machine.gpus, machine.driver) if MODULES.get(package) == "nvidia.dali" else package
             yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
     if not installed("fcntl"):
-        yield f"this system ({sys.platform}) has no file locks as POSIX knows them, which preparing storages needs"
+        yield f"this system ({sys.platform}) has no file locks as in POSIX, which preparing storages needs"
     yield from _too_small(footprint(parts, info), machine)
 
 
@@ -155,10 +158,10 @@ def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
 
 
 def installed(package: str) -> bool:
-    """Returns whether a package is there, by its module's name; the module is not imported."""
+    """Returns whether a package is installed. Looks for its module without importing it."""
     try:
         return importlib.util.find_spec(MODULES.get(package, package)) is not None
-    except (ImportError, ValueError):  # its parent package is missing, or it is half there
+    except (ImportError, ValueError):  # its parent package is missing, or it is only partly installed
         return False
 
 
@@ -181,7 +184,7 @@ def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
 
 
 def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
-    """Yields what works, but not as the strategy means it, or not for long."""
+    """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated decoder."""
     device = settings.get("device") or "auto"
     simulated = is_simulated(device)
     no_gpu = not machine.gpus or not machine.gpus_usable
@@ -201,7 +204,7 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
 
 
 def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
-    """Yields that the set does not fit on the GPU, or not beside what is there now: a note, for that may end."""
+    """Yields a line if the set does not fit on the GPU, or not beside what uses its memory now."""
     number = device.removeprefix("cuda:")
     at = int(number) if number.isdecimal() else 0
     if at >= len(machine.gpus):
@@ -222,4 +225,4 @@ NOTHING_TO_COPY: dict[str, str] = {
     "stream": "without a GPU there is no copy to overlap: it normalises in the loop and gains nothing",
     "resident": "without a GPU the device's memory is RAM: the same as 'memory'",
 }
-"""What becomes of a transfer where batches are on the device already, because it is the CPU."""
+"""Transfer -> its limit where the device is the CPU, so that batches are on the device already."""

@@ -1,10 +1,10 @@
-"""GPUs that can be imitated by name, and what a training step takes on each: derived, and from what.
+"""GPUs that can be simulated by name, and the derived time that a training step takes on each.
 
-Nobody has published a step of these very models on each of these cards. What is published is the throughput of training
-on one card for each model (`MEASURED`) and every card's peak rates (`CARDS`). A sample then takes as many times longer
-as the slower of two ratios says, that of arithmetic and that of memory bandwidth (the roofline model: Williams,
-Waterman and Patterson 2009). It gives an A100 828 images/s of ViT-B/16 and an H100 1.7 times that; NVIDIA's NeMo
-documentation has an H100 at 2.06 times an A100 with ViT g/14, whose larger matrices are bound by arithmetic.
+No measurements of these very models on each of these cards are published. What is published is the training throughput
+on one card for each model (`MEASURED`) and every card's peak rates (`CARDS`). The measured time for a sample is divided
+by the smaller of two ratios of the cards, that of arithmetic rates and that of memory bandwidths (the roofline model:
+Williams, Waterman and Patterson 2009). This gives an A100 828 images/s of ViT-B/16 and an H100 1.7 times that; NVIDIA's
+NeMo documentation has an H100 at 2.06 times an A100 with ViT g/14, whose larger matrices are bound by arithmetic.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from vitprof.config.catalog import MODELS, ModelPreset
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 VALUE_BYTES: dict[Precision, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a value in each precision."""
 LAUNCH_S = 10e-6
-"""What PyTorch takes on the host to launch one kernel of a step, about; assumed."""
+"""Seconds that PyTorch takes on the host to launch one kernel, about; assumed."""
 LAUNCHES_PER_LAYER = 50
-"""Forward, backward and optimizer: a step of the six layers of `tiny` is some 300 launches."""
+"""Kernels in a step for each layer, over forward, backward and optimizer: `tiny` with six layers has some 300."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class Card:
     name: str
     title: str
     fp32_flop_per_s: float
-    """Peak of the CUDA cores: PyTorch multiplies fp32 matrices there unless TF32 is allowed."""
+    """Peak rate of the CUDA cores, where PyTorch multiplies fp32 matrices unless TF32 is allowed."""
     bf16_flop_per_s: float
-    """Peak of the tensor cores without sparsity, adding up in fp32."""
+    """Peak rate of the tensor cores without sparsity, accumulating in fp32."""
     memory_bytes_per_s: float
+    """Peak bandwidth of its memory."""
     link_bytes_per_s: float
-    """Of its PCIe slot, one way."""
+    """Peak bandwidth of its PCIe link, one way."""
     source: str
+    """Where the figures are published."""
 
     def flop_per_s(self, precision: Precision) -> float:
         """Returns the peak rate in that precision. TF32 has half of bf16's (A100: 156 of 312 TFLOP/s, NVIDIA)."""
@@ -70,19 +73,21 @@ CARDS: dict[str, Card] = {
         Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9, "NVIDIA's H100 data sheet, SXM with 80 GB"),
     )
 }
-"""By the name that a device is given: `simulated:h100`."""
+"""Name in a device, such as h100 in `simulated:h100` -> card."""
 
 RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9, "NVIDIA's Ampere GA102 GPU architecture paper")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A published measurement: seconds for each sample of training."""
+    """A published measurement of training on one card."""
 
     card: Card
     precision: Precision
     sample_s: float
+    """Seconds for each sample."""
     source: str
+    """Where it is published."""
 
 
 TIMM = "timm's table of training on an RTX 3090 (PyTorch 1.12, AMP)"
@@ -92,12 +97,12 @@ MEASURED: dict[str, Measured] = {
     "s/16": Measured(RTX_3090, "bf16", 1 / 1052.92, TIMM),
     "b/16": Measured(RTX_3090, "bf16", 1 / 390.86, TIMM),
 }
-"""By model. timm: results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv (batches of 512, 384 and 192), fp16 there.
-The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""
+"""Model -> measurement. timm: results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv (batches of 512, 384 and 192,
+in fp16). The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""
 
 
 def forward_macs(model: ModelPreset, image_size: int) -> float:
-    """Returns the multiplications of one image's way through the layers; the embedding and the head are left out."""
+    """Returns the multiplications in one forward pass of one image, without those of the embedding and the head."""
     tokens = (image_size // model.patch_size) ** 2 + 1
     inner = model.heads * model.dim_head
     weights = 4 * model.dim * inner + 2 * model.dim * model.mlp_dim
@@ -105,7 +110,10 @@ def forward_macs(model: ModelPreset, image_size: int) -> float:
 
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
-    """Returns what a training step of `model` takes on `card`: seconds for each step, and seconds for each sample."""
+    """Returns how long a training step of `model` takes on `card`: seconds for each step and seconds for each sample.
+
+    `image_size` is the side of the input in pixels. The module's docstring has the formula and its source.
+    """
     preset, known = MODELS[model], MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s

@@ -1,4 +1,6 @@
-"""What can be chosen by name: data sets and models. Facts only, so that the dashboard can list them without torch."""
+"""The data sets and models that can be chosen by name. No code of theirs, so that the dashboard can list them without
+torch.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from vitprof.errors import ConfigError
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """The facts about a data set that hold before it exists on disk."""
+    """What is known about a data set before it exists on disk."""
 
     name: str
     title: str
     kind: Literal["idx", "jpeg"]
-    """What its own files are: MNIST's four IDX files, or JPEG files of many sizes in a folder for each class."""
+    """Format of its own files: MNIST's four IDX files, or JPEG files of many sizes in a folder for each class."""
     image_size: int
     """Side of the square images that loaders deliver, in pixels. Images of kind "jpeg" are cropped to it."""
     channels: int
@@ -26,22 +28,23 @@ class DatasetInfo:
     mean: tuple[float, ...]
     """Mean of the pixels scaled to 0..1, for each channel; subtracted on the device (torchvision's `Normalize`)."""
     std: tuple[float, ...]
-    """Standard deviation of the pixels scaled to 0..1, for each channel; divided by after the mean was subtracted."""
+    """Standard deviation of the pixels scaled to 0..1, for each channel; divides them once the mean is subtracted."""
     flips: bool
-    """Whether a mirrored image is still one of its class."""
+    """Whether a mirrored image still belongs to its class."""
     any_size: bool
     """Whether it can be made with any number of images."""
     note: str
+    """What it consists of and how it comes here, in sentences."""
 
     @property
     def directory(self) -> str:
-        """Returns the name of its directory: sets of different size lie side by side."""
+        """Returns the name of its directory. Sets of different sizes have different ones."""
         return f"{self.name}-{self.n_train}" if self.any_size else self.name
 
 
 def _imitates_mnist(name: str, title: str, note: str) -> DatasetInfo:
-    # MNIST's well-known mean and std for both: digits imitates it, and the article normalises with them
-    # (REFERENCE.md section 1).
+    # MNIST's well-known mean and std for both: digits imitates it, and the article on whole data sets in memory
+    # normalises with them.
     return DatasetInfo(
         name=name,
         title=title,
@@ -81,7 +84,7 @@ DATASETS: dict[str, DatasetInfo] = {
             classes=100,
             n_train=10_000,
             n_test=1_000,
-            # ImageNet's, as everybody's transforms have them (torchvision's reference training).
+            # ImageNet's, as in torchvision's reference training.
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
             flips=True,
@@ -108,15 +111,15 @@ class ModelPreset:
     dim_head: int
     mlp_dim: int
     head: Literal["mlp", "linear"]
-    """"mlp" is the article's Linear-GELU-Linear, "linear" the usual LayerNorm and one Linear."""
+    """Classification head: "mlp" is the article's Linear-GELU-Linear, "linear" the usual LayerNorm and one Linear."""
     scale: float
-    """What attention logits are multiplied by."""
+    """Factor on the attention logits."""
     lr: float
-    """Learning rate for Adam that goes with it."""
+    """Default learning rate for Adam."""
 
 
-# "tiny" is REFERENCE.md section 1 to the letter, its attention scale dim**-0.5 included (the usual one is
-# dim_head**-0.5). The others are DeiT's widths (Touvron et al. 2021, arXiv:2012.12877, table 1) at patch 16.
+# "tiny" is exactly the model of the article on whole data sets in memory, its attention scale dim**-0.5 included (the
+# usual one is dim_head**-0.5). The others are DeiT's widths (Touvron et al. 2021, arXiv:2012.12877, table 1), patch 16.
 MODELS: dict[str, ModelPreset] = {
     m.name: m
     for m in (
@@ -129,10 +132,10 @@ MODELS: dict[str, ModelPreset] = {
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
-    """Returns the data set called `name`, with `n_images` training images where it can have any number.
+    """Returns the data set called `name`, with `n_images` training images if that is given.
 
-    Its test set is then a tenth of that. Raises `ConfigError` that lists the names there are, or says that the number
-    cannot be chosen.
+    Its test set is then a tenth of that. Raises `ConfigError` for an unknown name (it lists the known ones), or if the
+    number of images cannot be chosen.
     """
     try:
         info = DATASETS[name]
@@ -146,7 +149,7 @@ def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
 
 
 def model_preset(name: str) -> ModelPreset:
-    """Returns the model called `name`. Raises `ConfigError` that lists the names there are."""
+    """Returns the model called `name`. Raises `ConfigError` that lists the known names for any other."""
     try:
         return MODELS[name]
     except KeyError:

@@ -1,7 +1,6 @@
-"""What is wrong with a GPU's software, or limits it: one rule for each, and one line that all who show it share.
+"""Rules for what is wrong with a GPU's software, or limits it. Each makes a line that pages, `doctor` and runs show.
 
-Pages, `doctor` and the notices of runs say the same. Rules take what was found out elsewhere: by NVML beside a job, by
-PyTorch in it.
+The rules take facts that were found out elsewhere: by NVML beside a job, or by PyTorch in it.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ Version = tuple[int, int]
 """Major and minor number."""
 
 LEAST_DRIVERS: dict[int, int] = {13: 580, 12: 525, 11: 450}
-"""Major version of CUDA to that of the oldest driver that runs what was built for it (NVIDIA's CUDA release notes,
-table "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility")."""
+"""Major version of CUDA -> major version of the oldest driver that runs programs built for it (NVIDIA's CUDA release
+notes, table "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility")."""
 GET_PYTORCH = "https://pytorch.org/get-started"
 NATIVE_BF16: Version = (8, 0)
-"""Compute capability from which on there are tensor cores for bfloat16 (CUDA C++ Programming Guide, table of
-arithmetic); `torch.cuda.is_bf16_supported(including_emulation=False)` asks the same."""
+"""First compute capability with tensor cores for bfloat16 (CUDA C++ Programming Guide, table of arithmetic).
+`torch.cuda.is_bf16_supported(including_emulation=False)` uses the same limit."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or a limit."""
+    """Something that is wrong, or a limit."""
 
     verdict: Literal["note", "bad"]
     """note: jobs run, with a limit; bad: jobs cannot use the GPU."""
     where: str
-    """The part it is about: a driver, a package, a GPU, a variable."""
+    """What it is about: a driver, a package, a GPU or an environment variable."""
     wrong: str
     """What is wrong with it."""
     todo: str
@@ -43,7 +42,7 @@ class Finding:
 
 
 def version(text: str) -> Version | None:
-    """Returns the first two numbers of a version, such as (13, 2) of "13.2.1"; None where it does not begin so."""
+    """Returns the first two numbers of a version, such as (13, 2) of "13.2.1"; None if it does not begin with two."""
     found = re.match(r"(\d+)\.(\d+)", text)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -54,8 +53,8 @@ def dotted(numbers: Version) -> str:
 
 
 def newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
-    """Returns the newest major version of CUDA that a driver runs: as it says itself, else by its number; None if
-    neither is known.
+    """Returns the newest major version of CUDA that a driver supports: as it reports (`cuda_driver`), else from its own
+    version; None if neither is known, 0 if it is older than all known ones.
     """
     if cuda_driver is not None:
         return cuda_driver[0]
@@ -64,7 +63,7 @@ def newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
 
 
 def driver_too_old(torch: str, torch_cuda: Version, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns that the driver cannot run a PyTorch built for `torch_cuda`: its CUDA has a lower major version.
+    """Returns a finding if the driver's CUDA has a lower major version than `torch_cuda`, that of PyTorch; else None.
 
     Minor versions need not agree (CUDA Compatibility, "Minor Version Compatibility").
     """
@@ -85,7 +84,7 @@ def driver_too_old(torch: str, torch_cuda: Version, driver: str, cuda_driver: Ve
 
 
 def built_without_cuda(torch: str, card: str) -> Finding:
-    """Returns that this PyTorch has no CUDA in it, where there is a GPU that it could use."""
+    """Returns the finding that PyTorch was built without CUDA although there is a GPU, `card`."""
     return Finding(
         "bad",
         f"PyTorch {torch}",
@@ -95,7 +94,7 @@ def built_without_cuda(torch: str, card: str) -> Finding:
 
 
 def not_supported(torch: str, accelerator: str) -> Finding:
-    """Returns that PyTorch could compute on something that is no NVIDIA GPU, here `accelerator` in words."""
+    """Returns the finding that PyTorch can use an accelerator that is no NVIDIA GPU; `accelerator` names it."""
     return Finding(
         "note",
         f"PyTorch {torch}",
@@ -105,7 +104,7 @@ def not_supported(torch: str, accelerator: str) -> Finding:
 
 
 def not_seen(torch: str, card: str, error: str) -> Finding:
-    """Returns that PyTorch sees no GPU where the driver lists one; `error` is PyTorch's word on it."""
+    """Returns the finding that PyTorch sees no GPU although the driver lists one; `error` is PyTorch's message."""
     return Finding(
         "bad",
         f"PyTorch {torch}",
@@ -115,7 +114,7 @@ def not_seen(torch: str, card: str, error: str) -> Finding:
 
 
 def cuda_fails(torch: str, error: str) -> Finding:
-    """Returns that CUDA does not start, where nobody lists a GPU; `error` is PyTorch's word on it."""
+    """Returns the finding that CUDA does not start and no GPU is listed; `error` is PyTorch's message."""
     return Finding(
         "bad",
         f"PyTorch {torch}",
@@ -125,11 +124,11 @@ def cuda_fails(torch: str, error: str) -> Finding:
 
 
 def no_kernels(torch: str, card: str, capability: Version, archs: Sequence[str]) -> Finding | None:
-    """Returns that PyTorch was built with no kernels for this card; None where it was, or where that is not known.
+    """Returns a finding if PyTorch was built without kernels for this card; None if it has some or that is not known.
 
-    `archs` as `torch.cuda.get_arch_list()` gives them. Machine code (sm_) runs on its own major version from its minor
-    version on, PTX (compute_) on everything later (CUDA C++ Programming Guide, "Binary" and "PTX Compatibility"); code
-    for a family or one architecture (a trailing letter) on no later one.
+    `archs`: the result of `torch.cuda.get_arch_list()`. Machine code (sm_) runs on its own major version from its minor
+    version on, PTX (compute_) on all later ones (CUDA C++ Programming Guide, "Binary" and "PTX Compatibility"); code
+    for a family (suffix f) runs within its major version, code for one architecture (suffix a) on that one only.
     """
     if not archs or any(_runs(arch, capability) for arch in archs):
         return None
@@ -154,12 +153,12 @@ def _runs(arch: str, capability: Version) -> bool:
 
 
 def kernel_failed(card: str, error: str) -> Finding:
-    """Returns that a first small kernel did not run, for whatever other reason."""
+    """Returns the finding that a first small kernel failed for any other reason; `error` is PyTorch's message."""
     return Finding("bad", card, f"a first kernel failed ({error})", "restart the machine, or choose device cpu")
 
 
 def bf16_emulated(card: str, capability: Version) -> Finding | None:
-    """Returns that the card computes bf16 in the shape of float32, where it does."""
+    """Returns a finding if the card has no units for bf16, so that it is emulated; else None."""
     if capability >= NATIVE_BF16:
         return None
     return Finding(
@@ -172,7 +171,7 @@ def bf16_emulated(card: str, capability: Version) -> Finding | None:
 
 
 def old_pynvml(installed: str) -> Finding:
-    """Returns that the old package pynvml hides nvidia-ml-py; `installed` is its version."""
+    """Returns the finding that the old package pynvml hides nvidia-ml-py; `installed` is its version."""
     return Finding(
         "note",
         f"package pynvml {installed}".strip(),
@@ -182,11 +181,11 @@ def old_pynvml(installed: str) -> Finding:
 
 
 def pinning_refused(error: str) -> Finding:
-    """Returns that the system gave no page-locked memory, and what is done instead."""
+    """Returns the finding that the system refused page-locked memory, with what is done instead."""
     return Finding(
         "note",
         "pinned memory",
-        f"the system refused it ({error}); batches are copied out of pageable memory: slower, never beside compute",
+        f"the system refused it ({error}); batches are copied from pageable memory: slower, never during compute",
         "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM",
     )
 
@@ -201,7 +200,7 @@ CHANGING: dict[tuple[str, str], str] = {
     ("TORCHDYNAMO_DISABLE", "1"): "torch.compile does nothing",
     ("TORCH_COMPILE_DISABLE", "1"): "torch.compile does nothing",
 }
-"""Variables with values that change what a run on a GPU measures, and how (CUDA C++ Programming Guide, "CUDA
+"""Environment variable and value -> how it changes what a run on a GPU measures (CUDA C++ Programming Guide, "CUDA
 Environment Variables"; PyTorch's pages "CUDA Environment Variables" and "Numerical accuracy")."""
 RECORDED: tuple[str, ...] = (
     *sorted({name for name, _ in CHANGING}),
@@ -219,33 +218,35 @@ RECORDED: tuple[str, ...] = (
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
 )
-"""Variables that a run is recorded with, where they are set. Which GPU was chosen is recorded as the device."""
+"""Environment variables that are recorded with a run if they are set. The chosen GPU is recorded as the device."""
 
 
 def recorded_variables(environ: Mapping[str, str]) -> str:
-    """Returns the variables that can change results and are set, as NAME=VALUE with blanks between; "" without any."""
+    """Returns the variables of `RECORDED` that are set, as NAME=VALUE separated by blanks; "" if none is."""
     return " ".join(f"{name}={environ[name]}" for name in RECORDED if environ.get(name))
 
 
 def changing_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields the variables that are set so that a run on a GPU measures something else than usual training."""
+    """Yields a finding for each variable that is set so that a run on a GPU differs from usual training."""
     for (name, value), wrong in CHANGING.items():
         if environ.get(name) == value:
             yield Finding("note", f"{name}={value}", wrong, "unset it unless that is what you want to measure")
 
 
 DALI: dict[str, int] = {"nvidia-dali-cuda130": 13, "nvidia-dali-cuda120": 12, "nvidia-dali-cuda110": 11}
-"""DALI's wheels, the newest first, and the major version of CUDA that each is built for (DALI's installation page)."""
+"""Name of DALI's wheel -> major version of CUDA that it is built for, newest first (DALI's installation page)."""
 
 
 def dali_package(driver: str = "", cuda_driver: Version | None = None) -> str:
-    """Returns the name of DALI's newest wheel that this driver runs; the newest of all where no driver is known."""
+    """Returns the name of DALI's newest wheel that this driver supports; the newest of all if there is none or the
+    driver is not known.
+    """
     runs = newest_cuda(driver, cuda_driver)
     return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
 
 
 def dali_too_new(installed: str, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns that the wheel of DALI that is `installed` needs a newer CUDA than the driver runs."""
+    """Returns a finding if DALI's wheel `installed` needs a newer CUDA than the driver supports, else None."""
     runs, fits = newest_cuda(driver, cuda_driver), dali_package(driver, cuda_driver)
     which = f"NVIDIA driver {driver}".strip()
     if runs is None or DALI[installed] <= runs:

@@ -1,4 +1,4 @@
-"""Settings of the train DataLoader of a user's own script that are tried against each other."""
+"""The settings of the train DataLoader of a user's own script that a tournament compares."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vitprof.errors import ConfigError
 
 Value = int | bool | str
 UNCHANGED = f"{OWN_SCRIPT}/unchanged"
-"""Key of the trial in which nothing of the script is changed: the first one, and what the others are compared with."""
+"""Key of the trial of the unchanged script: the first one, with which the others are compared."""
 KEPT_IN_RAM = "memory"
-"""`RunConfig.storage` of a run whose samples are kept after their first reading."""
+"""`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
 NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
 VARIED = (
@@ -30,7 +30,7 @@ VARIED = (
     "batch_size",
     "decode_cache",
 )
-"""What can be varied, in the order in which it is told."""
+"""Names of what can be varied, in the order in which they are shown."""
 ARGUMENTS = {
     "workers": "num_workers",
     "prefetch_factor": "prefetch_factor",
@@ -39,7 +39,7 @@ ARGUMENTS = {
     "start_method": "multiprocessing_context",
     "batch_size": "batch_size",
 }
-"""Their names as arguments of a DataLoader; decode_cache is none."""
+"""Name in `VARIED` -> argument of a DataLoader; decode_cache is no argument."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,
@@ -47,29 +47,29 @@ WITHOUT_WORKERS: dict[str, Any] = {
     "multiprocessing_context": None,
     "timeout": 0,
 }
-"""Arguments that PyTorch takes with workers only, as they must be without any."""
+"""Arguments that PyTorch takes with workers only, with the values that they must have without workers."""
 FROZEN = "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
 DEFAULT_PREFETCH = 2
-"""PyTorch's, where there are workers."""
+"""PyTorch's default of prefetch_factor with workers."""
 
 
 @dataclass(frozen=True)
 class OwnScript:
-    """A script, what of its train DataLoader is varied, and what its first trial told. Raises `ConfigError`."""
+    """A script, the arguments of its train DataLoader to vary, and what its first trial found. Raises `ConfigError`."""
 
     command: tuple[str, ...]
-    """What to run."""
+    """The command to run, as a list of arguments."""
     directory: str
     """Its working directory."""
     vary: tuple[tuple[str, tuple[Value, ...]], ...]
-    """Names of `VARIED` with their values; every combination is a setting."""
+    """Names in `VARIED` with their values; every combination is a setting."""
     loader: Mapping[str, Any] | None = None
-    """The train loader as the first trial, the script as it is, told of it (`vitprof.watch.session.loader_facts`);
+    """The train loader of the unchanged script, as the first trial reported it (`vitprof.watch.session.loader_facts`);
     None until then."""
     writes: tuple[str, ...] = ()
     """Files under the working directory that the first trial opened for writing, or changed; relative to it."""
     agreed: bool = False
-    """Whether a person has agreed, after the first trial, that the script is repeated."""
+    """Whether a person agreed, after the first trial, to repeat the script."""
 
     def __post_init__(self) -> None:
         _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
@@ -111,22 +111,25 @@ class OwnSetting:
     key: str
     """ "own-script/workers=4/pin_memory=on", or `UNCHANGED`."""
     changes: Mapping[str, Value] = field(default_factory=dict)
-    """What of `VARIED` it sets; empty for the script as it is."""
+    """Name in `VARIED` -> value; empty for the script as it is."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """The same as arguments of the DataLoader, with those that PyTorch demands to be changed along."""
+    """The same as arguments of the DataLoader, with the others that PyTorch then requires to change."""
     remarks: tuple[str, ...] = ()
-    """What was left out or added, because arguments do not go together."""
+    """What was left out or added because some arguments do not go together."""
     refused: str = ""
     """Why it cannot be tried, in one line; "" if it can."""
 
     @property
     def keeps_samples(self) -> bool:
-        """Returns whether the Dataset's samples are kept in memory after their first reading."""
+        """Returns whether the Dataset's samples are kept in memory after they were first read."""
         return self.changes.get("decode_cache") == "ram"
 
 
 def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
-    """Reads "workers=0,2,4" or "pin_memory=on,off". Raises `ConfigError`."""
+    """Returns the name and the values in a text such as "workers=0,2,4" or "pin_memory=on,off".
+
+    Raises `ConfigError` for an unknown name or a value that it does not take.
+    """
     name, separator, values = text.partition("=")
     name, given = name.strip(), [v.strip() for v in values.split(",") if v.strip()]
     if name not in VARIED:
@@ -139,11 +142,11 @@ def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
 
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
-    """Returns the settings of a script, each once: as it is first, then every combination of what is varied.
+    """Returns the settings of a script, each once: first the script as it is, then every combination of what is varied.
 
-    A combination that cannot be is repaired as PyTorch demands, and told in its remarks: without workers there is
-    nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination that is the
-    script as it is counts as that. `steps` is the length of a trial.
+    A combination that PyTorch does not allow is changed to one that it does, and its remarks say so: without workers
+    there is nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination equal
+    to it counts as the script as it is. `steps`: training steps in a trial.
     """
     found = {UNCHANGED: OwnSetting(UNCHANGED)}
     names = [name for name, _ in script.vary]
@@ -187,7 +190,7 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
     if changes.get("decode_cache") != "ram":
         return ""
     if loader.get("made_iterable"):
-        return "the dataset is an IterableDataset, whose samples have no number to be kept under: no decode_cache"
+        return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
     n_samples, batch = loader.get("n_samples"), changes.get("batch_size") or loader.get("batch_size")
     if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):
         return (
@@ -198,7 +201,7 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
 
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
-    """Returns the script's own value of what is varied."""
+    """Returns the script's own value of a name in `VARIED`."""
     if name == "decode_cache":
         return "off"
     value = loader.get("num_workers" if name == "workers" else name)
@@ -236,7 +239,7 @@ def _read_value(name: str, value: str, text: str) -> Value:
 
 def _check(name: str, holds: object, value: object) -> None:
     if not holds:
-        raise ConfigError(name, value, "it is not as vitprof writes it")
+        raise ConfigError(name, value, "it is not in the form that vitprof writes")
 
 
 def _check_value(name: str, value: object) -> None:

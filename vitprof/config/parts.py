@@ -1,7 +1,7 @@
-"""The parts that strategies are made of, as facts: what each storage, location, loader and transfer is, and what fits.
+"""The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together.
 
 Nothing here imports torch: the dashboard lists parts and checks combinations before a job exists. The code of each
-part stands in the package of its kind, under the same name.
+part is in the package of its kind, under the same name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vitprof.config.run_config import PARTS
 from vitprof.errors import ConfigError
 
 Form = Literal["samples", "pixels", "encoded"]
-"""What a storage gives: finished samples one by one (a torch Dataset with transforms, as tutorials write it), uint8
-pixels of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and cropped."""
+"""What a storage delivers: finished samples one by one (a torch Dataset with transforms, as in tutorials), uint8 pixels
+of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and cropped."""
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,30 @@ class Part:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The settings it takes (names in `vitprof.config.KNOBS`), with their defaults."""
     packages: tuple[str, ...] = ()
-    """Packages it needs that vitprof itself does not."""
+    """Packages that it needs and vitprof itself does not."""
 
 
 @dataclass(frozen=True)
 class StoragePart(Part):
-    """How samples are kept and read."""
+    """The format that samples are stored in."""
 
     form: Form = "pixels"
     kinds: tuple[str, ...] = ("idx", "jpeg")
-    """Data sets it can keep, by `DatasetInfo.kind`."""
+    """Kinds of data sets that it can store (`DatasetInfo.kind`)."""
     on_disk: bool = True
-    """Whether batches are read from files, so that it matters where those lie."""
+    """Whether batches are read from files, so that their location matters."""
 
 
 ENCODED_KNOBS: dict[str, Any] = {"decoder": None}
-"""The default depends on what is decoded: `DECODERS`."""
+"""Settings of storages of encoded images. The default decoder depends on the kind of data set: `DECODERS`."""
 DECODERS: dict[str, tuple[str, ...]] = {
     "jpeg": ("simplejpeg", "opencv", "pil", "torchvision"),
     "idx": ("opencv", "pil", "torchvision"),
 }
-"""What can decode the image files of a kind of data set, the default first, which is the fastest. Those of kind "idx"
-are PNG."""
+"""Kind of data set -> decoders for its image files; the first is the default and the fastest. The image files of kind
+"idx" are PNG."""
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
-"""Decoders that stay for runs that had them, and what is wrong with them. Never the first of `DECODERS`."""
+"""Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
 STORAGES: dict[str, StoragePart] = {
     s.name: s
@@ -160,8 +160,8 @@ STORAGES: dict[str, StoragePart] = {
 
 
 def prepared_as(storage: str, kind: str) -> str | None:
-    """Returns which storage on disk `storage` is read from, for a data set of that kind; None: the data set's own
-    files.
+    """Returns the storage on disk that `storage` is read from, for a data set of that kind; None if it reads the data
+    set's own files.
     """
     if storage in ("idx", "imagefolder") or (storage, kind) == ("files", "jpeg"):
         return None
@@ -172,7 +172,7 @@ def prepared_as(storage: str, kind: str) -> str | None:
 
 @dataclass(frozen=True)
 class LocationPart(Part):
-    """Where a storage lies."""
+    """Where a storage is kept."""
 
 
 SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
@@ -185,13 +185,13 @@ LOCATIONS: dict[str, LocationPart] = {
         LocationPart(
             "slow-drive",
             "Slow drive (throttled)",
-            "Reads are held back to the bandwidth of a slow drive, and each opened file costs its latency.",
+            "Reads are throttled to the bandwidth of a slow drive, and opening a file costs its latency.",
             knobs=SLOW_KNOBS,
         ),
         LocationPart(
             "staged",
             "Staged from the slow drive (throttled)",
-            "Copied from the slow drive to the local disk first, in large blocks; the time to copy is counted.",
+            "Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.",
             knobs={**SLOW_KNOBS, "stage_overlap": False},
         ),
     )
@@ -203,9 +203,11 @@ class LoaderPart(Part):
     """What builds batches."""
 
     forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
+    """Forms of storages that it can read."""
     kinds: tuple[str, ...] = ("idx", "jpeg")
+    """Kinds of data sets that it can load (`DatasetInfo.kind`)."""
     decodes: bool = False
-    """Whether it decodes whole batches by itself, on the GPU where there is one; it takes no decoder then."""
+    """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
 
 LOADERS: dict[str, LoaderPart] = {
@@ -273,7 +275,7 @@ LOADERS: dict[str, LoaderPart] = {
 }
 
 CACHE_KNOBS: dict[str, Any] = {"cache_mb": None}
-"""What storages that are read from disk take: a cache of part of the set."""
+"""Settings of storages that are read from disk: a cache of part of the set."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,7 @@ TRANSFERS: dict[str, TransferPart] = {
         TransferPart(
             "pinned",
             "Pinned, non-blocking",
-            "Batches are in page-locked memory that is used again and again; the copy is queued and the loop goes on.",
+            "Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.",
         ),
         TransferPart(
             "stream",
@@ -305,12 +307,15 @@ PARTS_BY_KIND: dict[str, Mapping[str, Part]] = {
     "loader": LOADERS,
     "transfer": TRANSFERS,
 }
-"""The four kinds of parts, by the name of the field of `RunConfig` that chooses one."""
+"""Field of `RunConfig` that chooses a part -> the parts of that kind by name."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """A storage, a location, a loader and a transfer, by name. What it can be made of is checked by `why_not`."""
+    """A storage, a location, a loader and a transfer, by name. `why_not` checks whether they fit together.
+
+    Raises `ConfigError` for a name that does not exist.
+    """
 
     storage: str
     location: str
@@ -344,7 +349,7 @@ class Combination:
 
 
 def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
-    """Returns what is wrong with loading `info` through `parts`; None if nothing is."""
+    """Returns why `parts` cannot load the data set `info`; None if they can."""
     storage, location, loader, transfer = parts.parts
     if info.kind not in storage.kinds:
         fitting = [s.name for s in STORAGES.values() if info.kind in s.kinds]
@@ -362,7 +367,7 @@ def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
 
 
 def legal_combinations(info: DatasetInfo) -> list[Combination]:
-    """Returns every combination of parts that can load `info`."""
+    """Returns every combination of parts that can load the data set `info`."""
     return [
         parts
         for s in STORAGES

@@ -1,4 +1,4 @@
-"""From what a person asked for to what a job does: defaults filled in, what cannot work refused, and a name for it."""
+"""Resolves the config that a person gave: fills in defaults, refuses what cannot work, and makes a name for the run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from vitprof.records import Stage
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Checks `config` against its data set, model and strategy and fills in the defaults that depend on them.
+    """Returns `config`, checked against its data set, model and strategy, with the defaults that depend on them.
 
-    The four parts and every knob they take have a value afterwards, every other knob is None. Raises `ConfigError`.
+    The four parts and every knob that they take have a value then; every other knob is None. Raises `ConfigError` that
+    names the setting, its value and what is allowed.
     """
     if is_own_script(config):
-        raise ConfigError("strategy", OWN_SCRIPT, "it was a script of its own; start that again with vitprof watch")
+        raise ConfigError(
+            "strategy", OWN_SCRIPT, "the run was a user's own script; start that again with vitprof watch"
+        )
     info, model, plan = (
         dataset_info(config.dataset, config.n_images),
         model_preset(config.model),
@@ -42,7 +45,7 @@ def resolve(config: RunConfig) -> RunConfig:
     parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
     if wrong := why_not(info, parts):
         others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]
-        if parts == plan.combination(info):  # nobody chose a part: it is the strategy that does not fit
+        if parts == plan.combination(info):  # no part was replaced: it is the strategy that does not fit
             raise ConfigError(
                 "strategy", plan.name, f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
             )
@@ -54,7 +57,7 @@ def resolve(config: RunConfig) -> RunConfig:
         possible = _stages_to_wait_in(parts, info, augment)
         stage = injection(config.inject)[0]
         if config.replay == "device" or (config.replay and stage != "transfer"):
-            left = "nothing of them is loaded or copied" if config.replay == "device" else "only their transfer is left"
+            left = "none is loaded or copied" if config.replay == "device" else "only their transfer is left"
             raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
         if stage not in possible:
             raise ConfigError("inject", config.inject, f"this job has no such stage; it has {', '.join(possible)}")
@@ -71,10 +74,10 @@ def resolve(config: RunConfig) -> RunConfig:
 
 
 def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[Stage]:
-    """Returns the stages of making and moving a batch that a wait can be put into."""
+    """Returns the stages of making and moving a batch that a wait can be added to."""
     form = STORAGES[parts.storage].form
     transforms = parts.storage in ("idx", "imagefolder")
-    if parts.loader == "dali":  # decodes and collates out of sight
+    if parts.loader == "dali":  # decodes and collates where vitprof cannot add a wait
         return ["read"]
     possible: list[Stage] = ["read"]
     if form == "encoded" or transforms:
@@ -102,7 +105,7 @@ def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetI
             knobs[knob] = plan.fixed.get(knob) if knob in parts.knobs() else None
     if knobs["workers"] == 0 and parts.loader != "dataloader":
         raise ConfigError("workers", 0, f"loader {parts.loader} works with threads; give at least 1")
-    if knobs["workers"] == 0:  # PyTorch refuses these without workers; there is nothing to prefetch or to keep
+    if knobs["workers"] == 0:  # PyTorch refuses these without workers
         knobs |= {"prefetch_factor": None, "persistent_workers": False, "start_method": None}
     if knobs["decoder"] not in (None, *DECODERS[info.kind]):
         raise ConfigError("decoder", knobs["decoder"], f"it cannot decode PNG; choose {', '.join(DECODERS['idx'])}")
@@ -110,7 +113,10 @@ def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetI
 
 
 def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
-    """Returns where augmentation happens. Photos are trained with random crops and flips unless told otherwise."""
+    """Returns where augmentation happens. By default only photos are augmented, with random crops and flips.
+
+    Raises `ConfigError` if it is to be on the CPU for samples that are not processed there.
+    """
     on_cpu = parts.storage != "memory-float" and parts.transfer != "resident"
     if config.augment is None:
         if info.kind == "idx":
@@ -122,7 +128,7 @@ def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> s
 
 
 def run_name(config: RunConfig) -> str:
-    """Returns the name that `config` gives, or one made from what tells runs apart."""
+    """Returns the name that `config` gives, or one made from its settings."""
     if config.name:
         throttled = config.slow_drive and "throttled" not in config.name
         return tamed_name(f"{config.name} (throttled)") if throttled else config.name
@@ -156,7 +162,7 @@ def run_name(config: RunConfig) -> str:
 
 
 def _throttled(config: RunConfig) -> str:
-    """Returns how the slow drive is throttled: the preset, and what differs from it."""
+    """Returns how the slow drive is throttled: the preset, and settings in place of it; "" for other locations."""
     if not config.slow_drive:
         return ""
     own = [

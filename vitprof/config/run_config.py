@@ -1,4 +1,4 @@
-"""What a job is asked to do: `RunConfig`, the help text of each field, and the checks that need nothing else."""
+"""The configuration of a job: `RunConfig`, the help text of each field, and the checks that need nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitprof.records import DELAYED_STAGES
 Isolation = Literal["process", "thread"]
 BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
 PARTS: tuple[str, ...] = ("storage", "location", "loader", "transfer")
-"""Fields of `RunConfig` that replace a part of the strategy. None means: the strategy's own."""
+"""Fields of `RunConfig` that replace a part of the strategy. None means the strategy's own part."""
 KNOBS: tuple[str, ...] = (
     "workers",
     "prefetch_factor",
@@ -33,7 +33,7 @@ KNOBS: tuple[str, ...] = (
     "slow_latency_ms",
     "stage_overlap",
 )
-"""Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means: the strategy's default."""
+"""Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means the strategy's default."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("fp32", "tf32", "bf16", "fp16"),
     "compile_mode": ("reduce-overhead", "max-autotune"),
@@ -46,14 +46,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "page_cache": ("as-is", "warm", "cold"),
     "replay": ("host", "device"),
 }
-"""The values of fields of `RunConfig` that take one of a few. Names in registries are checked by `resolve`."""
+"""Field of `RunConfig` that takes one of a few values -> these values. `resolve` checks names in registries."""
 
 
 KINDS: dict[str, tuple[type, str]] = {
     "str": (str, "give text"),
     "bool": (bool, "give true or false"),
 }
-"""What a field of `RunConfig` with this annotation takes; numbers are in `vitprof.config.bounds`."""
+"""Annotation of a field of `RunConfig` -> type of its values, and the message for others. Numbers are in
+`vitprof.config.bounds`."""
 
 
 def knob_doc(doc: str, default: Any) -> Any:
@@ -63,11 +64,17 @@ def knob_doc(doc: str, default: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One job, as asked for. Checked once, here, as far as it can be without knowing data set and strategy."""
+    """The settings of one job, as they were asked for.
 
-    name: str = knob_doc("what to call the run; made from strategy and batch size if empty", "")
+    They are checked once, here, as far as that is possible without knowing data set and strategy. Raises `ConfigError`
+    that names the field, the value and what is allowed.
+    """
+
+    name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
     dataset: str = knob_doc("data set to train on", "digits")
-    n_images: int | None = knob_doc("training images to make, where the data set can have any number (photos)", None)
+    n_images: int | None = knob_doc(
+        "number of training images to make, where the data set can have any number (photos)", None
+    )
     model: str = knob_doc("Vision Transformer to train", "tiny")
     strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
     batch_size: int = knob_doc("samples for each step", 128)
@@ -75,42 +82,47 @@ class RunConfig:
     steps: int | None = knob_doc("budget: training steps", None)
     seconds: float | None = knob_doc("budget: seconds of training", None)
     device: str = knob_doc(
-        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or an imitated "
+        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated "
         "GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample",
         "auto",
     )
     precision: Precision = knob_doc(
-        "fp32; tf32 (fp32 with shorter products on tensor cores); bf16 or fp16 by autocast, fp16 with scaled gradients",
+        "fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by autocast, fp16 with "
+        "scaled gradients",
         "fp32",
     )
     compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
     compile_mode: str | None = knob_doc(
-        "what torch.compile aims at: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not "
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not "
         "given",
         None,
     )
-    fused_optimizer: bool = knob_doc("Adam as one kernel for all parameters: fewer launches", False)
+    fused_optimizer: bool = knob_doc("run Adam as one kernel for all parameters: fewer launches", False)
     image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
-    lr: float | None = knob_doc("learning rate for Adam; the model's own if not given", None)
+    lr: float | None = knob_doc("learning rate for Adam; the model's default if not given", None)
     seed: int = knob_doc("seed of the weights and of the sample order", 42)
-    storage: str | None = knob_doc("how samples are kept, in place of the strategy's storage", None)
+    storage: str | None = knob_doc("how samples are stored, in place of the strategy's storage", None)
     location: str | None = knob_doc("where the storage is kept, in place of the strategy's location", None)
     loader: str | None = knob_doc("what builds batches, in place of the strategy's loader", None)
     transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer", None)
     workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads", None)
-    prefetch_factor: int | None = knob_doc("batches kept ready: by each worker process, or by a thread ahead", None)
+    prefetch_factor: int | None = knob_doc(
+        "batches kept ready by each worker process, or by a thread that reads ahead", None
+    )
     pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
     persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
-    start_method: str | None = knob_doc("how worker processes start; fork in a job's own process if not given", None)
+    start_method: str | None = knob_doc(
+        "how worker processes start; if not given, fork where the job has a process of its own", None
+    )
     decoder: str | None = knob_doc(
-        "what decodes JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision is deprecated since 0.29", None
+        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29", None
     )
     shuffle: str | None = knob_doc(
         "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)", None
     )
     cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset", None)
     slow_drive: str | None = knob_doc(
-        "what the throttled drive imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
+        "drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
         "12 ms)",
         None,
     )
@@ -122,35 +134,35 @@ class RunConfig:
     augment: str | None = knob_doc(
         "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch", None
     )
-    skip_unreadable: bool = knob_doc("leave samples out that cannot be read, and count them, instead of failing", False)
+    skip_unreadable: bool = knob_doc("leave out and count samples that cannot be read, instead of failing", False)
     page_cache: str = knob_doc(
-        "the system's cache of the storage's files at the start: as it is, warmed, or dropped", "as-is"
+        "the system's cache of the storage's files at the start: left as it is, warmed, or dropped", "as-is"
     )
     cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
     warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
     least_steps: int = knob_doc(
-        "steady steps that a run of a length in seconds makes at least, for up to ten times its seconds", 0
+        "least number of steady steps of a run with a budget in seconds, which may take up to ten times its seconds", 0
     )
     replay: str | None = knob_doc(
-        "keep the first batches and use them again and again, as if data were free: from host memory (pinned where the "
-        "transfer pins), or on the device",
+        "keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer "
+        "pins), or on the device",
         None,
     )
     inject: str | None = knob_doc(
-        "a wait put into each batch on purpose, to check what is reported: STAGE:MS, such as read:20 (read, decode, "
-        "transform, collate, transfer)",
+        "wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform, "
+        "collate, transfer)",
         None,
     )
     loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
     evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
     loader_only: bool = knob_doc("fetch and transfer batches without training", False)
-    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves torch's own choice", 0)
+    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves the number to torch", 0)
     share_machine: bool = knob_doc(
-        "run beside jobs on other devices that share too; if not, one job at a time: jobs take each other's CPU and "
-        "disk",
+        "run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs "
+        "compete for CPU and disk",
         False,
     )
-    isolation: Isolation = knob_doc("train in a process of its own (recommended) or in a thread of this one", "process")
+    isolation: Isolation = knob_doc("train in a separate process (recommended) or in a thread of this one", "process")
     telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
 
     def __post_init__(self) -> None:
@@ -204,7 +216,7 @@ class RunConfig:
             raise ConfigError(name, value, f"choose one of {', '.join(allowed)}")
 
     def _left_out(self, name: str) -> bool:
-        """Returns whether a field that need not be given is not."""
+        """Returns whether an optional field is not given."""
         return getattr(self, name) is None and getattr(type(self), name) is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -213,9 +225,9 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Returns the inverse of `to_dict`. Raises `ConfigError` on a setting that does not exist.
+        """Returns the inverse of `to_dict`. Raises `ConfigError` for a setting that does not exist or a bad value.
 
-        What cannot be shown of the run's name is replaced: whoever reads a config did not type it.
+        Characters of the run's name that cannot be shown are replaced, not refused: nobody types a stored config.
         """
         known = {f.name for f in dataclasses.fields(cls)}
         for name in values:
@@ -229,12 +241,12 @@ class RunConfig:
 
 def _is_gpu(device: str) -> bool:
     number, most = device.removeprefix("cuda:"), DEVICE_BOUNDS["cuda"].most
-    # its length first: Python refuses to read thousands of digits
+    # its length first: int() refuses thousands of digits
     return number != device and number.isdecimal() and len(number) <= len(str(most)) and int(number) <= most
 
 
 def injection(text: str) -> tuple[str, float]:
-    """Reads "STAGE:MS": the stage, and seconds for each batch. Raises `ConfigError`."""
+    """Returns the stage, and the wait in seconds for each batch, of a text "STAGE:MS". Raises `ConfigError`."""
     stage, _, number = text.partition(":")
     try:
         ms = float(number)
@@ -282,4 +294,4 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
     "Measuring": ("loader_times", "replay", "inject"),
 }
-"""The fields of `RunConfig` as a person looks for them: the panels of the command line's help."""
+"""Heading -> fields of `RunConfig`, grouped as a person looks for them: the panels of the command line's help."""

@@ -1,7 +1,7 @@
 """The registry of strategies: named combinations of storage, location, loader and transfer.
 
-A strategy is data. It names its parts (`parts`); `train` puts them together. Nothing here imports
-torch, so the dashboard can list strategies and check a config before a job exists.
+A strategy is data. It names its parts (`vitprof.config.parts`); `vitprof.engine` puts them together. Nothing here
+imports torch, so the dashboard can list strategies and check a config before a job exists.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from vitprof.config.run_config import KNOBS, PARTS
 from vitprof.errors import ConfigError
 
 SOURCE: dict[str, str] = {"idx": "idx", "jpeg": "imagefolder"}
-"""The storage "source" of a strategy: the data set's own files read as tutorials do, by `DatasetInfo.kind`."""
+"""`DatasetInfo.kind` -> what "source" as a strategy's storage stands for: the data set's own files, read as in
+tutorials."""
 LMDB: dict[str, str] = {"idx": "lmdb", "jpeg": "lmdb-encoded"}
-"""The storage "lmdb" of a strategy: pixels of small images, the encoded files of large ones."""
+"""`DatasetInfo.kind` -> what "lmdb" as a strategy's storage stands for: pixels of small images, encoded files of large
+ones."""
 
 ARTICLE_MEMORY = "Article 'whole data set in memory' (MNIST, small ViT)"
 ARTICLE_SETTINGS = "Article on DataLoader settings"
@@ -29,7 +31,7 @@ ARTICLE_DRIVE = "Article on training from a mounted network drive"
 
 @dataclass(frozen=True)
 class Strategy:
-    """How samples get from where they are kept to the device."""
+    """A way of bringing samples from storage to the device."""
 
     name: str
     title: str
@@ -40,9 +42,9 @@ class Strategy:
     costs: str
     """What it costs: RAM, disk, preparation."""
     origin: str
-    """Where it comes from."""
+    """The article, tutorial or library that it comes from."""
     storage: str
-    """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as tutorials do."""
+    """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as in tutorials."""
     loader: str
     """A name in `vitprof.config.parts.LOADERS`: what builds batches."""
     transfer: str = "blocking"
@@ -50,12 +52,15 @@ class Strategy:
     location: str = "disk"
     """A name in `vitprof.config.parts.LOCATIONS`: where the storage is kept."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that differ from those of its parts (names in `KNOBS`)."""
+    """Defaults of settings that differ from those of its parts (names in `KNOBS`)."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that make the strategy what it is: not offered, and refused if given."""
+    """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
     def combination(self, info: DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
-        """Its parts for that data set, with `overrides` (by the names in `PARTS`) in their place."""
+        """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of them.
+
+        Raises `ConfigError` for a part that does not exist.
+        """
         storage = {"source": SOURCE, "lmdb": LMDB}.get(self.storage, {}).get(info.kind, self.storage)
         given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
         own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}
@@ -67,7 +72,7 @@ class Strategy:
         if "decoder" in taken:
             taken["decoder"] = DECODERS[info.kind][0]
         taken |= {name: value for name, value in self.defaults.items() if name in taken}
-        # "No workers" is said of the DataLoader; a loader in its place has threads.
+        # "No workers" is about the DataLoader; another loader in its place has threads.
         held = [name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS]
         return {name: taken[name] for name in KNOBS if name in taken and name not in held}
 
@@ -79,6 +84,7 @@ NO_WORKERS: dict[str, Any] = {
     "persistent_workers": False,
     "start_method": None,
 }
+"""Settings of a DataLoader without workers."""
 
 STRATEGIES: dict[str, Strategy] = {
     s.name: s
@@ -89,7 +95,7 @@ STRATEGIES: dict[str, Strategy] = {
             what="torchvision's Dataset with its usual transforms and a DataLoader without workers. Each sample is "
             "read, converted and transformed on its own, in the training loop.",
             when="The baseline that tutorials start with. The device waits while every batch is put together.",
-            costs="Nothing to prepare. One core's time for every sample, all of it in the way of training.",
+            costs="Nothing to prepare. One core's time for every sample, during which training waits.",
             origin=f"{ARTICLE_MEMORY}: its slow form",
             storage="source",
             loader="dataloader",
@@ -98,8 +104,8 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="workers",
             title="DataLoader workers",
-            what="The same Dataset and transforms, made into batches by worker processes ahead of time. "
-            "Batches come in page-locked memory where there is a GPU.",
+            what="The same Dataset and transforms; worker processes make batches ahead of time. "
+            "Batches are in page-locked memory if there is a GPU.",
             when="Hides loading behind compute as long as the workers together are faster than the device.",
             costs="A CPU core and some 0.5 GB of RAM for each worker, shared memory for the batches kept ready, and a "
             "slower first batch.",
@@ -126,7 +132,7 @@ STRATEGIES: dict[str, Strategy] = {
             what="The whole set as one uint8 tensor in RAM. Each batch is one index_select, normalised on the device.",
             when="The fastest loading from RAM for a set that fits: no work for each sample.",
             costs="RAM: one byte for each pixel value. Photos are cropped and decoded once beforehand.",
-            origin=f"{ARTICLE_MEMORY}, taken to its end",
+            origin=f"{ARTICLE_MEMORY}, taken further",
             storage="memory",
             loader="batches",
             transfer="pinned",
@@ -172,7 +178,7 @@ STRATEGIES: dict[str, Strategy] = {
             title="Partial cache",
             what="A fixed random part of the set is kept in memory, as much as a budget allows. The rest is read from "
             "disk each time.",
-            when="Sets larger than RAM on a disk that is slower than memory. The gain is the hit rate's, no more.",
+            when="Sets larger than RAM on a disk that is slower than memory. The hit rate limits the gain.",
             costs="RAM: the budget. The share of the set that fits is the hit rate.",
             origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
             storage="raw-files",
@@ -186,7 +192,7 @@ STRATEGIES: dict[str, Strategy] = {
             what="A pool of threads reads, decodes and crops outside Python's lock, each image straight into its "
             "batch. No processes, no copies between them, uint8 until the device.",
             when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
-            costs="CPU cores. A batch of memory for each batch kept ready. Image files of digits are prepared once.",
+            costs="CPU cores, and memory for each batch kept ready. Image files of digits are prepared once.",
             origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
             storage="files",
             loader="threads",
@@ -198,7 +204,7 @@ STRATEGIES: dict[str, Strategy] = {
             what="Worker processes decode to uint8; a CUDA stream of its own copies and normalises the next batch "
             "while the current one trains. The training stream only waits for what it needs.",
             when="The copy to the GPU or normalisation on the CPU shows in the step.",
-            costs="Device memory for the batches under way. Does nothing for a loader that is too slow itself.",
+            costs="Device memory for the batches in flight. It does not help a loader that is too slow itself.",
             origin=ARTICLE_PREFETCHER,
             storage="files",
             loader="dataloader",
@@ -211,7 +217,7 @@ STRATEGIES: dict[str, Strategy] = {
             "Decoding stays what it was.",
             when="Files on a drive that is slow even when warm (network mounts). Over a warm page cache it gains "
             "nothing: 1.04 times was measured.",
-            costs="RAM: the size of the files. The time to copy them, counted and shown apart.",
+            costs="RAM: the size of the files. The time to copy them, which is counted and shown separately.",
             origin=f"{ARTICLE_PREFETCHER}: its further remedies",
             storage="files",
             location="ram-disk",
@@ -224,7 +230,7 @@ STRATEGIES: dict[str, Strategy] = {
             what="A DALI pipeline decodes, crops and flips, with threads on the CPU or, with a GPU, on the GPU. "
             "Batches arrive as uint8.",
             when="Decoding is the bottleneck and the GPU has time left for it.",
-            costs="A package of 0.5 GB; GPU memory and time where it decodes there.",
+            costs="A package of 0.5 GB; GPU memory and time if it decodes there.",
             origin=f"{ARTICLE_PREFETCHER}: its further remedies",
             storage="files",
             loader="dali",
@@ -232,20 +238,20 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="nvimgcodec",
             title="NVIDIA nvImageCodec",
-            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once. With a GPU it "
-            "does so there, in the stream that trains. Batches arrive as uint8.",
-            when="As 'dali', in a package of 70 MB in place of 0.5 GB.",
-            costs="GPU memory and time where it decodes there: a batch is decoded between two steps, not beside one.",
-            origin="NVIDIA's library of image decoders, by which DALI decodes too",
+            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once, with a GPU in "
+            "the stream that trains. Batches arrive as uint8.",
+            when="As 'dali', with a package of 70 MB instead of 0.5 GB.",
+            costs="GPU memory and time if it decodes there: a batch is decoded between two steps, not during one.",
+            origin="NVIDIA's library of image decoders, which DALI uses too",
             storage="files",
             loader="nvimgcodec",
-            # Not "blocking": a copy of labels that waits would have the host wait for each step and each decoding.
+            # Not "blocking": a blocking copy of the labels would make the host wait for each step and each decoding.
             transfer="pinned",
         ),
         Strategy(
             name="pt",
             title="One .pt file for each sample",
-            what="Samples known by string IDs: data/<id>.pt, a partition into training and validation, and labels. "
+            what="Samples with string IDs: data/<id>.pt, a partition into training and validation, and labels. "
             "A Dataset loads one file for each sample, in worker processes.",
             when="Samples that are costly to make and small. Unpickling a tensor costs more than reading its bytes.",
             costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
@@ -270,7 +276,7 @@ STRATEGIES: dict[str, Strategy] = {
             title="One .pt file, memory-mapped",
             what="The same file opened with mmap=True: nothing is read at the start. "
             "Pages come in as batches touch them.",
-            when="As 'preprocessed', for people who keep their data as .pt.",
+            when="As 'preprocessed', for data that is kept as .pt.",
             costs="Disk: one byte for each pixel value, written once.",
             origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
             storage="pt-single",
@@ -282,8 +288,8 @@ STRATEGIES: dict[str, Strategy] = {
             title="Single-core generator",
             what="A Python generator reads, decodes and stacks sample after sample and yields a batch when it is full. "
             "It runs in the training loop, on one core.",
-            when="Never the fastest: it is what the tutorial replaces by parallel loading.",
-            costs="One core's time for every sample, all of it in the way of training.",
+            when="Never the fastest: it is what the tutorial replaces with parallel loading.",
+            costs="One core's time for every sample, during which training waits.",
             origin=f"{ARTICLE_PARALLEL}: its second 'before'",
             storage="files",
             loader="generator",
@@ -291,9 +297,9 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             name="slow-drive",
             title="Slow drive (throttled)",
-            what="Image files read by DataLoader workers from a drive that is held back to a network drive's or a "
-            "mechanical disk's bandwidth and latency. Says 'throttled' wherever it appears.",
-            when="To see what training from a mounted drive does to the device before trying it for an hour.",
+            what="DataLoader workers read image files from a drive that is throttled to the bandwidth and latency of a "
+            "network drive or a mechanical disk. Its runs are marked 'throttled' everywhere.",
+            when="To see how training from a mounted drive affects the device, before trying it for an hour.",
             costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
             origin=ARTICLE_DRIVE,
             storage="files",
@@ -305,7 +311,7 @@ STRATEGIES: dict[str, Strategy] = {
             name="staged",
             title="Staged from the slow drive (throttled)",
             what="The files are copied from the slow drive to the local disk first, in large blocks, and read from "
-            "there. The time to copy is counted and shown apart.",
+            "there. The time for copying is counted and shown separately.",
             when="Several epochs over files on a network drive, and room on the local disk.",
             costs="Local disk: the size of the files. The time to copy them once for each run.",
             origin=ARTICLE_DRIVE,
@@ -319,7 +325,7 @@ STRATEGIES: dict[str, Strategy] = {
             title="HDF5",
             what="All images in one HDF5 file in one piece, opened by each process on its own. "
             "A batch is one gather through the file's mapping.",
-            when="One file in place of many, for tools that speak HDF5. As fast as a memory-mapped array.",
+            when="One file instead of many, for tools that use HDF5. As fast as a memory-mapped array.",
             costs="Disk: one byte for each pixel value, written once.",
             origin=ARTICLE_DRIVE,
             storage="hdf5",
@@ -331,9 +337,9 @@ STRATEGIES: dict[str, Strategy] = {
             title="HDF5 in chunks, block shuffle",
             what="All images in one HDF5 file in chunks. Blocks of neighbours are shuffled rather than samples, so "
             "that each chunk is read once.",
-            when="Chunked or compressed files that others made. A random row from one costs a whole chunk.",
+            when="Chunked or compressed files that others made. Reading a random row costs a whole chunk.",
             costs="Disk: one byte for each pixel value, written once. A coarser shuffle.",
-            origin=f"{ARTICLE_DRIVE}, with the order a chunked file wants",
+            origin=f"{ARTICLE_DRIVE}, with the order that suits a chunked file",
             storage="hdf5-chunked",
             loader="ahead",
             transfer="pinned",
@@ -355,7 +361,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def strategy(name: str) -> Strategy:
-    """Returns the strategy called `name`. Raises `ConfigError` that lists the names there are."""
+    """Returns the strategy called `name`. Raises `ConfigError` that lists the known names for any other."""
     try:
         return STRATEGIES[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""What a tournament is asked to run."""
+"""The configuration of a tournament."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ from vitprof.names import tamed_name
 
 @dataclass(frozen=True)
 class TournamentSpec:
-    """What a tournament runs. Raises `ConfigError` that names field, value and what is allowed."""
+    """What a tournament runs. Raises `ConfigError` that names the field, the value and what is allowed."""
 
     base: RunConfig
-    """Everything that all trials share: data set, model, device, the budget of each trial, threads, seed."""
+    """Settings that all trials share: data set, model, device, the budget of each trial, threads, seed."""
     strategies: tuple[str, ...]
+    """Names of strategies; `OWN_SCRIPT` alone for a user's own script."""
     batch_sizes: tuple[int, ...]
+    """Batch sizes, in samples."""
     workers: tuple[int, ...] | None = None
-    """For strategies that take workers; None: each strategy's own number."""
+    """Numbers of workers, for strategies that take workers; None: each strategy's own number."""
     page_caches: tuple[str, ...] = ("as-is",)
+    """States of the page cache at the start of a trial: as-is, warm, cold."""
     repeats: int = 3
     """Rounds that are run in any case."""
     until_decided: bool = True
-    """Run more rounds, of the settings that can still be the fastest, until it is decided (`config.bounds.MORE_ROUNDS`
-    at most)."""
+    """Whether more rounds run, with the settings that can still be the fastest, until it is decided
+    (`config.bounds.MORE_ROUNDS` at most)."""
     seconds: float | None = None
-    """For the whole tournament: no trial is begun after so many seconds of runs. None: no limit."""
+    """Time limit of the whole tournament: no trial begins after this many seconds of runs. None: no limit."""
     baseline: str = ""
     """Key of the trial that the others are compared with; "": the first one that can run."""
     early_stop: bool = True
-    """Cut trials short that can't win any more."""
+    """Whether trials that cannot win any more are cut short."""
     script: OwnScript | None = None
     """A user's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
 
@@ -53,7 +56,7 @@ class TournamentSpec:
                 raise ConfigError("strategies", error.value, error.allowed) from None
         for name, bounds in TOURNAMENT_BOUNDS.items():
             given = getattr(self, name)
-            if given is None and getattr(type(self), name, ()) is None:  # it need not be given
+            if given is None and getattr(type(self), name, ()) is None:  # optional, and not given
                 continue
             for value in given if isinstance(given, tuple) else (given,):
                 bounds.check(name, value)
@@ -72,7 +75,7 @@ class TournamentSpec:
             if (given := getattr(self.base, part)) is not None:
                 raise ConfigError(part, given, "a tournament runs strategies as they are; leave it out")
         if (self.script is not None) != is_own_script(self.base):
-            raise ConfigError("strategies", self.strategies, "an own script goes with no strategy of vitprof's")
+            raise ConfigError("strategies", self.strategies, "a script of your own goes with no strategy of vitprof")
         if self.base.replay is not None:
             raise ConfigError("replay", self.base.replay, "replayed batches are the same for all; leave it out")
         n = len(self.strategies) * len(self.batch_sizes) * len(self.workers or (0,)) * len(self.page_caches)
@@ -98,7 +101,7 @@ class TournamentSpec:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
         plain |= {"base": self.base.to_dict()}
-        if self.script is None:  # as versions before this one write and read it
+        if self.script is None:  # earlier versions do not know the field
             plain.pop("script")
             return plain
         return plain | {"script": self.script.to_dict()}
@@ -122,7 +125,7 @@ class TournamentSpec:
 
     @property
     def title(self) -> str:
-        """Returns what tells tournaments apart, in a line."""
+        """Returns a name for the tournament, made from what it compares."""
         if self.script is not None:
             varied = " x ".join(name for name, _ in self.script.vary)
             return tamed_name(f"{varied} of {shlex.join(self.script.command)}")

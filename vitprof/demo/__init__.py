@@ -1,7 +1,7 @@
-"""The demonstration: recorded runs, put into a home of their own where every page has something to show.
+"""The demonstration: recorded runs in a home of their own, so that every page has something to show.
 
 `runs.sqlite.gz` is a run store that `benchmarks/demonstration.py` recorded with real runs. The user's own store is not
-touched: the demonstration's home is a folder in the user's, and jobs that are started there stay in it.
+touched: the demonstration's home is a folder in the user's home, and jobs that are started there stay in it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from vitprof.home import STORE_FILE, ensure_dir, home
 RECORDED = Path(__file__).with_name("runs.sqlite.gz")
 FOLDER = "demo"
 MARK = "demonstration.sha256"
-"""The file that tells a demonstration's home, and of which recording: it holds the hash of `RECORDED`."""
+"""The file that marks a demonstration's home. It holds the SHA-256 hash of the recording in it."""
 FIRST_SHOWN = 5
-"""The run that the Profile page shows as long as none was chosen."""
+"""Id of the run that the Profile page shows until one is chosen."""
 TOURNAMENT = 1
+"""Id of the tournament in the recording."""
 
 
 def is_demonstration() -> bool:
@@ -33,13 +34,13 @@ def is_demonstration() -> bool:
 
 
 def make_home() -> tuple[Path, bool]:
-    """Makes the demonstration's home in the user's, unless it is there with the same recording.
+    """Creates the demonstration's home in the user's home, unless it exists with the same recording.
 
-    Returns its path, and whether that of another version was replaced, with all that was run in it. Raises
-    `VitprofError` where it cannot be written, or a folder of its name holds something else.
+    Returns its path, and whether it replaced the demonstration of another version and all runs made in it. Raises
+    `VitprofError` if it cannot be written or a folder of its name holds something else.
     """
     mine = ensure_dir(home())
-    with _alone(mine):  # of two that start together the second finds what the first made
+    with _alone(mine):  # of two that start together, the second finds what the first made
         return _made_home(mine / FOLDER)
 
 
@@ -52,7 +53,7 @@ def _made_home(place: Path) -> tuple[Path, bool]:
         return place, False
     if before and not found:
         raise VitprofError(f"{place} is not a demonstration of vitprof's; move it away")
-    # Whole under a name of its own first: where the disk is full, nothing is left that looks like a store.
+    # Written under a temporary name first: if the disk is full, nothing is left that looks like a store.
     made = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=place.parent))
     try:
         (made / STORE_FILE).write_bytes(gzip.decompress(recorded))
@@ -68,8 +69,8 @@ def _made_home(place: Path) -> tuple[Path, bool]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Waits for the turn among programs that make a demonstration in this folder."""
-    import fcntl  # not where there is no Unix, and nobody needs it to import this
+    """Holds a lock on the folder, so that only one program at a time creates a demonstration in it."""
+    import fcntl  # exists on Unix only, and this module can be imported elsewhere
 
     opened = os.open(folder, os.O_RDONLY)
     try:

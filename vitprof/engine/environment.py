@@ -1,4 +1,4 @@
-"""Facts about the machine and the software that a run is recorded with, and the CPU time of a job's processes."""
+"""Facts about the machine and the software, stored with each run, and the CPU time of a job's processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitprof.config.gpu_findings import recorded_variables
 
 
 def describe() -> dict[str, Any]:
-    """Returns what the job runs on; the device adds its own facts."""
+    """Returns the facts about machine and software, as JSON values; the device adds its own."""
     return {
         "vitprof": vitprof.__version__,
         "python": platform.python_version(),
@@ -32,10 +32,10 @@ def describe() -> dict[str, Any]:
 
 
 def process_tree_cpu_s() -> float:
-    """CPU seconds that this process and its descendants have used, user and system.
+    """Returns the CPU seconds that this process and its descendants have used, user and system.
 
-    Those that have ended are in it as their parents' `children_` times: workers that end with their epoch must not
-    take what they used with them.
+    Those that have ended are counted through their parents' `children_` times: the time of workers that end with their
+    epoch must not be lost.
     """
     me = psutil.Process()
     total = 0.0
@@ -49,7 +49,10 @@ def process_tree_cpu_s() -> float:
 
 
 class CpuMeter:
-    """CPU seconds of this process and its workers over the steady part of training, and the samples they made."""
+    """A meter of the CPU seconds of this process and its workers while it runs: over the steady part of training.
+
+    The training loop adds the samples of that part to `samples`.
+    """
 
     def __init__(self) -> None:
         self.cpu_s = 0.0
@@ -58,10 +61,12 @@ class CpuMeter:
         self._since = 0.0
 
     def start(self) -> None:
+        """Starts or continues to count."""
         self._since = process_tree_cpu_s()
         self.running = True
 
     def pause(self) -> None:
+        """Adds the CPU seconds since `start` to `cpu_s`, if it runs."""
         if self.running:
             self.cpu_s += process_tree_cpu_s() - self._since
             self.running = False

@@ -1,7 +1,7 @@
-"""From a config to batches: the data set made, the storage prepared, brought to its place, opened, cached, loaded.
+"""From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage.
 
 What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decode` and
-`augment` change it, `loaders` make batches, `transfer` brings them to the device. This is where those are put together.
+`augment` change it, `loaders` make batches, `transfer` moves them to the device. This module connects them.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from vitprof.errors import SampleError
 
 @dataclass
 class Split:
-    """Batches of one split on their way to the device."""
+    """One split: its loader and its way to the device."""
 
     n: int
     loader: Loader
     transfer: Transfer
     to_input: Callable[[torch.Tensor], torch.Tensor]
-    """For transfers that do not normalise."""
+    """Turns a batch on the device into the model's input; for transfers that do not do it themselves."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        """Returns the batches of one epoch, each where its copy begins."""
+        """Returns the batches of one epoch, each in the memory that its copy starts from."""
         batches, stage = self.loader.epoch(epoch), self.transfer.stage
         return batches if stage is None else staged(batches, stage)
 
 
 @dataclass
 class Pipeline:
-    """Everything between the disk and the model."""
+    """Everything between the disk and the model, open."""
 
     train: Split
     test: Split | None
@@ -68,7 +68,7 @@ class Pipeline:
     """Figures about storage, location and cache, for the run's record."""
 
     def settled_facts(self) -> dict[str, Any]:
-        """Returns the facts at the end of the job: a copy in the background is done by then, or never."""
+        """Returns the facts at the end of the job, when a copy in the background is done or never will be."""
         return self.facts | {"stage_s": self.located.stage_s, "stage_bytes": self.located.stage_bytes}
 
 
@@ -76,9 +76,9 @@ class Pipeline:
 def open_pipeline(
     config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
 ) -> Iterator[Pipeline]:
-    """The pipeline of the resolved `config`, closed at the end of the block. Reports phases and progress to `events`.
+    """Opens the pipeline of the resolved `config` for the block. Reports phases and progress to `events`.
 
-    Raises `DataError`, `ConfigError` and `JobStopped`.
+    Raises `DataError`, `ConfigError`, `DeviceError` and `JobStopped`.
     """
     info = dataset_info(config.dataset, config.n_images)
     storage_name = config.storage or ""
@@ -95,7 +95,7 @@ def open_pipeline(
     prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
         first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
-        events.notice(f"left out when {storage_name} was made, {prepared.n_unreadable:,} in all: {first}")
+        events.notice(f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}")
     _tell_of_wait(config, events)
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
@@ -116,7 +116,7 @@ def open_pipeline(
         }
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
-            # Evaluation is not measured: a slow drive would only make people wait for it.
+            # Evaluation is not measured: a slow drive would only make it take longer.
             storage = located.open(partial(_opened, storage_name, info, config, train), measured=train)
             open_things.callback(storage.close)
             if train and config.cache_mb:
@@ -132,7 +132,7 @@ def open_pipeline(
         try:
             yield Pipeline(splits[0], splits[1] if evaluate else None, located, facts)
         except SampleError as error:
-            # A copy is gone when somebody reads this: name the file that it is a copy of.
+            # A copy is gone by the time this is read: name the original file.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
         finally:
             if located.copying is not None and not located.copying.complete:
@@ -147,12 +147,12 @@ def open_pipeline(
 def _tell_of_wait(config: RunConfig, events: Events) -> None:
     wait = asked_wait(config)
     replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.stage != "transfer")
-    if wait is not None and not replayed:  # batches that are kept waited once, before training
-        events.notice(f"{wait.seconds * 1e3:g} ms of waiting put into the {wait.stage} of each batch on purpose")
+    if wait is not None and not replayed:  # replayed batches waited only once, before training
+        events.notice(f"a wait of {wait.seconds * 1e3:g} ms is put into the {wait.stage} of each batch on purpose")
 
 
 def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
-    """Opens a storage, with the transforms of its own that samples of form "samples" have."""
+    """Opens a storage; one of form "samples" that augments does so in its own transforms."""
     if name in ("idx", "imagefolder"):
         return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
     return open_storage(name, info, place, train=train)
@@ -175,21 +175,22 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
             dtype=low or torch.float32,
         )
     transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
-    # Batches that are kept for replay would keep the ring's buffers with them.
+    # Batches kept for replay would hold on to the ring's buffers.
     buffer = None if train and config.replay else transfer.buffer
     if config.loader == "batches" and device.immediate:
-        buffer = None  # malloc gives the loop the same memory each time; the ring's book-keeping costs 2 us of 13
+        buffer = None  # malloc returns the same memory each time anyway; the ring's bookkeeping costs 2 us of 13
     if config.pin_memory and device.torch_device.type == "cuda":
         config = _pinned_if_allowed(config, info, device)
-    # Nobody reads the marks of an evaluation, and the CPU's say nothing that its clock does not.
+    # An evaluation's marks are never read, and the CPU's say nothing that its clock does not.
     mark = device.mark if train and not device.immediate else None
     loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer, mark=mark)
     return Split(len(storage), loader, transfer, to_input)
 
 
 def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> RunConfig:
-    """Returns `config` without `pin_memory` where the system refuses to pin a batch: the DataLoader's own thread that
-    pins would end the job.
+    """Returns `config`, without `pin_memory` if the system refuses to pin a batch.
+
+    The DataLoader's pinning thread would fail on it and end the job.
     """
     bytes_each = 4 if STORAGES[config.storage or ""].form == "samples" else 1
     device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
@@ -197,13 +198,13 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
-    """`split` with its first batches in place of its loader: in host memory, or on the device without any copy."""
+    """Returns `split` with its first batches in place of its loader: in host memory, or on the device (no copy)."""
 
     def on_device(tensor: torch.Tensor) -> torch.Tensor:
         return device.upload(tensor.clone())
 
     def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-        # A blocking copy takes batches out of whatever memory they lie in; the other transfers out of pinned memory.
+        # A blocking copy takes batches from whatever memory they are in; the other transfers need pinned memory.
         pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
         pinned &= tensor.is_pinned() or config.transfer != "blocking"
         return device.pinning.pinned(tensor.clone()) if pinned else tensor.clone()

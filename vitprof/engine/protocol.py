@@ -1,8 +1,8 @@
-"""The messages from a job to whoever runs it, and how they cross a pipe.
+"""The messages from a job to its runner, and their format on a pipe.
 
 A job reports many small things a second; they are collected and handed on about ten times a second. Over a pipe each
-message is a frame: one byte for its kind, four for its length (little endian), then the payload: JSON in UTF-8 for
-notes, a C-ordered float64 matrix with `len(STEP_COLUMNS)` columns for steps.
+message is a frame: one byte for its kind, four for the payload's length (little endian), then the payload: JSON in
+UTF-8 for notes, a C-ordered float64 matrix with `len(STEP_COLUMNS)` columns for steps.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ SEND_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Note:
-    """Anything but a step. `kind` is environment, gauges, stage, phase, notice, facts or end; `values` are JSON."""
+    """A message that is not a step. `kind` is environment, gauges, stage, phase, notice, facts or end."""
 
     kind: str
     values: dict[str, Any]
+    """JSON values."""
 
 
 Steps = NDArray[np.float64]
-"""(n, len(STEP_COLUMNS)) float64: finished steps in the order they were made."""
+"""(n, len(STEP_COLUMNS)) float64: finished steps in order."""
 Message = Note | Steps
 
 
 class EventBuffer:
-    """Takes a job's events from the training thread and gives them to another one, without a lock between them.
+    """A buffer that takes a job's events from the training thread and gives them to another one, without a lock.
 
     `deque.append` and `popleft` are atomic, so a step costs the training loop one append.
     """
@@ -71,16 +72,16 @@ class EventBuffer:
         self._notes.append(Note("facts", {k: json_number(v) for k, v in values.items()}))
 
     def end(self, status: str, error: str = "") -> None:
-        """The last message of a job: done, stopped or failed."""
+        """Notes the end of the job, its last message. `status` is done, stopped or failed."""
         self._notes.append(Note("end", {"status": status, "error": error}))
 
     def drain(self) -> list[Message]:
-        """Everything reported since the last call: steps first, then notes, in order."""
+        """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
         messages: list[Message] = []
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if rows:
-            # three quarters of np.array(rows)'s time, in which the training thread has to wait for the GIL
+            # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
             flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
             messages.append(flat.reshape(len(rows), -1))
         if self._gauges is not None:
@@ -98,9 +99,9 @@ def write_message(stream: IO[bytes], message: Message) -> None:
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields the frames of `stream` until it ends. A frame cut short by the writer's death ends it too.
+    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it too.
 
-    Raises `ValueError` on bytes that are no frame.
+    Raises `ValueError` on bytes that are not a frame.
     """
     while len(header := stream.read(HEADER.size)) == HEADER.size:
         kind, length = HEADER.unpack(header)

@@ -1,4 +1,4 @@
-"""Turns the marks of a training loop into step records, without ever waiting for the device."""
+"""Turns the marks of a training loop into step records, without making the loop wait for the device."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vitprof.engine.launches import LaunchProbe
 
 NAN = math.nan
 UNKNOWN_TIMES = BatchTimes(*[NAN] * 8)
-"""Of a loader that cannot tell."""
+"""The times of a loader that cannot tell."""
 
 MAX_PENDING = 512
-"""Steps that may wait to be resolved. CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most;
-if more pile up the loop waits for the oldest, which bounds memory and changes nothing the device would notice."""
+"""Most steps that may wait to be resolved. CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at
+most. If more pile up the loop waits for the device: that bounds memory and costs the device nothing."""
 
 
 def overlap(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
@@ -28,57 +28,59 @@ def overlap(a_start: float, a_end: float, b_start: float, b_end: float) -> float
 
 @dataclass(slots=True, init=False, eq=False)
 class StepMarks:
-    """A step's host times and device marks; whoever runs the step sets every field as it goes on.
+    """A step's host times and device marks. The loop that runs the step sets every field as it goes on.
 
-    Recording a step takes 0.98 us with it, in a step of 12 us; 0.82 us with 13 positional arguments through three
-    signatures, and 1.30 us with a NamedTuple or anything else whose making runs Python code, so there is no `__init__`
-    (lower deciles of 800 interleaved rounds of 1,000 steps, on a busy machine).
+    There is no `__init__`, for speed: recording a step takes 0.98 us this way, in a step of 12 us. It would take 0.82
+    us with 13 positional arguments through three signatures, and 1.30 us with a NamedTuple or anything else whose
+    construction runs Python code (lower deciles of 800 interleaved rounds of 1,000 steps, on a busy machine).
     """
 
     step: int
     epoch: int
     t_start: float
-    """When the loop asked for the batch, on the host's clock as the next two."""
+    """When the loop asked for the batch, in seconds on the host's clock, like the next two."""
     t_got: float
+    """When the loop had the batch."""
     t_launched: float
+    """When the last work of the step was launched."""
     decoded: Mark | None
-    """In the stream that trains, behind what a loader made of the batch on the device; None where it made nothing
-    there. The stream waits for the batch up to here, however early the loop had it."""
+    """In the training stream, after the loader's own work on the batch on the device; None where there is none. The
+    stream waits for the batch up to here, however early the loop received it."""
     copy_start: Mark
     copy_end: Mark
     prepared: Mark | None
-    """The device made the batch ready for the step from `copy_end` to here; None where that is part of the step."""
+    """From `copy_end` to here the device prepared the batch for the step; None where that is part of the step."""
     compute_start: Mark
-    """Where compute begins: the launch says.
+    """Where compute begins, as the trainer's `step` reports it.
 
-    Often it is the end of the copy. Where a stream of its own made the batch, the training stream passes this mark
-    after the step before and after the copy.
+    Often it is the end of the copy. Where a separate stream prepared the batch, the training stream passes this mark
+    after the previous step and after the copy.
     """
     compute_end: Mark | None
     """None where nothing was computed."""
     loss: Callable[[], float]
-    """Asked once the device has passed the step."""
+    """Returns the loss; called once the device has passed the step."""
     samples: int
     warmup: bool
     made: BatchTimes | None
-    """None where the loader cannot tell."""
+    """Times of making the batch; None where the loader cannot tell."""
     outside_s: float
-    """What the loop did since the step before and is neither a step nor the wait for a batch; NaN where not told."""
+    """Seconds since the previous step that were neither part of a step nor a wait for a batch; NaN where unknown."""
 
 
 class StepRecorder:
-    """Collects the marks of steps; hands on a row for each as soon as the device has passed them."""
+    """Collector of the marks of steps; hands on a row for each step as soon as the device has passed it."""
 
     def __init__(self, device: Device, hand_on: Callable[[StepRow], None], launches: LaunchProbe | None = None) -> None:
         self._device = device
         self._launches = launches or LaunchProbe(device, 0)
         self._hand_on = hand_on
         self._pending: deque[tuple[Mark, StepMarks | None]] = deque()
-        """The last mark of each step; None beside the mark of `resume`."""
+        """The last mark of each step with the step; None with a mark of `resume`."""
         self._previous_end = math.nan
 
     def resume(self) -> None:
-        """The next step's gap counts from here: at the start, and after anything that is not a step."""
+        """Makes the next step's gap count from now: at the start, and after anything that is not a step."""
         mark = self._device.mark()
         if self._device.immediate:
             self._previous_end = mark
@@ -86,16 +88,16 @@ class StepRecorder:
             self._pending.append((mark, None))
 
     def step(self, marks: StepMarks) -> None:
-        """Takes note of a step whose device work has been launched. The recorder keeps `marks` and changes them."""
-        if self._device.immediate:  # a step of a fast loader takes 12 us: the queue would be a tenth of that
+        """Notes a step whose device work has been launched. The recorder keeps `marks` and changes them."""
+        if self._device.immediate:  # with a fast loader a step takes 12 us: the queue would add a tenth of that
             self._hand_on_row(marks)
             return
-        reached = self._device.mark()  # after the loss was sent on its way: when this is passed, all of it is there
+        reached = self._device.mark()  # after the loss's copy was queued: once this is passed, the loss is there too
         self._pending.append((reached, marks))
         self.resolve(at_most_pending=MAX_PENDING)
 
     def resolve(self, *, at_most_pending: int = 0) -> None:
-        """Hands on every step that the device has finished; waits only while more than `at_most_pending` are left."""
+        """Hands on every step that the device has finished; waits only if more than `at_most_pending` are left."""
         pending, device = self._pending, self._device
         while pending:
             reached, marks = pending[0]
@@ -111,7 +113,7 @@ class StepRecorder:
             device.release(reached)
 
     def _finish(self, marks: StepMarks) -> None:
-        """Hands on a step that the device has passed: its marks become times, and are given back."""
+        """Hands on a step that the device has passed: turns its marks into times and releases them."""
         passed = (
             marks.copy_start,
             marks.copy_end,
@@ -137,11 +139,11 @@ class StepRecorder:
             else:
                 launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
         self._hand_on_row(marks, kernel_s, launch_idle_s)
-        # a transfer that copies nothing gives one mark for all three; each is given back once
+        # a transfer that copies nothing uses one mark for all three; each is released once
         self._device.release(*{id(mark): mark for mark in passed if mark is not None}.values())
 
     def _hand_on_row(self, marks: StepMarks, kernel_s: float = NAN, launch_idle_s: float = NAN) -> None:
-        """Hands on one row, in the order of `STEP_COLUMNS`; all marks are times on the host's clock."""
+        """Hands on one row, in the order of `STEP_COLUMNS`; all marks are already times on the host's clock."""
         t_start, t_got, h2d_start, start = marks.t_start, marks.t_got, marks.copy_start, marks.compute_start
         end = start if marks.compute_end is None else marks.compute_end
         before = self._previous_end

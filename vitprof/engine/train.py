@@ -30,7 +30,7 @@ from vitprof.errors import DataError
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
 NAMED_UNREADABLE = 5
-"""Unreadable samples that a run names; the rest is counted."""
+"""Unreadable samples that a run names; the others are only counted."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Job:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Reports how long the block took, also where it fails."""
+        """Reports how long the block took, even if it fails."""
         start = self.clock()
         try:
             yield
@@ -79,11 +79,11 @@ def train(
 ) -> bool:
     """Runs the job that `config` describes and reports to `events`.
 
-    A `device` that is open already is used in place of opening the config's; `trains` gives the trainer. The self-test
-    has both do work of a known length.
+    An open `device` is used in place of the config's, and `trains` makes the trainer. The self-test passes both, to do
+    work of a known length.
 
-    Returns True when the budget was spent, False when `stop()` said so in between. Raises `VitprofError` for what a
-    person can mend, and whatever a Dataset, a worker or torch raises.
+    Returns True if the budget was spent, False if `stop()` turned true before. Raises `VitprofError` for what the user
+    can fix, and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
     return telling_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)
@@ -152,32 +152,35 @@ def _train(
 
 
 LONGEST_TIMES = 10
-"""A run of a length in seconds may last so many times as long to make its least number of steps."""
+"""A run limited in seconds may take up to this many times as long to reach its least number of steps."""
 
 
 @dataclass
 class Budget:
-    """How much of the job is done."""
+    """The length of a job, and how much of it is done."""
 
     steps: int
-    """0: not limited in steps."""
+    """Steps to make; 0 if the job is not limited in steps."""
     seconds: float
+    """Seconds to train for; infinite if the job is not limited in seconds."""
     began: float
+    """When training began, on the job's clock."""
     least: int = 0
-    """Steps that are made also where the seconds are over."""
+    """Steps to make even if the seconds are over."""
     done: int = 0
-    """Steps so far."""
+    """Steps made so far."""
     reported: float = -math.inf
+    """When progress was last reported, on the job's clock."""
 
     def steps_left(self, now: float) -> float:
-        """Returns how many steps are still to come; of a length in seconds as many as its pace so far lets expect."""
+        """Returns the number of steps left; for a job limited in seconds, an estimate from its pace so far."""
         if self.steps:
             return self.steps - self.done
         spent = now - self.began
         return self.done * (self.seconds - spent) / spent if spent > 0 else math.inf
 
     def spent_frac(self, now: float) -> float:
-        """Returns the share of the budget that is spent; 1 or more when it is all."""
+        """Returns the share of the budget that is spent; 1 or more when all of it is."""
         if self.steps:
             return self.done / self.steps
         frac = (now - self.began) / self.seconds
@@ -187,7 +190,7 @@ class Budget:
 
 
 def _fit(job: Job) -> bool:
-    """Trains until the budget is spent (True) or the job is asked to stop (False), evaluating on the way."""
+    """Trains and evaluates. Returns True once the budget is spent, False if the job was asked to stop before."""
     config, epochs = job.config, job.config.epochs or 0
     least = config.least_steps + config.warmup_steps if config.least_steps else 0
     steps = config.steps or epochs * len(job.pipeline.train.loader)
@@ -197,11 +200,11 @@ def _fit(job: Job) -> bool:
     for epoch in itertools.count():
         before = budget.done
         if least and (epoch or not config.warmup_steps):
-            budget.least += 1  # the first step of an epoch is no steady one, nor one of the warm-up
+            budget.least += 1  # an epoch's first step counts neither as steady nor as warm-up
         spent = _train_epoch(job, budget, epoch)
         if budget.done == before:
             raise DataError(f"no sample of {config.dataset} could be read from storage {config.storage}")
-        # An epoch has fewer batches than it should where samples that cannot be read are left out.
+        # Where unreadable samples are left out, an epoch has fewer batches than the budget counts.
         spent = spent or epoch + 1 == epochs
         if job.stop() and not spent:
             job.cpu.pause()
@@ -221,8 +224,8 @@ def _fit(job: Job) -> bool:
 
 
 def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
-    """Trains on an epoch's batches; ends early where the job should stop. Returns True if the budget was spent."""
-    # names of its own for what each step calls: with a fast loader a step takes 12 us
+    """Trains on an epoch's batches; ends early if the job is asked to stop. Returns True if the budget was spent."""
+    # local names for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
     train_step, keep = job.trainer.step, job.device.keep
     split, launches, loader_only = job.pipeline.train, job.launches, job.config.loader_only
@@ -281,7 +284,7 @@ def _no_loss() -> float:
 
 
 def _evaluate(job: Job, split: Split) -> bool:
-    """Mean loss and accuracy over the test set, reported as facts. False if the job was asked to stop in between."""
+    """Reports mean loss and accuracy over the test set as facts. Returns False if the job was asked to stop before."""
     batches = len(split.loader)
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):

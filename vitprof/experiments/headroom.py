@@ -1,7 +1,7 @@
-"""Measures headroom: runs the four anchors of a job, and finds what they gave in the store later.
+"""Measures headroom: runs the four anchors of a job, and finds their results in the store later.
 
 The anchors of a run share the group "headroom:<id of the run>", with their letter as the role. They take turns, so that
-a slow change of the machine meets all of them alike.
+a slow change of the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ REPEATS = 2
 STEADY_STEPS = 60
 """Steady steps of an anchor where the job does not say how many steps it has: blocks of three for the bootstrap."""
 MOST_STEPS = 300
-"""Steps of an anchor at most: there are eight of them, and the interval is set by the repeats long before."""
+"""The most steps of an anchor: there are eight runs, and more steps would hardly narrow the interval, which the repeats
+determine."""
 POLL_S = 0.2
 
 
@@ -39,8 +40,9 @@ class Turn:
 
     role: str
     number: int
-    """Of the anchors of this measurement, from 1."""
+    """Number of this run among those of the measurement, from 1."""
     total: int
+    """Number of runs in the measurement."""
     run: StoredRun
 
 
@@ -49,17 +51,18 @@ Stop = Callable[[], bool]
 
 
 def group_of(run: StoredRun) -> str:
-    """Returns the group of the anchors of `run`; of an anchor, its own group."""
+    """Returns the key of the group of the anchors of `run`; for an anchor, of its own group."""
     own = run.group
     return own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
-    """Returns the jobs to run for each anchor of `config` that can be measured, by role and in order.
+    """Returns the job for each anchor of `config` that can be measured, by role and in order.
 
-    Each has the steps of `config` if it counts in steps, else 60 steady ones, at most 300 in all; a cold one at most an
-    epoch, since the second one finds its files in memory. A slow drive is part of the storage: C reads the local disk
-    instead. Without D (see `why_no_cold`) C takes the page cache as it is. Raises `ConfigError`.
+    Each has the steps of `config` if it counts in steps, otherwise 60 steady ones, and at most 300 in all; a cold one
+    at most an epoch, since a second epoch would find its files in memory. A slow drive is part of the storage: C reads
+    the local disk instead. Where no cold run is possible (see `why_no_cold`), C takes the page cache as it is. Raises
+    `ConfigError`.
     """
     config = resolve(config)
     if config.loader_only:
@@ -69,7 +72,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
     steps = min(config.steps or config.warmup_steps + STEADY_STEPS, MOST_STEPS)
     changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
     job = dataclasses.replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
-    if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches meet the copy at most
+    if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches need the copy at most
         changes["A"]["inject"] = None
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
@@ -80,10 +83,10 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         drive = {"slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
         changes["C"] |= {"location": "disk", **drive}
     if cold:
-        # Of a short epoch the first steps are most of it, and each batch is cold but once.
+        # In a short epoch the warm-up would take most of the steps, and each batch is cold only once.
         warmup = min(config.warmup_steps, n_batches // 4)
         changes["D"] = {"page_cache": "cold", "steps": min(steps, n_batches), "warmup_steps": warmup}
-    elif config.location == "slow-drive":  # what makes it slow is there all the same
+    elif config.location == "slow-drive":  # it is slow without a cold page cache too
         changes["D"] = {}
     return {
         role: resolve(dataclasses.replace(job, name=_named(config, role), **change))  # type: ignore[arg-type]
@@ -109,7 +112,7 @@ def why_no_cold(config: RunConfig) -> str:
 
 
 def submit_headroom(manager: JobManager, run: StoredRun, *, repeats: int = REPEATS) -> list[int]:
-    """Queues the anchors of `run`, in turns A B C D, A B C D; their run ids. Raises `ConfigError`, `JobError`."""
+    """Queues the anchors of `run`, in turns A B C D, A B C D; returns the run ids. Raises `ConfigError`, `JobError`."""
     configs = anchor_configs(run.config)
     return [
         manager.submit(config, group_key=group_of(run), role=role)
@@ -126,10 +129,10 @@ def measure_headroom(
     progress: OnTurn = lambda turn: None,
     stop: Stop = lambda: False,
 ) -> Headroom:
-    """Runs the anchors of `run` and waits for them; what all its anchors so far gave.
+    """Runs the anchors of `run`, waits for them, and returns the headroom from all its anchors so far.
 
-    An anchor that fails is left out and says so in the notes; it is not run again. Where `stop()` says so, or on
-    Ctrl-C, the rest is stopped too and what was measured counts.
+    An anchor that fails is left out, with a note, and is not run again. Once `stop()` returns true, or on Ctrl-C, the
+    rest is stopped; what was measured counts.
     """
     ids = submit_headroom(manager, run, repeats=repeats)
     try:
@@ -137,7 +140,7 @@ def measure_headroom(
             while not manager.wait(run_id, POLL_S):
                 if stop():
                     stop_all(manager, ids)
-                with contextlib.suppress(StoreAwayError):  # the anchor goes on
+                with contextlib.suppress(StoreAwayError):  # the anchor continues
                     anchor_run = manager.store.run(run_id)
                     progress(Turn(anchor_run.role, number, len(ids), anchor_run))
             ended = manager.store.run(run_id)
@@ -154,17 +157,17 @@ def measure_headroom(
 
 
 def stop_all(manager: JobManager, ids: list[int]) -> None:
-    """Stops those of `ids` that have not ended; the last first, so that none begins meanwhile."""
+    """Stops those of `ids` that have not ended; the last first, so that none starts meanwhile."""
     for run_id in reversed(ids):
         if manager.owns(run_id):
             manager.stop(run_id)
 
 
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
-    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if none of it has ended.
+    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor has ended.
 
-    Every anchor of the group that ran to its end counts as a repeat. Those that somebody stopped say something only
-    where the anchor has no other run.
+    Every run of an anchor that finished counts as a repeat. Runs that were stopped are mentioned only where the anchor
+    has no others.
     """
     group = group_of(run)
     runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ANCHOR_ROLES]
@@ -200,6 +203,6 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
 
 
 def _baseline(config: RunConfig, runs: list[StoredRun]) -> str:
-    """Returns the anchor that is the job as it was asked for: a slow drive or a cold page cache belongs to it."""
+    """Returns the role of the anchor that is the job as requested, slow drive or cold page cache included."""
     throttled = any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
     return "D" if throttled or config.page_cache == "cold" else "C"

@@ -1,7 +1,8 @@
 """Predicts other strategies from a profiled run, and checks predictions by running them.
 
-The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>". Jobs are
-submitted and settled apart, so that a page can do the one when a button is pressed and the other when it is drawn.
+The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>". Submitting jobs
+and recording their results are separate calls: a page does the one when a button is pressed, the other when it is
+drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MICRO, CHECK = "loader-only", "check"
 POLL_S = 0.2
 
 OnRun = Callable[[StoredRun, int, int], None]
-"""(run, its number from 1, how many there are)"""
+"""Called with a run, its number from 1, and the number of runs."""
 Stop = Callable[[], bool]
 
 
@@ -44,20 +45,20 @@ def _quiet(run: StoredRun, number: int, total: int) -> None:
 
 
 def group_of(profile_run_id: int) -> str:
-    """Returns the group of the runs behind predictions from that run."""
+    """Returns the key of the group of the runs behind predictions from that run."""
     return RunGroup("prediction", profile_run_id).key
 
 
 def profile_of(store: RunStore, run_id: int) -> StoredRun:
-    """Returns the run to predict from. Raises `StoreError`, and `JobError` where it does not tell what a step
+    """Returns the run to predict from. Raises `StoreError`, and `JobError` where it does not show how long a step
     computes.
     """
     run = store.run(run_id)
     if run.live:
-        raise JobError(f"run {run_id} is still going on; predict from it when it has ended")
+        raise JobError(f"run {run_id} is still going on; predict from it once it has ended")
     if run.config.loader_only:
         raise JobError(
-            f"run {run_id} is loader-only: it does not tell how long a step computes; choose one that trained"
+            f"run {run_id} is loader-only: it does not show how long a step computes; choose one that trained"
         )
     if run.summary is None or not run.summary.n_steady_steps:
         raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
@@ -67,9 +68,10 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
 def submit_micro_runs(
     manager: JobManager, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
 ) -> list[int]:
-    """Queues a loader-only run of each strategy (default: `usual_strategies`); their ids.
+    """Queues a loader-only run of each strategy (default: `usual_strategies`) and returns the run ids.
 
-    Raises `ConfigError` before anything is queued where a strategy cannot load the run's data set, or not here.
+    Raises `ConfigError`, before anything is queued, where a strategy cannot load the run's data set or cannot be run
+    here; otherwise raises as `profile_of` does.
     """
     run = profile_of(manager.store, run_id)
     machine = look_around()
@@ -83,10 +85,10 @@ def submit_micro_runs(
 
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
-    """Returns all predictions from that run, after making those whose loader-only run and noting those whose check has
-    ended.
+    """Makes predictions from the loader-only runs that have ended, records the checks that have, and returns all
+    predictions from that run.
 
-    May be called at any time, as often as one likes.
+    May be called at any time and any number of times.
     """
     run = store.run(run_id)
     found = list_predictions(store, run_id)
@@ -120,7 +122,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
 
 
 def _note_check(store: RunStore, p: StoredPrediction) -> None:
-    """Keeps what the run that checks `p` gave; where it gave nothing, the prediction is as it was before."""
+    """Records what the run that checks `p` measured; where it gave no figure, `p` becomes unchecked again."""
     check = next((r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id), None)
     if check is not None and check.live:
         return
@@ -132,7 +134,7 @@ def _note_check(store: RunStore, p: StoredPrediction) -> None:
 
 
 def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
-    """Returns how good predictions for this run's machine and device have been."""
+    """Returns how accurate predictions for this run's machine and device have been."""
     return calibrate(store, host=run.owner_host, device=device_of(run))
 
 
@@ -145,10 +147,9 @@ def predict_strategies(
     progress: OnRun = _quiet,
     stop: Stop = lambda: False,
 ) -> list[StoredPrediction]:
-    """Runs what is needed and predicts each strategy from run `run_id`; the new predictions.
+    """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions.
 
-    A strategy whose loader-only run fails or is too short has none: `failures` tells why. Raises `ConfigError`,
-    `JobError`.
+    A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as `submit_micro_runs`.
     """
     ids = submit_micro_runs(manager, run_id, strategies, seconds=seconds)
     for _ in _waited(manager, ids, progress, stop):
@@ -182,7 +183,7 @@ def failures(
 
 
 def submit_check(manager: JobManager, prediction_id: int) -> int:
-    """Queues the job that a prediction is about; its run id, or that of the run that does or did it already."""
+    """Queues the job that a prediction is about, unless a run checks or checked it already; returns the run's id."""
     p = prediction(manager.store, prediction_id)
     if p.verified_run_id is not None:
         return p.verified_run_id
@@ -194,7 +195,7 @@ def submit_check(manager: JobManager, prediction_id: int) -> int:
 def verify(
     manager: JobManager, prediction_id: int, *, progress: OnRun = _quiet, stop: Stop = lambda: False
 ) -> StoredPrediction:
-    """Runs the job that a prediction is about, and keeps what it gave beside the prediction."""
+    """Runs the job that a prediction is about, and returns the prediction with what the run measured."""
     run_id = submit_check(manager, prediction_id)
     p = prediction(manager.store, prediction_id)
     if p.measured_per_s is None:
@@ -204,13 +205,13 @@ def verify(
 
 
 def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) -> Iterator[int]:
-    """Yields each of `ids` when it has ended; all are stopped where `stop()` says so, and if the loop is left."""
+    """Yields each of `ids` when it has ended. Stops all of them once `stop()` returns true, or if the loop is left."""
     try:
         for number, run_id in enumerate(ids, 1):
             while (manager.owns(run_id) or manager.why_away(run_id)) and not manager.wait(run_id, POLL_S):
                 if stop():
                     _stop_all(manager, ids)
-                with contextlib.suppress(StoreAwayError):  # the run goes on
+                with contextlib.suppress(StoreAwayError):  # the run continues
                     progress(manager.store.run(run_id), number, len(ids))
             yield run_id
     finally:
@@ -221,6 +222,6 @@ def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) ->
 
 
 def _stop_all(manager: JobManager, ids: list[int]) -> None:
-    for run_id in reversed(ids):  # the last first, so that none begins meanwhile
+    for run_id in reversed(ids):  # the last first, so that none starts meanwhile
         if manager.owns(run_id):
             manager.stop(run_id)

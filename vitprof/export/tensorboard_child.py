@@ -1,8 +1,7 @@
 """Writes scalars as TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`.
 
-Standard input: one line of JSON, name of a run's directory -> tag -> n; then for each tag (3, n) little-endian float64:
-step, wall time, value.
-Ends with 0, or with one line on standard error and 1.
+Standard input has one line of JSON, name of a run's directory -> tag -> n, and then for each tag (3, n) little-endian
+float64: step, wall time, value. The exit status is 0, or 1 with one line on standard error.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-MISSING = "the package tensorboardX is not there; install it with: pip install tensorboardX"
+MISSING = "the package tensorboardX is not installed; install it with: pip install tensorboardX"
 
 
 def main(directory: Path, source: BinaryIO) -> None:
-    """Reads all scalars and writes the files. Raises `ImportError`, `OSError`."""
-    # It takes in torch where it finds it, for tensors that we have none of; None makes that import fail (Python's
-    # documented behaviour), and this process has no other use for torch. 25 ms instead of 2 s.
+    """Reads all scalars from `source` and writes the files to `directory`. Raises `ImportError`, `OSError`."""
+    # tensorboardX imports torch where it finds it, for tensors, of which there are none here. None makes that import
+    # fail (Python's documented behaviour): 25 ms instead of 2 s.
     modules: dict[str, Any] = sys.modules
     modules["torch"] = None
-    # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that thread for good.
+    # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that thread forever.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
@@ -49,15 +48,15 @@ def main(directory: Path, source: BinaryIO) -> None:
 
 
 def _read(data: bytes, n: int) -> bytes:
-    """Returns what was read. Raises `OSError` where it is less than `n` bytes: nobody is there to write the rest."""
+    """Returns `data`. Raises `OSError` where it is less than `n` bytes: the parent ended before writing the rest."""
     if len(data) < n:
-        raise OSError("the program that wanted them is gone")
+        raise OSError("the program that asked for them has ended")
     return data
 
 
 def _end_with_the_parent(directory: Path) -> None:
-    """Ends this process when standard input does, as it does when the parent was killed; nobody else would remove
-    `directory` then.
+    """Ends this process when its standard input ends, because the parent was killed, and removes `directory`, which
+    nothing else would.
     """
     while os.read(0, 4096):
         pass
@@ -76,4 +75,4 @@ if __name__ == "__main__":
     if said:
         sys.stderr.write(f"{said}\n")
         sys.stderr.flush()
-    os._exit(1 if said else 0)  # not by way of what a file of which the disk took half says as it is closed
+    os._exit(1 if said else 0)  # at once: closing a file of which the disk took only half would raise again

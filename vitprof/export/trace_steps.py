@@ -1,4 +1,4 @@
-"""Which steps of a run a trace holds, and these in pieces, so that a run of any length takes the memory of one."""
+"""Chooses the steps of a run that a trace holds, and reads them in pieces, so that not all are in memory at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vitprof.analysis.arrays import Series
 from vitprof.store import RunStore, StoredRun
 
 MOST_STEPS = 50_000
-"""Steps up to which a trace holds all of a run: 60 MB of JSON, 6 MB compressed. A viewer takes more than its length
-for each, in a browser's memory."""
+"""The most steps of a run that a trace holds whole: 60 MB of JSON, 6 MB compressed. In a browser, a viewer takes more
+memory than that."""
 WINDOWS = 100
 WINDOW = MOST_STEPS // WINDOWS
-"""Steps that a trace holds of each of the `WINDOWS` equal parts of a longer run: neighbours, for what led to what."""
+"""Steps that a trace holds of each of the `WINDOWS` equal parts of a longer run: neighbours show what led to what."""
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,31 @@ class Piece:
 
     steps: Series
     first: int
-    """Position of the first that counts: 1 where the step before the piece is there too, else 0."""
+    """Index of the first step that counts: 1 where the step before the piece is included too, otherwise 0."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a trace holds of a run."""
+    """The steps of a run that its trace holds."""
 
     n: int
-    """Steps that the run has."""
+    """Number of steps that the run has."""
     n_kept: int
-    """Steps of these that the trace holds."""
+    """Number of these that the trace holds."""
     windows: tuple[tuple[int, int], ...]
     """Numbers of the first and the last step of each window; empty where all steps are kept."""
 
     @property
     def sampled(self) -> bool:
+        """Returns whether the trace holds only some of the run's steps."""
         return self.n_kept < self.n
 
 
 def choose(run: StoredRun, glance: Series, *, whole: bool) -> Chosen:
-    """Returns what the trace of a run holds; `glance` has its columns step and step_s.
+    """Returns which steps the trace of a run holds; `glance` has the run's columns step and step_s.
 
-    Of a run of more than `MOST_STEPS` steps, unless `whole`, the neighbours of the longest step of each part: what
-    stands out is in the trace, so shares of time over all that is in it are not those of the run.
+    Of a run of more than `MOST_STEPS` steps, unless `whole`, these are the neighbours of the longest step of each part.
+    Such a trace shows what stands out, so shares of time over all of it are not those of the run.
     """
     number, took = glance["step"], np.nan_to_num(glance["step_s"])
     n = len(number)
@@ -63,7 +64,7 @@ def choose(run: StoredRun, glance: Series, *, whole: bool) -> Chosen:
 
 
 def pieces(store: RunStore, run: StoredRun, chosen: Chosen) -> Iterator[Piece]:
-    """Yields the steps that were chosen, in order. Steps that follow each other in the run do so here."""
+    """Yields the chosen steps of a run in order, in pieces of neighbouring steps."""
     if chosen.windows:
         for first, last in chosen.windows:
             steps = store.steps(run.id, after=first - 2, until=last)
@@ -79,7 +80,7 @@ def pieces(store: RunStore, run: StoredRun, chosen: Chosen) -> Iterator[Piece]:
 
 
 def sampling_words(kept: Iterable[tuple[StoredRun, Chosen]]) -> str:
-    """Returns which runs a trace holds in part, in words; "" where it holds all of each."""
+    """Returns which runs a trace holds only in part, in words; "" where it holds all of each."""
     said = [
         f"run {run.id}: {chosen.n_kept:,} of {chosen.n:,} steps, {WINDOW} around the longest of each "
         f"{chosen.n // WINDOWS:,}"

@@ -1,4 +1,4 @@
-"""What one write to the run store takes, and how it is read from a file of what had to wait."""
+"""The data of one write to the run store, and how they are read back from a spool file."""
 
 from __future__ import annotations
 
@@ -14,45 +14,48 @@ from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 ROWS_AT_ONCE = 10_000
-"""Steps and samples in one transaction, where many wait."""
+"""Steps and telemetry samples in one transaction, where many are waiting."""
 SAMPLE_COLUMNS = ("seq", *TELEMETRY_COLUMNS)
 Matrix = NDArray[np.float64]
 
 
 @dataclass
 class Batch:
-    """What one write takes."""
+    """The steps, telemetry samples and columns of a run that are written together."""
 
     steps: list[Matrix] = field(default_factory=list)
-    """(n, len(STEP_COLUMNS)) each."""
+    """(n, len(STEP_COLUMNS)) float64 each."""
     samples: list[Matrix] = field(default_factory=list)
-    """(n, len(SAMPLE_COLUMNS)) each: the number of the sample, then its columns."""
+    """(n, len(SAMPLE_COLUMNS)) float64 each: the sample's number, then its columns."""
     values: dict[str, Any] = field(default_factory=dict)
-    """Columns of the run."""
+    """New values of the run's columns, by name."""
 
     @property
     def n_bytes(self) -> int:
+        """Returns the bytes of its rows."""
         return sum(rows.nbytes for rows in (*self.steps, *self.samples))
 
     @property
     def n_steps(self) -> int:
+        """Returns the number of its steps."""
         return sum(map(len, self.steps))
 
     @property
     def n_samples(self) -> int:
+        """Returns the number of its telemetry samples."""
         return sum(map(len, self.samples))
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.samples or self.values)
 
     def merge(self, more: Batch) -> None:
-        """Takes what comes after it; of columns of the run the newest counts."""
+        """Appends a later batch; its values replace those of the same columns."""
         self.steps += more.steps
         self.samples += more.samples
         self.values |= more.values
 
     def write_rows(self, store: RunStore, run_id: int, *, again: bool = False) -> None:
-        """Writes steps and telemetry. `again`: those that are there already are left out. Raises `StoreError`."""
+        """Writes steps and telemetry; with `again`, skips those that are stored already. Raises `StoreError`."""
         if self.steps:
             store.append_steps(run_id, np.concatenate(self.steps).tolist(), again=again)
         if self.samples:
@@ -67,10 +70,10 @@ def read_batch(
     steps: Sequence[str] = STEP_COLUMNS,
     samples: Sequence[str] = SAMPLE_COLUMNS,
 ) -> Batch:
-    """Returns what the next frames of a file hold, some 10,000 rows of it; an empty one at its end.
+    """Returns the next frames of a spool file as a batch of at least `ROWS_AT_ONCE` rows; fewer, or none, at its end.
 
-    `steps` and `samples` are the columns of whoever wrote it. Raises `ValueError` and what reading raises, where
-    nothing comes before what is damaged.
+    `steps` and `samples` are the columns that the file was written with. A batch ends before a damaged frame; where
+    that is the first one, raises `ValueError` or `OSError`.
     """
     batch = Batch()
     while batch.n_steps + batch.n_samples < ROWS_AT_ONCE:
@@ -93,7 +96,7 @@ def read_batch(
 
 
 def _matrix(payload: bytes, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
-    """Returns rows with the columns of this version: what another one did not measure is not available."""
+    """Returns rows with the columns of this version; NaN where the version that wrote them has no such column."""
     found = np.frombuffer(payload).reshape(-1, len(names))
     if tuple(names) == tuple(wanted):
         return found

@@ -1,8 +1,8 @@
-"""A job in a process of its own: `python -m vitprof.jobs.child`.
+"""A job in its own process: `python -m vitprof.jobs.child`.
 
-The config comes as one line of JSON on standard input, which then stays open: its end means stop. So a child never
-outlives the program that started it, even one that was killed. Messages go out on the descriptor that was standard
-output; prints of libraries go to standard error instead, which the parent keeps as a log.
+The config arrives as one line of JSON on standard input, which then stays open: its end means stop. So a child never
+outlives the program that started it, even if that is killed. Messages leave on the descriptor that was standard
+output; what libraries print goes to standard error instead, which the parent keeps as a log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from vitprof.program import missing_words, program
 from vitprof.telemetry import show_only
 
 ORPHAN_GRACE_S = 5.0
-"""How long a child that has been told to stop may take before it ends itself. A living parent kills it sooner."""
+"""How long (s) a child may take to stop before it ends itself. A parent that is still alive kills it sooner."""
 
 
 class Sender:
-    """A thread that writes what is in the buffer to the pipe, so that a full pipe never blocks the training loop."""
+    """A thread that writes the buffer's messages to the pipe, so that a full pipe never blocks the training loop."""
 
     def __init__(self, buffer: EventBuffer, stream: BinaryIO) -> None:
         self._buffer = buffer
@@ -48,18 +48,18 @@ class Sender:
                 write_message(self._stream, message)
             if messages:
                 self._stream.flush()
-        except OSError:  # nobody reads any more: the parent is gone, and standard input's end says so too
+        except OSError:  # the parent is gone; the end of standard input stops the job
             self._closing.set()
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Ends the thread and sends what is left in the buffer."""
         self._closing.set()
         self._thread.join()
         self._send()
 
 
 def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
-    """Sets `stop` when standard input ends; ends the process if the job then does not."""
+    """Sets `stop` when standard input ends; ends the process if the job has not `finished` `ORPHAN_GRACE_S` later."""
     while os.read(0, 4096):
         pass
     stop.set()
@@ -68,9 +68,9 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 
 
 def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False) -> None:
-    """Trains and puts the job's last message into `buffer`, whatever happens.
+    """Trains, and puts the job's last message into `buffer`, whatever happens.
 
-    `alone`: this process is the job's own, so it may hide the GPUs that the job does not use.
+    `alone`: this process runs nothing but the job, so the GPUs that the job does not use may be hidden from it.
     """
     from vitprof.engine.train import train
 
@@ -92,6 +92,7 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
 
 
 def main() -> None:
+    """Runs the job whose config comes on standard input, and ends the process."""
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     line = b""
@@ -111,8 +112,9 @@ def main() -> None:
 
 
 def leave() -> None:
-    """Ends the process. Tearing down the interpreter with PyTorch in it would take 1.2 s of a core, and the next job
-    waits for that.
+    """Runs the exit handlers and ends the process.
+
+    Tearing down an interpreter that has loaded PyTorch takes 1.2 s of a core, and the next job would wait for it.
     """
     atexit._run_exitfuncs()
     sys.stderr.flush()

@@ -1,11 +1,11 @@
 """A process that has PyTorch loaded and forks itself for each job: `python -m vitprof.jobs.fork_server FD`.
 
-It keeps one thread, so that a fork is safe, and never touches CUDA, so that a fork may. `jobs.launcher` is the other
-end of its socket: a request is JSON with three descriptors, which become the job's standard input, output and error.
-It answers with the job's process id, and later with how that ended. The end of the socket ends it.
+It has a single thread, so that forking is safe, and never touches CUDA, so that its forks can use it. `jobs.launcher`
+holds the other end of its socket: a request is JSON with three descriptors, which become the job's standard input,
+output and error. The answer is the job's process id, and later its exit status. The end of the socket ends the process.
 
-multiprocessing's fork server would do, but that its socket is passed on to the job: a DataLoader that starts workers by
-"forkserver" would get brothers of the job instead of its children, which no Stop would end and no telemetry count.
+multiprocessing's fork server would do, but it passes its socket on to the job: a DataLoader that starts workers by
+"forkserver" would get siblings of the job instead of children, which Stop would not end and telemetry would not count.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ N_DESCRIPTORS = 3
 
 def load() -> None:
     """Imports what jobs need: 1.7 s of a core for PyTorch, 1 s more for torchvision."""
-    gc.disable()  # hardly anything of it is garbage, and looking for that took a sixth of the time
+    gc.disable()  # imports leave hardly any garbage, and collections took a sixth of the time
     import torchvision.datasets
     import torchvision.transforms  # noqa: F401
 
     import vitprof.engine.train  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # a collection in a fork would copy the pages of all that was imported
+    gc.freeze()  # a collection in a fork would copy the pages of everything imported
     gc.enable()
 
 
 def archs() -> list[str]:
-    """Returns what PyTorch was built for, without a look at CUDA, which `torch.cuda.get_arch_list` of old versions
-    takes.
+    """Returns the architectures that PyTorch was built for, as `torch.cuda.get_arch_list` does.
+
+    In old versions of PyTorch that function queries CUDA first, which must not happen before a fork.
     """
     import torch
 
@@ -54,9 +55,9 @@ def archs() -> list[str]:
 
 
 def serve(connection: socket.socket) -> bool:
-    """Answers requests until the socket ends. Returns twice and more: False here, True in each fork."""
+    """Answers requests until the socket ends. Returns False here, and True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # the default would not wake anybody
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the signal would not wake `select`
     signal.set_wakeup_fd(wake_write)
     _tell(connection, {"ready": True, "archs": archs()})
     with selectors.DefaultSelector() as selector:
@@ -85,7 +86,7 @@ def serve(connection: socket.socket) -> bool:
 
 
 def _forks(connection: socket.socket) -> bool:
-    """Forks, and returns whether this is the fork; where the system refuses, it says so."""
+    """Forks, and returns whether this is the fork; answers with process id 0 where the system refuses."""
     try:
         return os.fork() == 0
     except OSError:
@@ -105,7 +106,7 @@ def _tell_ends(connection: socket.socket) -> None:
 
 
 def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Makes of a fork what a process that was started for the job would be."""
+    """Gives a fork the descriptors, directory and environment of the job, as a process started for it would have."""
     os.setsid()
     for standard, descriptor in enumerate(descriptors):
         os.dup2(descriptor, standard)
@@ -114,11 +115,12 @@ def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     random.seed()
-    np.random.seed()  # the state that everybody has who does not make one of his own
-    atexit.register(gc.unfreeze)  # extension modules complain of what is not freed at the end
+    np.random.seed()  # otherwise every fork would begin with the same global state
+    atexit.register(gc.unfreeze)  # extension modules complain about objects that are not freed at exit
 
 
 def main() -> None:
+    """Serves on the socket whose descriptor is the command's argument; in a fork, runs the job."""
     with contextlib.closing(socket.socket(fileno=int(sys.argv[1]))) as connection:
         load()
         is_job = serve(connection)

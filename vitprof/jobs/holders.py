@@ -1,4 +1,4 @@
-"""The tickets of this machine's jobs as anybody finds them: whose they are, and whether they still count."""
+"""The tickets of this machine's jobs, as any program finds them: whose they are, and whether they still count."""
 
 from __future__ import annotations
 
@@ -24,45 +24,48 @@ if sys.platform != "win32":
     import fcntl
 
 WAITING, RUNNING = ".waiting", ".running"
-"""How the name of a ticket ends."""
+"""Suffixes of a ticket's file name."""
 MAX_BYTES, MAX_TICKETS = 4096, 1000
-"""What is read of a ticket, and how many: anybody can put files into the folder."""
+"""Bytes to read of a ticket, and tickets to read: any user can put files into the folder."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose ticket it is, as its program wrote it."""
+    """The owner of a ticket, as its program wrote it."""
 
     program: str
-    """What a person calls it: "vitprof run", "the dashboard"."""
+    """The program's name for people: "vitprof run", "the dashboard"."""
     run: int
     """The run's number in the store of that program."""
     device: str
-    """The queue that it is in, see `turns.queue_of`."""
+    """The queue that the job is in, see `turns.queue_of`."""
     shares: bool
     """Whether it may run beside others (`RunConfig.share_machine`)."""
     since_s: float
-    """When it was drawn, in seconds since the epoch."""
+    """When the ticket was drawn, in seconds since the epoch."""
     store: str
     """Which store the run is in: `store_mark` of its URL."""
     pid: int
+    """The program's process id."""
     started: float
     """Start of that process, in seconds since the epoch."""
     job_pid: int = 0
-    """The job's own process, once there is one."""
+    """Process id of the job's own process; 0 until there is one."""
     job_started: float = 0.0
+    """Start of that process, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class OtherTicket:
-    """Somebody's ticket, as it is now."""
+    """A ticket of any program on this machine, as it is now."""
 
     path: Path
     number: int
     """Its place in the queue."""
     holder: Holder | None
-    """None where it cannot be read: it is waited for all the same."""
+    """None where it cannot be read; other jobs wait for it even so."""
     uid: int
+    """The user who owns the file."""
 
     @property
     def running(self) -> bool:
@@ -71,12 +74,12 @@ class OtherTicket:
 
     @property
     def alive(self) -> bool:
-        """Returns whether its program still runs; where that is not known, yes."""
+        """Returns whether its program still runs; True where that is not known."""
         return self.holder is None or is_alive(this_program()[0], self.holder.pid, self.holder.started)
 
     @property
     def who(self) -> str:
-        """Returns the owner in words: program, process, user if it is another one, since when."""
+        """Returns the owner in words: program, process, user (if another one), and since when."""
         if self.holder is None:
             return f"a program of user {_user(self.uid)}"
         parts = [f"process {self.holder.pid}"]
@@ -88,9 +91,9 @@ class OtherTicket:
 
 
 def tickets() -> list[OtherTicket]:
-    """Returns all tickets of this machine whose job waits or goes on, by number. Clears away those of ours that do not.
+    """Returns all tickets of this machine whose job is waiting or running, by number. Removes this user's stale ones.
 
-    Raises nothing: what cannot be read is no ticket.
+    Raises nothing: a file that cannot be opened is skipped.
     """
     if sys.platform == "win32":
         return []
@@ -104,7 +107,7 @@ def tickets() -> list[OtherTicket]:
 
 
 def caller() -> str:
-    """Returns what a person calls this program."""
+    """Returns this program's name for people, such as "the dashboard"."""
     if "streamlit" in sys.modules:
         return "the dashboard"
     name, command = Path(sys.argv[0]).name, (sys.argv[1:] or [""])[0]
@@ -114,7 +117,7 @@ def caller() -> str:
 
 
 def store_mark(url: str) -> str:
-    """Returns what tells one store from another, and says nothing about where it is."""
+    """Returns a hash that identifies a store without revealing its URL."""
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
@@ -122,7 +125,7 @@ def _look(path: Path, number: int) -> OtherTicket | None:
     """Returns the ticket, if its job is still there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # it was given back just now, or it is no file
+    except OSError:  # it has just been given back, or is a link
         return None
     try:
         about = os.fstat(fd)
@@ -165,7 +168,7 @@ def _read(text: bytes) -> Holder | None:
 
 
 def _state(holder: Holder) -> str:
-    """Returns what is wrong with its program, for whoever waits for it."""
+    """Returns what is wrong with the program, in words; "" where nothing is."""
     if not is_alive(this_program()[0], holder.pid, holder.started):
         return "; it was killed, and its job goes on"
     with contextlib.suppress(psutil.Error):

@@ -1,7 +1,7 @@
 """The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.turns`).
 
-One manager serves a whole process: the dashboard's sessions share one, the command line makes its own. What it knows
-about a run it writes to the store, so that readers need only the store.
+One manager serves a whole process: the dashboard's sessions share one, a command makes its own. It writes everything
+it knows about a run to the store, so that readers need only the store.
 """
 
 from __future__ import annotations
@@ -34,50 +34,51 @@ from vitprof.store import LiveRun, RunStore
 from vitprof.store.owner import this_program
 
 STOP = None
-"""What ends a worker thread's queue."""
+"""The item in a queue that ends its worker thread."""
 RETRY_S = 5.0
-"""Time between two tries to write down that a run was stopped before it began, where the store could not take it."""
+"""Time (s) between two tries to record that a run was stopped before it began, while the store is away."""
 WAIT_FOR_STORE_S = 180.0
-"""How long a run that has ended is waited for while the store is away: as long as a backup takes, or a database server
-that is restarted."""
+"""How long (s) `wait` waits for the store after a run's end while the store is away: as long as a backup takes, or the
+restart of a database server."""
 LOOK_EVERY_S = 0.5
-"""How often a run that waits looks whether another program's run has ended; the end of one of this program wakes it."""
+"""How often (s) a waiting run checks whether another program's run has ended; the end of one of this program wakes
+it."""
 
 
 class JobManager:
-    """Takes configs, runs them one after another, and records them in `store`.
+    """A queue of jobs: takes configs, runs them one after another, and records them in `store`.
 
     Jobs with `share_machine` run beside those on other devices that have it too.
 
-    What their processes print goes to a file for each in `logs`, `home.log_dir()` if not given. They are started by
-    `launcher`, which is closed with the manager; by one that keeps nothing warm if not given.
+    What a job's process prints goes to a file of its own in `logs`, by default `home.log_dir()`. `launcher` starts the
+    processes and is closed with the manager; the default one keeps no warm process.
     """
 
     def __init__(
         self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
     ) -> None:
-        """`anyway`: its runs wait for those of this program only; others that run meanwhile are told of in the run."""
+        """`anyway`: runs wait for those of this program only; a run has a notice of others that ran meanwhile."""
         self.store = store
         self._anyway = anyway
         self._run_now: set[int] = set()
-        """Runs that somebody wants to begin whatever other programs do."""
+        """Runs that the user wants to begin whatever other programs do."""
         self._logs, self.launcher = logs, launcher or Launcher()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
-        """Told when a run has ended: another one's turn may have come."""
+        """Notified when a run has ended: another one's turn may have come."""
         self._queues: dict[str, queue.Queue[int | None]] = {}
         self._threads: list[threading.Thread] = []
         self._waiting: set[int] = set()
         self._stops: dict[int, threading.Event] = {}
         self._starts: dict[int, Callable[[Path], Runner]] = {}
         self._unsaid: dict[int, tuple[Status, str]] = {}
-        """Status and error of runs that never began, which the store could not take; until it can."""
+        """Status and error of runs that ended without a recorder, until the store has them."""
         self._outboxes: dict[int, Outbox] = {}
-        """Of runs that go on, and of those that have ended, but the store may not have all of."""
+        """Outboxes of running runs, and of ended ones that the store may not have all of."""
         self._over_s: dict[int, float] = {}
-        """When such a run ended."""
+        """When such a run ended, on the monotonic clock (s)."""
         self.left: dict[int, str] = {}
-        """What became of what the store could not take until the end of the program, in a line for each run."""
+        """What became of data that the store had not taken when the program ended, one line for each run."""
         self._ended: dict[int, threading.Event] = {}
         self._started_by: dict[int, str] = {}
         self._closed = False
@@ -87,11 +88,11 @@ class JobManager:
     def submit(
         self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
     ) -> int:
-        """Queues a job; its run id. Raises `ConfigError` before anything is stored if the config cannot work,
-        `JobError` where PyTorch is missing.
+        """Queues a job and returns its run id. Raises `ConfigError` before anything is stored if the config cannot
+        work, `JobError` where PyTorch is missing or after `shutdown`.
 
-        Runs that belong together share a `group_key` and have a `role` in it. `start` starts what is no job of ours,
-        such as a user's own script, when its turn has come; its argument is the file for what it prints.
+        Runs that belong together share a `group_key` and have a `role` in it. `start`, if given, starts something other
+        than a job of the config, such as a user's own script, when its turn has come; its argument is the log file.
         """
         if start is None:
             config = resolve(config)
@@ -127,13 +128,13 @@ class JobManager:
         return run_id in self._ended and not self._ended[run_id].is_set()
 
     def may_stop(self, run_id: int) -> bool:
-        """Returns whether `stop` works on the run for who asks."""
+        """Returns whether the current user can `stop` the run."""
         return self.owns(run_id) and may_stop(self._started_by[run_id])
 
     def stop(self, run_id: int) -> None:
-        """Asks a run to stop; one that is still queued has stopped when this returns, else `wait` tells when it has.
+        """Asks a run to stop. A run that is still queued has stopped when this returns; `wait` for one that is running.
 
-        Raises `JobError` where it was not started here, or by somebody else of those who log in.
+        Raises `JobError` where it was not started here, or was started by another user of the dashboard.
         """
         if run_id not in self._stops:
             raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
@@ -148,8 +149,8 @@ class JobManager:
         self._say_the_unsaid()
 
     def run_now(self, run_id: int) -> None:
-        """Has a run that is queued wait for this program's runs only, as with `anyway`. Raises `JobError` where who
-        asks may not stop it either.
+        """Makes a queued run wait for this program's runs only, as with `anyway`. Raises `JobError` where it was not
+        started here, or the current user may not stop it.
         """
         if run_id not in self._stops:
             raise JobError(f"run {run_id} was not started by this vitprof; start it where it was queued")
@@ -159,7 +160,7 @@ class JobManager:
             self._turn.notify_all()
 
     def _claim(self, run_id: int) -> bool:
-        """Takes a run out of the queue, to run it or to end it; False if somebody else has."""
+        """Takes a run out of the queue, to run it or to end it; returns False if another thread already has."""
         with self._lock:
             waiting = run_id in self._waiting
             self._waiting.discard(run_id)
@@ -171,8 +172,11 @@ class JobManager:
             self._turn.notify_all()
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
-        """Waits until the run has ended and the store has it; whether it has. Where the store stays away it counts as
-        ended after `WAIT_FOR_STORE_S`, see `why_away`.
+        """Waits until the run has ended and the store has all of it, for at most `timeout` seconds; returns whether
+        that is so.
+
+        Also returns True where the store is still away `WAIT_FOR_STORE_S` after the run's end, or `LEAVE_AFTER_S` after
+        that of a run that was stopped; see `why_away`.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
         if not self._ended[run_id].wait(timeout):
@@ -189,16 +193,14 @@ class JobManager:
         return True
 
     def why_away(self, run_id: int) -> str:
-        """Returns why the store cannot be written just now with what a run of this manager reports; "" where it can,
-        and where it has all of it.
-        """
+        """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""
         if run_id in self._unsaid:
             return "it could not be written when the run ended"
         outbox = self._outboxes.get(run_id)
         return "" if outbox is None else outbox.why_away
 
     def shutdown(self) -> None:
-        """Stops every job, keeps what was measured, ends every thread. Safe to call twice."""
+        """Stops every job, keeps what was measured, and ends every thread. May be called again."""
         with self._lock:
             self._closed = True
             for stop in self._stops.values():
@@ -236,8 +238,8 @@ class JobManager:
                 self._has_ended(run_id)
 
     def _await_turn(self, run_id: int) -> Ticket | None:
-        """Waits for the runs that go first, and says so in the store; no longer than the run is in the queue. Returns
-        the ticket that its turn came with.
+        """Waits for the runs that go first, and reports them in the store, as long as the run is queued. Returns the
+        ticket with which it got its turn; None where it left the queue.
         """
         told, ticket = "", None
         with self._turn:
@@ -252,7 +254,7 @@ class JobManager:
                         self.store.update_run(run_id, message=words)
                         told = words
                 except StoreError:
-                    pass  # whether there is a run ahead is not known: asked again in a moment
+                    pass  # whether a run is ahead is not known: the next round asks again
                 self._turn.wait(LOOK_EVERY_S)
         if ticket is not None:
             ticket.close()
@@ -262,14 +264,14 @@ class JobManager:
         return self._anyway or run_id in self._run_now
 
     def _ahead_here(self, run_id: int) -> list[LiveRun]:
-        """Returns the runs of this store that a run waits for."""
+        """Returns the runs of this store that the run waits for."""
         ahead = [run for run in ahead_in_store(self.store, run_id) if not self._is_over(run.id)]
         if not self._is_anyway(run_id):
             return ahead
         return [run for run in ahead if (run.owner_host, run.owner_pid, run.owner_started) == this_program()]
 
     def _ahead_elsewhere(self, run_id: int, ticket: Ticket) -> bool:
-        """Returns whether a job is ahead that the store knows nothing of; if none is, it is this one's turn."""
+        """Returns whether a job that the store knows nothing of is ahead; if none is, the ticket has its turn now."""
         mine = self._live(run_id)
         return bool(ticket.ahead(lambda other: fits_beside(mine, other), anyway=self._is_anyway(run_id)))
 
@@ -278,14 +280,14 @@ class JobManager:
         return Ticket(run_id, queue_of(run.device), shares=run.share_machine, store_url=self.store.url)
 
     def _live(self, run_id: int) -> LiveRun:
-        """Returns the run as others see it. Raises `StoreError`, also where it was deleted meanwhile."""
+        """Returns the run as other programs see it. Raises `StoreError`, also where it was deleted meanwhile."""
         for run in self.store.live_runs():
             if run.id == run_id:
                 return run
-        raise StoreError(f"there is no run {run_id} that waits")
+        raise StoreError(f"run {run_id} is not waiting or running")
 
     def _is_over(self, run_id: int) -> bool:
-        """Returns whether the run was one of this manager's and has ended; the store may not have taken that yet."""
+        """Returns whether the run was one of this manager's and has ended; the store may not have its end yet."""
         return run_id in self._ended and self._ended[run_id].is_set()
 
     def _record(self, run_id: int, ticket: Ticket | None) -> None:
@@ -309,7 +311,7 @@ class JobManager:
     def _recorder(
         self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None, ticket: Ticket | None
     ) -> JobRecorder:
-        """Returns what records a run; where the store is away, when it is back. Raises `StoreError`."""
+        """Returns the recorder of a run; waits for a store that is away, until `stop` is set. Raises `StoreError`."""
         while True:
             try:
                 return JobRecorder(
@@ -320,7 +322,7 @@ class JobManager:
                     raise
 
     def _next(self, jobs: queue.Queue[int | None]) -> int | None:
-        """Returns what comes next in the queue, or `STOP`. Meanwhile the store may be there again."""
+        """Returns the next run in the queue, or `STOP`. Meanwhile tries to record what the store could not take."""
         while self._unsaid:
             try:
                 return jobs.get(timeout=RETRY_S)
@@ -329,7 +331,7 @@ class JobManager:
         return jobs.get()
 
     def _say_the_unsaid(self) -> None:
-        """Writes down the ends of runs that never began, or they would be queued for good."""
+        """Records the ends of runs that have no recorder; without this they would stay queued forever."""
         for run_id, (status, error) in list(self._unsaid.items()):
             try:
                 self.store.update_run(run_id, status=status, stage="", message="", error=error)

@@ -1,8 +1,8 @@
-"""What a job reports, on its way into the run store. Neither the job nor its recorder ever waits for the store.
+"""Takes what a job reports to the run store. Neither the job nor its recorder ever waits for the store.
 
-A thread writes. A store that does not take it (locked, full, restarted) is away: from then on it all goes into a file
-(`spool`), and the thread tries again until the store has it. What no file can take waits in memory. Both are bounded:
-beyond that steps are dropped, counted and told. The run carries a notice of it.
+A thread writes. A store that does not take the data (locked, full, restarted) is away: from then on all data go into a
+file (`spool`), and the thread tries again until the store has them. What no file can take waits in memory. Both are
+bounded: steps beyond that are dropped and counted. The run has a notice of it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from vitprof.records import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 RETRY_S = 1.0
-"""Time between two tries to reach a store that is away."""
+"""Time (s) between two tries to reach a store that is away."""
 MEMORY_BYTES = 8 << 20
-"""Of steps and telemetry that wait in memory: for a write under way, or where no file can take them."""
+"""Most bytes of steps and telemetry that wait in memory, for the current write, or where no file can take them."""
 LEAVE_S = 6.0
-"""How long a write under way is waited for when the program ends: SQLite waits 5 s for a lock."""
+"""How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 
 
 class Outbox:
-    """Takes from one thread, and writes in another, which runs as long as there is something to write."""
+    """A buffer that one thread fills and another writes to the store; that thread runs while there is work for it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Outbox:
         look: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`look` is called in the thread before each write to a store that is there; it may read the store."""
+        """`look` is called in the writing thread before each write, unless the store is away; it may use the store."""
         self._store, self._run, self._look, self._clock = store, run, look, clock
         self._changed = threading.Condition()
         self._waiting = Batch()
@@ -50,23 +50,23 @@ class Outbox:
         """Whether there is something to write, or time to look."""
         self._in_flight: Batch | None = None
         self._began_s = 0.0
-        """When the last write began."""
+        """When the last write began, on `clock`."""
         self._ending: Ending | None = None
         self._away: Away | None = None
         self._outages = Outages()
         self._spool: Spool | None = None
         self._n_samples = 0
         self._notices: list[str] = []
-        """Those of the job, as they were given last."""
+        """The job's notices, as they were last added."""
         self._told: list[str] = []
-        """Our own."""
+        """The outbox's own notices."""
         self._leaving = False
         self._thread: threading.Thread | None = None
 
     # the recorder's thread
 
     def add(self, steps: Sequence[Matrix] = (), samples: Iterable[Sequence[float]] = (), **values: Any) -> None:
-        """Takes finished steps, telemetry and columns of the run."""
+        """Takes finished steps, (n, len(STEP_COLUMNS)) each, telemetry samples and columns of the run. Never blocks."""
         rows = np.array(list(samples), dtype=np.float64).reshape(-1, len(TELEMETRY_COLUMNS))
         with self._changed:
             batch = Batch(list(steps))
@@ -78,7 +78,7 @@ class Outbox:
                 self._notices = list(values["notices"])
                 values["notices"] = self._notices + self._told
             if "status" in values:
-                self._ending = None  # it goes on
+                self._ending = None  # the run goes on
             batch.values = values
             if self._away is not None:
                 self._put_away(batch)
@@ -90,8 +90,9 @@ class Outbox:
             self._start()
 
     def finish(self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any) -> None:
-        """Takes the last columns of a run that has ended. They are written when the store has all the rest, with what
-        `settle` then returns (it is called in the thread); `t_end_s` is what another program needs to do that.
+        """Takes the last columns of a run that has ended. They are written once the store has all the rest, with the
+        columns that `settle` then returns; it is called in the writing thread. `t_end_s`, the run's end on its clock,
+        lets another program do that instead.
         """
         with self._changed:
             self._ending = Ending(settle, values, t_end_s)
@@ -106,16 +107,16 @@ class Outbox:
             return "" if self._away is None else self._away.why
 
     def wait(self, within_s: float, *, also_away: bool = False) -> bool:
-        """Waits until all is written, so long at most, with `also_away` only as long as the store is there; whether it
-        is.
+        """Waits until everything is written, for at most `within_s` seconds; returns whether it is. `also_away`: also
+        returns where the store is away.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_written() or (also_away and self._away is not None), within_s)
             return self._is_written()
 
     def leave(self) -> str:
-        """Gives up waiting for the store: what it could not take is left in files for the next program. Returns what
-        became of it, in a line; "" where the store has all of it after all.
+        """Gives up waiting for the store, and leaves in files what it could not take, for the next program. Returns a
+        line that says what became of the data; "" where the store has them all.
         """
         said = ""
         with self._changed:
@@ -138,9 +139,7 @@ class Outbox:
         names = ", ".join(str(path) for path in self._spool.paths)
         self._spool.leave()
         if not names:
-            return (
-                f"the run store is away ({away.why}), and {self._outages.why_lost or 'no file could take what waits'}"
-            )
+            return f"the run store is away ({away.why}), and {self._outages.why_lost or 'no file could be written'}"
         return f"the run store is away ({away.why}): what it could not take is in {names} until vitprof starts again"
 
     def _is_written(self) -> bool:
@@ -158,7 +157,7 @@ class Outbox:
     def _go_away(self, why: str) -> None:
         self._away = Away(self._began_s, why)
         self._spool = Spool(header_of(self._store, self._run, why), places(self._store))
-        if self._in_flight is not None:  # may have been written after all: steps that are there are not added again
+        if self._in_flight is not None:  # the store may have it after all: what is there is not added again
             self._put_away(self._in_flight)
         waiting, self._waiting, self._due = self._waiting, Batch(), False
         self._put_away(waiting)
@@ -236,7 +235,7 @@ class Outbox:
         self._in_flight = None
 
     def _has_work(self) -> bool:
-        """Waits until there is something to do; False, and the thread ends, where there is nothing more."""
+        """Returns whether there is work, and waits `RETRY_S` first while the store is away; False ends the thread."""
         with self._changed:
             if self._away is not None:
                 self._changed.wait_for(lambda: self._leaving, RETRY_S)
@@ -270,7 +269,7 @@ class Outbox:
             self._changed.notify_all()
 
     def _drain(self) -> None:
-        """Writes what waits; then the store is there again."""
+        """Writes everything that waits; the store is then no longer away."""
         while True:
             with self._changed:
                 away = self._away
@@ -290,7 +289,7 @@ class Outbox:
                 chunk = read_batch(self._spool.unread())
             except (ValueError, OSError) as error:
                 self._notices.append(f"a part of what waited for the run store is lost: {error}")
-        chunk.values.clear()  # in memory there are newer ones
+        chunk.values.clear()  # `away.values` has newer ones
         if not chunk:
             chunk, away.kept = away.kept, chunk
         return chunk
@@ -307,5 +306,5 @@ class Outbox:
 
 
 def why_of(error: StoreError) -> str:
-    """Returns in a few words why the store failed."""
+    """Returns why the store failed, in a few words."""
     return error.why if isinstance(error, StoreAwayError) else one_line(error)

@@ -1,4 +1,4 @@
-"""What vitprof needs from a machine, looked at one thing at a time."""
+"""Checks what vitprof needs from a machine, one thing at a time."""
 
 from __future__ import annotations
 
@@ -33,35 +33,38 @@ PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
     ),
 }
-"""What vitprof needs, by the extra of pyproject.toml that brings it; of several names, which bring the same module, any
-one."""
+"""The packages that vitprof needs, by the extra of pyproject.toml that installs them. Packages in one tuple bring the
+same module: any one of them will do."""
 WITHOUT: dict[str, str] = {
     "dashboard": "the dashboard or some jobs of vitprof's own cannot run; watching and checking runs can",
     "images": "image files, such as those of photos, cannot be decoded",
 }
-"""What does not work without some package of an extra that may be left out."""
+"""What does not work where a package of an optional extra is missing."""
 NVIMGCODEC = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
 SHM = Path("/dev/shm")
 NO_FIGURES = (
-    "GPU-util, GPU memory, power and temperature are not available; jobs use a GPU that PyTorch has all the same "
-    "(a container wants NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+    "GPU-util, GPU memory, power and temperature are not available; jobs can still use a GPU that PyTorch finds "
+    "(in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
 )
 PINNED_BYTES = 64 << 20
-"""What is pinned for a moment, to see whether it can be: some batches of photos."""
+"""Bytes that are pinned for a moment, to see whether that works: a few batches of photos."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at."""
+    """The result of one check."""
 
     what: str
+    """The thing checked, such as "PyTorch"."""
     found: str
+    """What was found: a version, a size, or what is wrong."""
     verdict: Literal["ok", "note", "bad"]
     """ok: as it should be; note: works, with a limit; bad: something will fail."""
     meaning: str
+    """What that means for vitprof, or what to do; may be ""."""
 
 
 def examine() -> Iterator[Check]:
@@ -77,7 +80,7 @@ def examine() -> Iterator[Check]:
     torch, wrong = _torch()
     yield torch
     yield _nvml(listed, reason)
-    # CUDA's driver and PyTorch may find the same.
+    # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*findings(gpus, os.environ, driver=driver), *wrong]):
         yield Check(finding.where, finding.wrong, finding.verdict, finding.todo)
     yield _shared_memory()
@@ -114,8 +117,8 @@ def _dali(gpus: Sequence[VisibleGpu], driver: str) -> Check:
 
 
 def _optional(what: str, packages: tuple[str, ...], loader: str, fits: str | None = None) -> Check:
-    """What one loader needs and no other; a package whose module is not there is one for another system, or half
-    removed. `fits` is what to install, where that is not for all machines the same.
+    """Checks the packages that only one loader needs. A package without its module was made for another system, or is
+    half removed. `fits` is what to install, where that depends on the machine.
     """
     version = _version(packages)
     (package,) = LOADERS[loader].packages
@@ -128,7 +131,7 @@ def _optional(what: str, packages: tuple[str, ...], loader: str, fits: str | Non
 
 
 def _torch() -> tuple[Check, list[Finding]]:
-    """Returns whether there is a PyTorch that can use the GPU, and what is wrong if not."""
+    """Checks whether there is a PyTorch that can use the GPU; also returns what is wrong with it."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -193,7 +196,7 @@ def _home() -> Iterator[Check]:
         with contextlib.closing(RunStore()) as store:
             n = store.count_runs(RunQuery(helpers=True))
             strange = n - len(store.runs())
-            meaning = f"{strange} of another vitprof cannot be read here; open them with that one, or delete them"
+            meaning = f"{strange} of another version cannot be read here; open them with that one, or delete them"
             found = f"{n} run{'' if n == 1 else 's'} in {store.url}"
             yield Check("database", found, "note" if strange else "ok", meaning if strange else "")
     except VitprofError as error:

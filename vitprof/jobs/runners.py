@@ -1,4 +1,4 @@
-"""The two ways to run a job: in a child process, or in a thread of this one. Both hand over the same messages."""
+"""The two ways to run a job: in a child process, or in a thread of this one. Both yield the same messages."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 o
 
 
 class Runner(Protocol):
-    """A job under way."""
+    """A running job."""
 
     pid: int
-    """The process whose tree is the job."""
+    """The process that, with its descendants, is the job."""
 
     def messages(self) -> Iterator[Message | None]:
-        """Yields what the job reports until it has ended; None at least every 0.1 s when there is nothing."""
+        """Yields the job's messages until it has ended; None at least every 0.1 s when there are none."""
 
     def ask_stop(self) -> None:
         """Asks the job to stop after its current step."""
@@ -42,7 +42,7 @@ class Runner(Protocol):
         """Ends the job now, whatever it is doing."""
 
     def close(self) -> str:
-        """Cleans up after the last message. What is known about an end without a last message, in one line."""
+        """Cleans up after the last message. Returns the reason, in one line, in case the job ended without one."""
 
 
 class ProcessRunner:
@@ -65,7 +65,7 @@ class ProcessRunner:
                 fcntl.fcntl(self._process.stdout, F_SETPIPE_SZ, PIPE_BYTES)
         self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
         self._reader.start()
-        with contextlib.suppress(BrokenPipeError):  # it died at once: close() tells why
+        with contextlib.suppress(BrokenPipeError):  # it died at once: close() says why
             self._process.stdin.write(json.dumps(config.to_dict()).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -74,7 +74,7 @@ class ProcessRunner:
         try:
             for message in read_messages(self._process.stdout):
                 self._inbox.put(message)
-        except ValueError as error:  # nothing after it can be understood, and a pipe that nobody empties blocks the job
+        except ValueError as error:  # what follows cannot be read either, and a pipe that is not emptied blocks the job
             self._broken = str(error)
             self.kill()
 
@@ -103,12 +103,12 @@ class ProcessRunner:
         self.ask_stop()
         code = self._process.wait()
         self.kill()  # workers that outlived the child
-        clear_temporary()  # one that was killed could not do it
+        clear_temporary()  # a job that was killed could not remove its own
         self._reader.join()
         assert self._process.stdout is not None
         self._process.stdout.close()
         if self._broken:
-            return f"the job's process was ended because it sent what is no message ({self._broken})"
+            return f"the job's process was ended because it sent something that is not a message ({self._broken})"
         if code < 0:
             why = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
             return f"the job's process was ended by {signal.Signals(-code).name}{why}; its log is {self._log}"
@@ -119,7 +119,7 @@ class ProcessRunner:
 
 
 class ThreadRunner:
-    """A job in a thread of this process. It stops after its current step at the earliest."""
+    """A job in a thread of this process. It stops no earlier than after its current step."""
 
     def __init__(self, config: RunConfig) -> None:
         from vitprof.jobs.child import run_job
@@ -149,7 +149,7 @@ class ThreadRunner:
         self._stop.set()
 
     def kill(self) -> None:
-        """Raises `JobStopped` in the thread at its next Python instruction: as near to a kill as a thread comes."""
+        """Raises `JobStopped` in the thread at its next Python instruction: a thread cannot be killed."""
         if self._thread.ident is not None and not self._ended.is_set():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(JobStopped))
 
@@ -159,7 +159,9 @@ class ThreadRunner:
 
 
 def start_runner(config: RunConfig, log: Path, launcher: Launcher, stop: threading.Event) -> Runner:
-    """Starts the job in the isolation it asks for. Raises `JobError` where no process can be started."""
+    """Starts a job with the isolation of its config, once `launcher` has loaded or `stop` is set; a process prints to
+    `log`. Raises `JobError` where no process can be started.
+    """
     launcher.wait(stop)
     if config.isolation == "thread":
         return ThreadRunner(config)

@@ -1,4 +1,4 @@
-"""What is kept of a run that has ended: its summary, its verdict and its sparkline, from what the store has of it."""
+"""Computes the summary, the verdict and the sparkline of a run that has ended, from what the store has of it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ from vitprof.records import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
 
 JUDGE_S, JUDGE_STEP_S = 10.0, 50e-6
-"""What judging a run may take, and each of its steps on top: some ten times of what it takes on a busy machine."""
+"""How long (s) judging a run may take, and how much longer for each step: about ten times what a busy machine takes."""
 OPEN_S = 60.0
-"""Time for a program that opens a store to judge what others left there; what is not begun by then stays unjudged."""
+"""How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
 
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
 
-    Only "notices", with the reason, for one that cannot be judged: whatever it has in it, the next run gets its turn.
+    `t_origin_s` and `t_end_s` are its start and end on its clock. Where it cannot be judged, returns only "notices",
+    with the reason, so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
     """
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     steps = _without_stops(store, run, steps)
     try:
         return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
     except Exception as error:
-        if not isinstance(error, VitprofError):  # a defect: shown where the program's own messages go, too
+        if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()
         return {"notices": [*run.notices, unjudged(one_line(error))]}
 
 
 def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
-    """Returns the steps, and has the store take them so too: those in which the job was stopped do not count."""
+    """Returns the steps with those in which the job was stopped marked as warm-up, and marks them so in the store."""
     left_out = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
     if not left_out.any():
         return steps
@@ -57,12 +58,12 @@ def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
 
 
 def judge_limit_s(steps: Series) -> float:
-    """Returns how long judging a run of these steps may take."""
+    """Returns how long (s) judging a run of these steps may take."""
     return JUDGE_S + JUDGE_STEP_S * len(steps["step"])
 
 
 def unjudged(why: str) -> str:
-    """Returns what is said of a run without summary and verdict."""
+    """Returns the notice for a run that has no summary and verdict; `why` is the reason."""
     return f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
 
 
@@ -77,17 +78,17 @@ def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: floa
 
 
 def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> list[float | None]:
-    """Returns the device's idle share over the run in at most 40 bins, in thousandths; None where there is no telling.
+    """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where it is not known.
 
-    `gaps` are those of all steps, if they are known.
+    `gaps` are the gaps of all steps, if they were computed already.
     """
     _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=gaps)
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
 def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
-    """Takes in what was left of runs while the store was away, marks runs whose program is gone, and sums up what they
-    had stored until then, as far as `OPEN_S` goes. A store that cannot be written now gets it at the next start.
+    """Takes in what programs left in files while the store was away, marks runs whose program is gone as interrupted,
+    and sums up what the store has of both, for at most `OPEN_S`. A store that is away now is settled at the next start.
     """
     if store.read_only:
         return
@@ -102,15 +103,15 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
 
 
 def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
-    """Sums up a run that ended then; where that is not known, with its last step."""
+    """Sums up a run that ended at `ended_s`; where that is None, with its last step."""
     try:
         run, steps = store.run(run_id), store.steps(run_id)
-    except UnreadableRun:  # what another version began, that version can sum up
+    except UnreadableRun:  # the version that began it can sum it up
         return
     if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
         return
     if time_left():
         found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
     else:
-        found = {"notices": [*run.notices, unjudged("other runs took the time for it")]}
+        found = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **found)

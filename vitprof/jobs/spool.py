@@ -1,9 +1,9 @@
-"""What a store that is away could not take yet, in a file: appended to while it is away, read when it is back.
+"""Files for what a store that is away cannot take: appended to while it is away, read when it is back.
 
-A file is a row of frames: one byte for the kind, four for the length of the payload, four for its CRC-32 (little
-endian), the payload. The first is the header, JSON that says whose it is. Then come steps and telemetry, C-ordered
-float64 matrices (of telemetry with the number of the sample before its columns), and values, columns of the run as
-JSON. Whoever writes a file holds a lock on it: whose lock can be had was left.
+A file is a sequence of frames: one byte for the kind, four for the length of the payload, four for its CRC-32 (little
+endian), then the payload. The first frame is the header, JSON that says which run the file belongs to. Then come steps
+and telemetry, C-ordered float64 matrices (telemetry with the sample's number before its columns), and values, columns
+of the run as JSON. The program that writes a file holds a lock on it; a file without a lock was left behind.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from vitprof.records import Phase
 
 PREFIX = "vitprof-spool-"
 DAMAGED = "vitprof-damaged-"
-"""What a file is called that could not be read whole: nobody reads it again."""
+"""Prefix of a file that could not be read to its end; it is not read again."""
 MAGIC = "vitprof spool 1"
 HEADER, STEPS, TELEMETRY, VALUES = b"H", b"S", b"T", b"V"
 FRAME = struct.Struct("<cII")
 MOST_BYTES = 256 << 20
-"""Of all files of a run: over a million steps."""
+"""Most bytes in all files of a run: over a million steps."""
 MOST_FRAME_BYTES = 64 << 20
 
 
 class NoRoom(Exception):
-    """A frame that no file can take; the message says why."""
+    """Raised where no file can take a frame; the message says why."""
 
 
 class SpoolFile:
-    """One file that is open, and locked by this process."""
+    """A file that is open, and locked by this process."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
@@ -49,8 +49,8 @@ class SpoolFile:
 
     @classmethod
     def create(cls, directory: Path) -> SpoolFile:
-        """Returns a new file, which only this user can read. Raises `OSError`."""
-        while True:  # again only where somebody took it for one that was left, before it was locked
+        """Returns a new file that only this user can read. Raises `OSError`."""
+        while True:  # again only where another program took it for one that was left, before it was locked
             descriptor, name = tempfile.mkstemp(prefix=PREFIX, dir=directory)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -63,7 +63,7 @@ class SpoolFile:
 
     @classmethod
     def left(cls, path: Path) -> SpoolFile | None:
-        """Returns a file that a program left; None for one that is in use, and for what is not ours."""
+        """Opens and locks a file that a program left; returns None where it is in use or not this user's."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -74,13 +74,13 @@ class SpoolFile:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_nlink:
                     return cls(path, descriptor)
-        except OSError:  # its owner lives
+        except OSError:  # its program still holds the lock
             pass
         os.close(descriptor)
         return None
 
     def append(self, kind: bytes, payload: bytes) -> None:
-        """Adds a frame: the whole of it, or nothing. Raises `OSError`."""
+        """Adds a whole frame, or nothing. Raises `OSError`."""
         frame = FRAME.pack(kind, len(payload), zlib.crc32(payload)) + payload
         try:
             written = 0
@@ -93,7 +93,9 @@ class SpoolFile:
         self.size += len(frame)
 
     def next_frame(self) -> tuple[bytes, bytes] | None:
-        """Returns kind and payload of the next frame; None at the end. Raises `ValueError` for a part of a frame."""
+        """Returns the next frame's kind and payload; None at the end. Raises `ValueError` if it is cut off or damaged,
+        and `OSError`.
+        """
         if self._read >= self.size:
             return None
         head = os.pread(self._descriptor, FRAME.size, self._read)
@@ -116,17 +118,17 @@ class SpoolFile:
             yield frame
 
     def close(self) -> None:
-        """Lets go of it: whoever looks for what was left finds it."""
+        """Closes and unlocks the file; a program that starts later finds it."""
         os.close(self._descriptor)
 
     def delete(self) -> None:
-        """Removes it, and lets go of it."""
+        """Removes and closes the file."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         self.close()
 
     def set_aside(self) -> Path:
-        """Gives it a name under which nobody takes it for one that was left, and lets go of it; that name."""
+        """Renames the file so that it is not taken in again, and closes it. Returns the new path."""
         aside = self.path.with_name(DAMAGED + self.path.name.removeprefix(PREFIX))
         with contextlib.suppress(OSError):
             self.path.rename(aside)
@@ -135,7 +137,7 @@ class SpoolFile:
 
 
 class Spool:
-    """The files of one run, in the first of `places` that has room, then in the next."""
+    """The files of one run: in the first of the directories `places` that has room, then in the next."""
 
     def __init__(self, header: Mapping[str, Any], places: Sequence[Path], most_bytes: int = MOST_BYTES) -> None:
         self._header, self._places, self._most_bytes = header, list(places), most_bytes
@@ -143,12 +145,13 @@ class Spool:
 
     @property
     def paths(self) -> list[Path]:
+        """Returns the paths of its files."""
         return [file.path for file in self._files]
 
     def append(self, kind: bytes, payload: bytes) -> None:
-        """Adds a frame. Raises `NoRoom`."""
+        """Adds a frame, to a new file where the last one has no room. Raises `NoRoom`."""
         if sum(file.size for file in self._files) + len(payload) > self._most_bytes:
-            raise NoRoom(f"the {self._most_bytes >> 20} MB that may wait for it were full")
+            raise NoRoom(f"the {self._most_bytes >> 20} MB for waiting data were full")
         why = ""
         while True:
             try:
@@ -159,14 +162,14 @@ class Spool:
             except OSError as error:
                 why = error.strerror or str(error)
             if not self._places:
-                raise NoRoom(f"no file could take what waits ({why})")
+                raise NoRoom(f"no file could be written ({why})")
             with contextlib.suppress(OSError):
                 self._begin()
 
     def _begin(self) -> None:
         """Begins the next file. Raises `OSError`."""
         if not self._places:
-            raise OSError("no place is left")
+            raise OSError("no directory is left")
         file = SpoolFile.create(self._places.pop(0))
         try:
             file.append(HEADER, json.dumps({**self._header, "part": len(self._files)}).encode())
@@ -181,20 +184,20 @@ class Spool:
             yield from file.frames()
 
     def delete(self) -> None:
-        """Removes the files: the store has it all."""
+        """Removes the files, once the store has everything."""
         for file in self._files:
             file.delete()
         self._files.clear()
 
     def leave(self) -> None:
-        """Lets go of the files: they are for whoever comes next."""
+        """Closes the files and leaves them for the next program."""
         for file in self._files:
             file.close()
         self._files.clear()
 
 
 def values_frame(values: Mapping[str, Any]) -> bytes:
-    """Returns columns of a run as they are kept in a file."""
+    """Returns columns of a run as the payload of a frame."""
     plain = dict(values)
     if "config" in plain:
         plain["config"] = plain["config"].to_dict()
@@ -204,7 +207,9 @@ def values_frame(values: Mapping[str, Any]) -> bytes:
 
 
 def values_of(payload: bytes) -> dict[str, Any]:
-    """Returns the inverse of `values_frame`. Raises `ValueError`, `TypeError`, `ConfigError`."""
+    """Returns the columns of a run from a frame's payload: the inverse of `values_frame`. Raises `ValueError`,
+    `TypeError`, `ConfigError`.
+    """
     values: dict[str, Any] = json.loads(payload)
     if "config" in values:
         values["config"] = RunConfig.from_dict(values["config"])

@@ -1,8 +1,9 @@
-"""A ticket for each job that has its turn, or waits for it, on this machine: also of other homes, stores and users.
+"""A ticket for each job on this machine that has its turn or waits for it, also those of other homes, stores and users.
 
-The store says who goes first among its own runs (`vitprof.jobs.turns`). What has its turn there draws a ticket here: a
-file in a folder of the machine that its program keeps locked (flock(2)). The system takes the lock back when a program
-ends, however it ends, so no ticket outlives its job; what a killed program started is waited for too.
+The store decides which of its own runs goes first (`vitprof.jobs.turns`). A run that has its turn there draws a ticket
+here: a file in a folder of the machine, which its program keeps locked (flock(2)). The system releases the lock when
+the program ends, however it ends, so no ticket outlives its job. Where a program was killed and its job still runs,
+others wait for the job.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ if sys.platform != "win32":
     import fcntl
 
 TRIES, TRY_AGAIN_S = 100, 0.01
-"""How often the lock that orders those who draw is tried: it is held for some microseconds, unless its holder was
-stopped within these. Then tickets are drawn without."""
-NOT_SEEN = "other programs' jobs on this machine cannot be seen ({}): if one ran at the same time, nobody would know"
+"""How often to try the lock under which tickets are drawn, and the time (s) between tries. It is held for microseconds,
+unless its holder is suspended within these; then tickets are drawn without it."""
+NOT_SEEN = "other programs' jobs on this machine cannot be seen ({}): whether one ran at the same time is not known"
 
 
 FitTogether = Callable[[Holder], bool]
-"""Whether a job may run beside that of another ticket."""
+"""Returns whether a job may run beside that of another ticket."""
 
 
 class Ticket:
     """This program's ticket for one run. Close it when the job has ended."""
 
     def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
-        """Draws it. Where that cannot be done, `why_not` says so, and nobody is waited for."""
+        """Draws the ticket. Where that fails, `why_not` says why, and the job waits for no other."""
         _, pid, started = this_program()
         self.holder = Holder(caller(), run, device, shares, time.time(), store_mark(store_url), pid, started)
         self.why_not = ""
@@ -55,9 +56,10 @@ class Ticket:
             self.why_not = NOT_SEEN.format(f"{lock_dir()}: {error.strerror or error}")
 
     def ahead(self, fits: FitTogether, *, anyway: bool = False) -> list[OtherTicket]:
-        """Returns whom this job waits for, who is running first; if nobody, or `anyway`, it has its turn from here on.
+        """Returns the tickets that this job waits for, running ones first. If there are none, or with `anyway`, it has
+        its turn from here on.
 
-        All of that is one step: two that ask at the same moment do not both begin.
+        Checking and taking the turn is one step, under a lock: two jobs that ask at the same moment do not both begin.
         """
         if self._path is None:
             return []
@@ -74,7 +76,7 @@ class Ticket:
         return [] if self._path is None else [t for t in tickets() if t.path.name != self._path.name]
 
     def begun(self, job_pid: int) -> None:
-        """Writes down which process the job is: it is waited for if this program is killed, until it has ended too."""
+        """Records the job's process id: if this program is killed, others wait until the job has ended too."""
         if self._path is None or job_pid == self.holder.pid:
             return
         with contextlib.suppress(OSError, psutil.Error):
@@ -83,7 +85,7 @@ class Ticket:
             self._write()
 
     def close(self) -> None:
-        """Gives it back. May be called again."""
+        """Gives the ticket back. May be called again."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -106,11 +108,11 @@ class Ticket:
 
     def _write(self) -> None:
         text = json.dumps(dataclasses.asdict(self.holder)).encode()
-        os.pwrite(self._fd, text.ljust(MAX_BYTES), 0)  # one length, in one piece: nobody reads half of it
+        os.pwrite(self._fd, text.ljust(MAX_BYTES), 0)  # always one length, in one write: nobody reads half of it
 
 
 def _folder() -> Path:
-    """Returns the folder of tickets, which every user may add to and nobody may take from. Raises `OSError`."""
+    """Returns the folder of tickets; every user may add files, and remove only their own. Raises `OSError`."""
     folder = lock_dir()
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A trial of a tournament on a user's own script: it runs for some steps, with other arguments of its DataLoader."""
+"""A trial of a tournament on a user's own script: a run of some steps with other arguments for its DataLoader."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|E
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial runs."""
+    """The command of a trial, and what it changes."""
 
     command: Sequence[str]
     directory: str
     number: int
-    """Which start of the script it is, from 1: VITPROF_TRIAL."""
+    """The trial's number, from 1; the script finds it in VITPROF_TRIAL."""
     steps: int
     """Training steps after which the script is ended."""
     arguments: Mapping[str, Any]
-    """Of the train DataLoader, as PyTorch names them."""
+    """Arguments of the train DataLoader to change, by PyTorch's names."""
     place: str = ""
     """Where that loader is made (`vitprof.watch.overrides.made_of`); "" in a first trial, which changes nothing."""
     where: str = ""
-    """The same for a person: "train.py:88"."""
+    """The same for people: "train.py:88"."""
     nth: int | None = None
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
-    """Memory for samples that are kept after their first reading; None: they are not kept."""
+    """Memory for samples that are kept after they were first read; None: they are not kept."""
     remarks: tuple[str, ...] = ()
-    """Lines that people should read of the setting: they become notices of the run."""
+    """Lines on the setting for the user; they become notices of the run."""
     lists_opened: bool = False
-    """Whether files that are opened for writing are told."""
+    """Whether to report files that are opened for writing."""
 
     @property
     def changes(self) -> bool:
-        """Returns whether anything of the script is changed."""
+        """Returns whether the trial changes the script's loader."""
         return bool(self.arguments) or self.cache_bytes is not None
 
     @property
     def variables(self) -> dict[str, str]:
-        """Returns the environment of the script."""
+        """Returns the environment variables that the trial adds for the script."""
         wanted: dict[str, Any] = {}
         if self.changes:
             wanted = {"place": self.place, "nth": self.nth, "arguments": dict(self.arguments)}
@@ -70,20 +70,20 @@ class Trial:
 
 
 class TrialRunner(CommandRunner):
-    """The script under way, in a session of its own, without a terminal: what it prints goes to `log`.
+    """The running script, in a session of its own, without a terminal: what it prints goes to `log`.
 
     Raises `JobError` where it cannot be started.
     """
 
     def __init__(self, trial: Trial, log: Path, opened: list[str] | None = None) -> None:
-        """`opened`: takes the files that were opened for writing, where that is asked for."""
+        """`opened`: the list to which `close` adds the files that were opened for writing, with `lists_opened`."""
         self._trial, self._log, self._opened = trial, log, opened if opened is not None else []
         self._n = 0
-        """Steps that were told of."""
+        """Steps reported so far."""
         self._wrong = ""
-        """Why what is measured is not what was asked for."""
+        """Why the trial does not measure its setting; "" where it does."""
         self._end_by: float | None = None
-        """When a script that made its steps is ended if it has not ended."""
+        """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         handle, name = tempfile.mkstemp(prefix=temporary_prefix("told"))
         os.close(handle)
         self._told = Path(name)
@@ -130,14 +130,14 @@ class TrialRunner(CommandRunner):
         return rows
 
     def _check(self, watched: Mapping[str, Any]) -> None:
-        """Ends a trial that measures something else than it should."""
+        """Ends a trial that does not measure its setting."""
         trial = self._trial
         if not trial.changes:
             return
         if not watched.get("made_changed"):
             here = watched.get("made_where")
-            other = ", by another way or of another dataset" if here == trial.where else ""
-            why = self._problem() or f"the first trial's was made at {trial.where}, this one's at {here}{other}"
+            other = ", in another way or for another dataset" if here == trial.where else ""
+            why = self._problem() or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
             self._wrong = f"the setting was not applied to the loader that trains: {why}"
         elif differ := [name for name, value in trial.arguments.items() if _is_other(watched, name, value)]:
             self._wrong = f"the script sets {', '.join(differ)} itself after it has made its loader"
@@ -148,7 +148,7 @@ class TrialRunner(CommandRunner):
         return next((text for about, text in self._lines() if about == "problem"), "")
 
     def _end_what_hangs(self) -> None:
-        """Other processes of a distributed job wait for the one that has ended."""
+        """Kills a script that should have ended: processes of a distributed job may wait for one that has ended."""
         if self._wrong or self._n >= self._trial.steps:
             now = time.monotonic()
             self._end_by = now + STOP_GRACE_S if self._end_by is None else self._end_by
@@ -158,7 +158,7 @@ class TrialRunner(CommandRunner):
     def _last(self) -> Note:
         if self._wrong:
             return Note("end", {"status": "failed", "error": self._wrong})
-        if self._n >= self._trial.steps:  # what a script that is cut off does at its end is no matter
+        if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
         if last.values["status"] == "failed" and last.values["error"] != NOT_WATCHED:
@@ -179,18 +179,18 @@ class TrialRunner(CommandRunner):
             self._signal(signal.SIGKILL)
 
     def close(self) -> str:
-        if self.returncode is None:  # nobody follows it any more
+        if self.returncode is None:  # its messages are no longer read
             self._signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_GRACE_S)
-        self._signal(signal.SIGKILL)  # and what of it outlived it
+        self._signal(signal.SIGKILL)  # its processes that outlived it
         why = super().close()
         self._opened += [text for about, text in self._lines() if about == "opened"]
         self._told.unlink(missing_ok=True)
         return why
 
     def _notices(self) -> list[str]:
-        """Returns lines that people should read."""
+        """Returns lines for the user."""
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
         if self._listener.heard and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
@@ -211,13 +211,13 @@ class TrialRunner(CommandRunner):
 
 
 def _is_other(watched: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Returns whether the loader that trains has another value than the one that was given; of arguments it told of."""
+    """Returns whether the train loader has another value than the one given; False for arguments it did not report."""
     name = "start_method" if name == "multiprocessing_context" else name
     return name in watched and watched[name] != value and not (name == "prefetch_factor" and value is None)
 
 
 def _error_line(log: Path) -> str:
-    """Returns the last line of a log that tells of an error, else its last line."""
+    """Returns the last line of a log that names an error, else its last line; at most 400 characters."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]

@@ -26,9 +26,9 @@ from vitprof.program import program
 from vitprof.store import StoredRun
 
 WINDOW, BEFORE = 30, 3
-"""Steps in the time line, as on the Profile page, and of these in front of the one that was asked for."""
+"""Steps in the time line, as on the Profile page, and how many of them come before the step that was asked for."""
 TITLE_PX = 40
-"""Room for the title, above the margin that a chart of the pages has."""
+"""Height of the title in pixels, added to the margin that a chart has on the pages."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,19 @@ class Material:
     steps: Series
     telemetry: Series
     headroom: Callable[[], Headroom | None]
-    """Reads what was measured of it so far."""
+    """Reads the run's headroom as far as it is measured; None where it is not."""
     step: int | None
-    """Number of the step to look at; None for the one that the page begins with."""
+    """Number of the step to look at; None for the one that the page shows first."""
 
     def refuse(self, why: str) -> VitprofError:
-        """Returns the error that says why there is no such chart of this run."""
+        """Returns the error to raise where this run has no such chart; `why` is the reason."""
         return VitprofError(f"there is no such chart of run {self.run.id}: {why}")
 
     def at(self, usual: int) -> int:
-        """Returns the position of the step to look at; `usual` if none was asked for. Raises `VitprofError`."""
+        """Returns the index of the step to look at; `usual` if none was asked for.
+
+        Raises `VitprofError` if the run has no step of that number.
+        """
         if self.step is None:
             return usual
         found = np.flatnonzero(self.steps["step"] == self.step)
@@ -60,20 +63,23 @@ class Material:
 
 @dataclass(frozen=True)
 class Named:
-    """A chart that has a name."""
+    """A chart that can be asked for by its name."""
 
     title: str
     height: int
-    """Pixels."""
+    """Height in pixels."""
     draw: Callable[[Material], go.Figure | dict[str, Any]]
     of_device: bool = False
-    """Whether it shows what the device did, so that a run without training has none."""
+    """Whether it shows what the device did; a loader-only run has no such chart."""
     takes_step: bool = False
+    """Whether it shows single steps, so that a step can be chosen."""
 
 
 def draw(name: str, material: Material) -> go.Figure:
-    """Returns the chart of that name. Raises `ValueError` for no name of `FIGURES`, `VitprofError` where this run lacks
-    what it shows.
+    """Returns the chart called `name`, with a title that names the run.
+
+    Raises `ValueError` for a name that is not in `FIGURES`, or a step for a chart that takes none; `VitprofError` where
+    the run lacks what the chart shows.
     """
     if name not in FIGURES:
         raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
@@ -96,7 +102,7 @@ def draw(name: str, material: Material) -> go.Figure:
 
 
 def _live(chart: charts.LiveChart) -> Named:
-    """Returns a chart that grows on the page while a run goes on, of the whole run."""
+    """Returns one of the charts that the pages extend live, drawn for the whole run."""
 
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
@@ -170,4 +176,4 @@ FIGURES: Mapping[str, Named] = {
     "transforms": Named("Transforms", 200, _transforms),
     "headroom": Named("Headroom", 330, _headroom),
 }
-"""Name -> chart, in the order in which they are told."""
+"""Name -> chart, in the order in which error messages list them."""

@@ -23,11 +23,11 @@ WAL_ATTEMPTS = 10
 
 
 def database_url() -> str | sa.URL:
-    """`VITPROF_DB`, or SQLite under `VITPROF_HOME` (which is made if need be)."""
+    """Returns `VITPROF_DB`, or the URL of an SQLite file under `VITPROF_HOME`, which is created if need be."""
     if named := os.environ.get("VITPROF_DB"):
         return named
     path = home() / STORE_FILE
-    if not os.path.isfile(path):  # one that is there can be read, whatever may be written beside it; never raises
+    if not os.path.isfile(path):  # a file that is there can be read even where the directory cannot be written
         ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
     return sa.URL.create("sqlite", database=str(private_file(path)))
@@ -36,7 +36,7 @@ def database_url() -> str | sa.URL:
 def _parse(url: str | sa.URL) -> sa.URL:
     try:
         return sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):  # their texts can quote a part of the password
+    except (sa.exc.ArgumentError, ValueError):  # their messages can quote part of the password
         _, at, place = str(url).rpartition("@")
         shown = f"***@{place}" if at else place
         raise StoreError(
@@ -50,17 +50,17 @@ def _on_connect(connection: Any, _record: Any) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             break
-        except sqlite3.OperationalError:  # another program makes the switch just now, and SQLite does not wait for it
+        except sqlite3.OperationalError:  # another program is switching to WAL; SQLite does not wait for that
             if not left:
                 raise
-            cursor.execute("BEGIN IMMEDIATE")  # but it does wait for the turn to write
+            cursor.execute("BEGIN IMMEDIATE")  # but it does wait for a write lock
             cursor.execute("COMMIT")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 
 
 def _version(db: sa.Connection) -> int | None:
-    """Returns the version of the store that a database holds; None where it holds none."""
+    """Returns the version of the store in a database; None where there is no store in it."""
     if not sa.inspect(db).has_table(versions.name):
         return None
     return db.execute(sa.select(versions.c.version)).scalar()
@@ -69,26 +69,26 @@ def _version(db: sa.Connection) -> int | None:
 class Database:
     """An open database with the store's tables. Raises `StoreError`.
 
-    One that can only be read here is read; so is one that somebody else keeps locked, as far as its kind of database
-    allows.
+    A database that can only be read here can be opened and read. So can one that another program keeps locked, as far
+    as the database system allows that.
     """
 
     def __init__(self, url: str | None = None) -> None:
         parsed = _parse(url or database_url())
         self.url = parsed.render_as_string(hide_password=True)
         self.file = sqlite_file(parsed)
-        """The file of an SQLite database; None for every other one."""
+        """The file of an SQLite database; None for any other."""
         where = parsed.set(drivername=parsed.get_backend_name(), username=None, password=None, query={})
         self.identity = f"sqlite:{self.file.resolve()}" if self.file else where.render_as_string()
-        """What tells this database from others, on this machine."""
+        """A name that tells this database from others, on this machine."""
         self.read_only = self.file is not None and cannot_be_written(self.file)
         """Whether this program may only read the file or its directory."""
         self.migrated = ""
-        """What was done to bring it up to date, in a line; "" where that was not needed."""
+        """A line that says how the store was brought up to date; "" where that was not needed."""
         if self.read_only and self.file is not None:
             parsed = reading_url(parsed, self.file)
         try:
-            # A server may have been restarted since a connection was used last: asked before each use.
+            # A server may have been restarted since a connection was last used: test it before each use.
             self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
             raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {error}") from error
@@ -101,7 +101,7 @@ class Database:
             raise
 
     def _open_tables(self) -> None:
-        """Makes the tables, or brings them up to date; a store that is so already is not written to."""
+        """Creates the tables, or brings them up to date; does not write to a store that is up to date."""
         with self.transaction() as db:
             found = _version(db)
         if found == STORE_VERSION:
@@ -123,14 +123,14 @@ class Database:
 
     def _of_another_version(self, found: int) -> str:
         return (
-            f"{self.url} was written by another vitprof (store version {found}, not {STORE_VERSION}); "
+            f"{self.url} was written by another version of vitprof (store version {found}, not {STORE_VERSION}); "
             "move it away, or set VITPROF_DB to another database"
         )
 
     def _why_not_here(self, found: int | None) -> str:
         if found is None or not 1 <= found < STORE_VERSION:
             return (
-                f"{self.url} can only be read here, and is no run store"
+                f"{self.url} can only be read here, and is not a run store"
                 if not found
                 else self._of_another_version(found)
             )
@@ -141,8 +141,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A connection whose work is kept at the end of the block, all or none. Raises `StoreError`: `StoreAwayError`
-        where the same may work later.
+        """Yields a connection whose changes are committed at the end of the block, all or none.
+
+        Raises `StoreError`; `StoreAwayError` where the same may work later.
         """
         try:
             with self._engine.begin() as connection:
@@ -150,7 +151,7 @@ class Database:
         except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
             why = str(error.orig).strip().partition("\n")[0]
             raise StoreAwayError(f"the run store {self.url} failed: {error.orig}", why) from error
-        except sa.exc.TimeoutError as error:  # all connections wait
+        except sa.exc.TimeoutError as error:  # all connections are in use, waiting
             raise StoreAwayError(
                 f"the run store {self.url} failed: it does not answer", "it does not answer"
             ) from error
@@ -159,12 +160,14 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that has its turn to write from the start: in SQLite nobody changes what it reads, elsewhere
-        that takes `with_for_update`. Raises `StoreError`."""
+        """Yields the connection of a transaction that holds the write lock from the start, so that nobody changes what
+        it reads. That holds for SQLite; other databases need `with_for_update`. Raises `StoreError`.
+        """
         with self.transaction() as db:
             if db.dialect.name == "sqlite":
                 db.exec_driver_sql("BEGIN IMMEDIATE")
             yield db
 
     def close(self) -> None:
+        """Closes all connections to the database."""
         self._engine.dispose()

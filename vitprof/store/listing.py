@@ -18,12 +18,12 @@ from vitprof.store.database import Database
 from vitprof.store.schema import run_tags, runs
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
-"""What a list of runs can be sorted by; "id" is the order in which they were made."""
+"""Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
 CHOICES: tuple[str, ...] = ("strategy", "dataset", "device", "verdict_kind", "status", "tag")
 ROLES_OF_THEIR_OWN = ("check",)
-"""Roles of runs in a group that a person asked for one by one: those that check a prediction."""
+"""Roles of runs in a group that the user asked for one by one: those that check a prediction."""
 SPARK_BINS = 40
-"""Values of a sparkline at most."""
+"""Most values of a sparkline."""
 ROW_COLUMNS = (
     "id",
     "name",
@@ -46,7 +46,7 @@ ROW_COLUMNS = (
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as a line of a list."""
+    """A run as a row of a list."""
 
     id: int
     name: str
@@ -59,14 +59,14 @@ class RunRow:
     device: str
     """As asked for, such as "auto"."""
     samples_per_s: float | None
-    """Steady-state throughput; None where there is none."""
+    """Steady-state throughput; None where it was not measured."""
     idle_frac: float | None
     """Share of the steady time in which the device computed nothing."""
     verdict_kind: str
-    """The verdict in a word or two; "" without one."""
+    """The kind of the verdict, in a word or two; "" without one."""
     note: str
     spark: tuple[float | None, ...]
-    """The device's idle share over the run, at most 40 values from 0 to 1; None where there was no telling."""
+    """The device's idle share over the run, at most `SPARK_BINS` values from 0 to 1; None where it is not known."""
     group_key: str
     role: str
     error: str
@@ -74,17 +74,18 @@ class RunRow:
 
     @property
     def live(self) -> bool:
+        """Returns whether it is queued or running."""
         return self.status in LIVE_STATUSES
 
     @property
     def simulated(self) -> bool:
-        """Returns whether its device was imitated."""
+        """Returns whether it ran on a simulated device."""
         return is_simulated(self.device)
 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run as far as others on its machine have to do with it: they wait for it, or ran at the same time."""
+    """The part of a run that matters to other runs on its machine, which wait for it or ran at the same time."""
 
     id: int
     name: str
@@ -92,7 +93,7 @@ class LiveRun:
     device: str
     """As asked for, such as "auto"."""
     share_machine: bool
-    """Whether it may run beside others; False where it was made before there was a choice."""
+    """Whether it may run beside others; False for a run from before that could be chosen."""
     owner_host: str
     owner_pid: int
     owner_started: float
@@ -100,26 +101,27 @@ class LiveRun:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """Which runs, and in what order. What is empty does not restrict."""
+    """Filters and order for a list of runs. Empty filters do not restrict it."""
 
     text: str = ""
-    """Words; name, note, strategy, data set, device, a tag or the number ("12", "#12") must have each of them."""
+    """Words, each of which must be found in the name, note, strategy, data set, device, a tag or the number ("12",
+    "#12")."""
     statuses: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     verdicts: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    """Any of them."""
+    """A run must have at least one of them."""
     group_key: str | None = None
     helpers: bool = False
-    """Also runs made for others: anchors, loader-only runs, trials of tournaments. Those that check a prediction are
-    listed without asking: they are what a person would have run."""
+    """Also list runs made for others: those that measure a headroom, loader-only runs, trials of tournaments. Runs that
+    check a prediction are always listed."""
     sort: str = "id"
     descending: bool = True
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` for what a database would look for without end, or refuse."""
+        """Raises `ConfigError` for a query that a database would take forever over, or refuse."""
         if len(self.text) > MAX_SEARCH:
             raise ConfigError("text", self.text[:20] + "...", f"give at most {MAX_SEARCH} characters")
         for name, values in self.filters.items():
@@ -128,7 +130,7 @@ class RunQuery:
 
     @property
     def filters(self) -> dict[str, tuple[str, ...]]:
-        """Returns the values to choose from, by what each is called in a row of the list."""
+        """Returns the wanted values of each filter, by the filter's name."""
         return {
             "status": self.statuses,
             "strategy": self.strategies,
@@ -140,10 +142,10 @@ class RunQuery:
 
 
 class Listing(Database):
-    """Lists of runs. Raises `StoreError`."""
+    """Lists of runs. All methods raise `StoreError`."""
 
     def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:
-        """Returns one page of the runs that `query` asks for. Those without a value to sort by come last."""
+        """Returns one page of the runs that match `query`. Those without a value to sort by come last."""
         by = runs.c[query.sort] if query.sort in SORTS else runs.c.id
         order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
         if by is not runs.c.id:
@@ -158,19 +160,19 @@ class Listing(Database):
         return [_run_row(row, tags[row.id]) for row in rows]
 
     def count_runs(self, query: RunQuery) -> int:
-        """Returns how many runs `query` asks for."""
+        """Returns the number of runs that match `query`."""
         with self.transaction() as db:
             return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
 
     def live_runs(self) -> list[LiveRun]:
-        """Returns the runs that wait or go on, the oldest first; also those that this version cannot read whole."""
+        """Returns the queued and running runs, oldest first, even those that this version cannot read in full."""
         query = _live_columns().where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
         with self.transaction() as db:
             return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
 
     def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
-        """Returns the runs that were made after a run on its machine, began after `since_s` (monotonic clock) and are
-        over.
+        """Returns the runs that were created after a run on its machine, began after `since_s` (seconds on the
+        monotonic clock), and have ended.
         """
         host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
         later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
@@ -179,9 +181,9 @@ class Listing(Database):
             return [LiveRun(**row._mapping) for row in found]
 
     def choices(self, column: str) -> list[str]:
-        """Returns the values that runs have in one of `CHOICES`, sorted, but for the empty one."""
+        """Returns the non-empty values of one of `CHOICES` in all runs, sorted. Raises `ValueError` for any other."""
         if column not in CHOICES:
-            raise ValueError(f"{column} is none of {', '.join(CHOICES)}")
+            raise ValueError(f"{column} is not one of {', '.join(CHOICES)}")
         found = run_tags.c.tag if column == "tag" else runs.c[column]
         with self.transaction() as db:
             return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
@@ -217,7 +219,7 @@ def _has_word(word: str) -> sa.ColumnElement[bool]:
 
 
 def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """Returns a row's values with its name as it is shown: an older vitprof may have stored any."""
+    """Returns a row's values with a name that can be shown: older versions of vitprof stored any name."""
     return {**values, "name": tamed_name(values["name"]) or UNNAMED}
 
 

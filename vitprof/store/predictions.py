@@ -1,4 +1,4 @@
-"""Predictions in the run store: what was predicted, from which runs, and what running it then gave."""
+"""Predictions in the run store: the predicted throughput, the runs it came from, and the throughput then measured."""
 
 from __future__ import annotations
 
@@ -28,26 +28,30 @@ class StoredPrediction:
     micro_run_id: int
     """The loader-only run of the strategy."""
     verified_run_id: int | None
-    """The run that checks it, which may still be going on."""
+    """The run that checks it, which may still be running; None without one."""
     config: RunConfig
-    """The job that the prediction is about, ready to be run."""
+    """The config that the prediction is about, ready to be run."""
     created_utc: str
+    """ISO 8601 with a Z."""
     samples_per_s: float
+    """Predicted throughput."""
     low: float
+    """Lower end of its interval, in samples/s."""
     high: float
+    """Upper end."""
     measured_per_s: float | None
-    """What the run that checked it gave; None as long as it is "predicted, not run"."""
+    """Throughput (samples/s) of the run that checked it; None as long as it is "predicted, not run"."""
 
     @property
     def error(self) -> float | None:
-        """(predicted - measured) / measured; None if it has not been checked."""
+        """Returns (predicted - measured) / measured; None if it has not been checked."""
         return None if self.measured_per_s is None else self.samples_per_s / self.measured_per_s - 1
 
 
 def add_prediction(
     store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
 ) -> int:
-    """Keeps a prediction; its id, or that of the one which somebody else has made of the same runs meanwhile."""
+    """Stores a prediction and returns its id; that of the existing one, if there is one of the same loader-only run."""
     with store.transaction() as db:
         made = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
         if made is not None:
@@ -75,14 +79,14 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
         with store.transaction() as db:
             row = db.execute(sa.select(predictions).where(predictions.c.id == prediction_id)).one_or_none()
     if row is None:
-        raise StoreError(f"there is no prediction {prediction_id}; {program()} predict RUN makes some")
+        raise StoreError(f"there is no prediction {prediction_id}; make some with {program()} predict RUN")
     return _stored(row)
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
     """Returns the predictions made from one run (default: from any), oldest first.
 
-    Those that this version cannot read are left out: `prediction` says what is wrong.
+    Leaves out those that this version cannot read; `prediction` says why.
     """
     query = sa.select(predictions).order_by(predictions.c.id)
     if profile_run_id is not None:
@@ -91,14 +95,14 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
         rows = db.execute(query).fetchall()
     found = []
     for row in rows:
-        with contextlib.suppress(StoreError):  # of another version
+        with contextlib.suppress(StoreError):  # written by another version
             found.append(_stored(row))
     return found
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
-    """Returns the newest of `found` (oldest first) for each strategy, but a checked one before others; the fastest
-    first.
+    """Returns one prediction for each strategy in `found` (oldest first): the newest checked one, else the newest. The
+    fastest comes first.
     """
     kept: dict[str, StoredPrediction] = {}
     for p in found:
@@ -109,14 +113,14 @@ def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
 
 
 def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> None:
-    """Sets columns of a prediction. One that was deleted meanwhile stays deleted."""
+    """Sets columns of a prediction; does nothing if it was deleted meanwhile."""
     with store.transaction() as db:
         db.execute(sa.update(predictions).where(predictions.c.id == prediction_id).values(**values))
 
 
 def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
-    """Returns how good the checked predictions were: all, or those of one machine and one device, as in
-    `RunConfig.device`.
+    """Returns how accurate the checked predictions were: all of them, or those of one machine and one device (named as
+    in `RunConfig.device`).
     """
     query = (
         sa.select(predictions, runs.c.owner_host)
@@ -135,9 +139,7 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:
-    """Returns a row as it is used. Raises `StoreError` where another version of vitprof wrote what this one cannot
-    read.
-    """
+    """Returns a row as a `StoredPrediction`. Raises `StoreError` where this version of vitprof cannot read it."""
     values = dict(row._mapping)
     try:
         config = RunConfig.from_dict(values["config"])

@@ -1,4 +1,4 @@
-"""A run as the store holds it."""
+"""A run as it is stored."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vitprof.store.schema import runs
 
 
 class UnreadableRun(StoreError):
-    """A run that another version of vitprof wrote. Its place in lists stays, and it can be deleted."""
+    """Raised for a run that another version of vitprof wrote. It is still listed, and can be deleted."""
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as the store holds it: everything but its steps and telemetry."""
+    """A stored run: everything but its steps and telemetry."""
 
     id: int
     name: str
@@ -30,13 +30,13 @@ class StoredRun:
     stage: str
     """What a running job is doing: starting, preparing, training, evaluating, finishing."""
     progress: float | None
-    """How far the stage is, 0..1; None where there is no telling."""
+    """Progress of the stage, 0 to 1; None where it is not known."""
     message: str
-    """What goes with the stage, such as what is being prepared."""
+    """A detail of the stage, such as what is being prepared."""
     created_utc: str
     """ISO 8601 with a Z."""
     t_origin_s: float | None
-    """When the job left the queue, on the monotonic clock of its machine."""
+    """When the job left the queue, in seconds on its machine's monotonic clock."""
     training_since_s: float | None
     """When its training began, on the same clock."""
     config: RunConfig
@@ -52,24 +52,25 @@ class StoredRun:
     verdict: dict[str, Any] | None = None
     """A `vitprof.analysis.verdict.verdict.Verdict` as plain values."""
     group_key: str = ""
-    """Runs with the same one belong together; "" for a run of its own."""
+    """Runs with the same key belong together; "" for a run in no group."""
     role: str = ""
-    """What the run is in its group."""
+    """The run's role in its group."""
     note: str = ""
-    """What a person wrote about it."""
+    """The user's note."""
 
     @property
     def live(self) -> bool:
+        """Returns whether it is queued or running."""
         return self.status in LIVE_STATUSES
 
     @property
     def started_by(self) -> str:
-        """Returns who started it, of those who log in to the dashboard; "" where nobody does."""
+        """Returns the dashboard's user who started it; "" where there is no login."""
         return str(self.facts.get(STARTED_BY) or "")
 
     @property
     def group(self) -> RunGroup | None:
-        """Returns what it belongs to; None for a run of its own, and for what another version of vitprof knows."""
+        """Returns its group; None for a run in no group, and for a group that only another version knows."""
         return RunGroup.parse(self.group_key)
 
 
@@ -78,9 +79,7 @@ STORED = tuple(runs.c[f.name] for f in dataclasses.fields(StoredRun))
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
-    """Returns a row of `STORED`. Raises `UnreadableRun` where another version of vitprof wrote what this one cannot
-    read.
-    """
+    """Returns a row of the columns `STORED` as a run. Raises `UnreadableRun` where this version cannot read it."""
     values = dict(row._mapping)
     try:
         return StoredRun(

@@ -1,4 +1,4 @@
-"""Tournaments in the run store, and which program works on one."""
+"""Tournaments in the run store, and the program that runs each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
 
 
 class NoTournamentError(StoreError):
-    """There is no tournament with this id."""
+    """Raised where there is no tournament with an id."""
 
 
 @dataclass(frozen=True)
 class StoredTournament:
-    """A tournament as the store holds it."""
+    """A stored tournament."""
 
     id: int
     name: str
@@ -38,7 +38,7 @@ class StoredTournament:
     """ISO 8601 with a Z."""
     spec: TournamentSpec
     status: TournamentStatus
-    """One that says it runs, and whose program is gone, is "paused" here: it can be resumed."""
+    """A tournament that is stored as running, but whose program is gone, is "paused" here: it can be resumed."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Trial key -> why it could not be run on the machine that ran the tournament."""
     cut: Mapping[str, str] = field(default_factory=dict)
@@ -46,28 +46,29 @@ class StoredTournament:
     note: str = ""
     """Why the tournament ended early or was paused, in a line."""
     held: bool = False
-    """Whether a program that is alive works on it. Of another machine's that cannot be told: then yes."""
+    """Whether a live program runs it; True for one of another machine, where that cannot be known."""
     holder_pid: int | None = None
-    """That program's process."""
+    """That program's process id."""
     holder_host: str = ""
-    """The machine, or the container, that it was begun on, where that is another one; "" where it is this one."""
+    """That program's machine, or container, where that is another one; "" where it is this one."""
 
     started_by: str = ""
-    """Who began it or went on with it last, of those who log in to the dashboard; "" where nobody does."""
+    """The dashboard's user who started or last resumed it; "" where there is no login."""
 
     @property
     def group_key(self) -> str:
+        """Returns the `group_key` of its runs."""
         return RunGroup("tournament", self.id).key
 
     @property
     def resumable(self) -> bool:
-        """Returns whether `resume` would find something to do that nobody does."""
+        """Returns whether it can be resumed: it is not done, and no program runs it."""
         return self.status != "done" and not self.held
 
 
 @dataclass(frozen=True)
 class TrialRun:
-    """The newest run of a trial's round, without its long values."""
+    """The newest run of a trial in one round, without its long values."""
 
     id: int
     round: int
@@ -76,11 +77,14 @@ class TrialRun:
     stage: str
     progress: float | None
     n_made: int = 1
-    """Runs of this round in the store: those that were left half done are run again."""
+    """The number of runs of this round in the store: a run that did not finish is repeated."""
 
 
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
-    """Keeps a tournament with status "queued"; its id. Raises `ConfigError` for a name that cannot be shown."""
+    """Stores a tournament with status "queued" and returns its id. Its default name is the title of `spec`.
+
+    Raises `ConfigError` for a name that cannot be shown.
+    """
     name = name.strip() or spec.title
     if why := why_no_name(name):
         raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", why)
@@ -100,7 +104,7 @@ def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
 
 
 def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
-    """Tournaments, newest first; those of another version of vitprof that cannot be read are left out."""
+    """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
     with store.transaction() as db:
         rows = db.execute(sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)).fetchall()
     found = []
@@ -113,7 +117,7 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
 
 
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
-    """Returns of each trial, by its key, the newest run of each round: one that was left half done is run again."""
+    """Returns the newest run of each round of each trial, by the trial's key and the round's number."""
     columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
     mine = runs.c.group_key == RunGroup("tournament", tournament_id).key
     found: dict[str, dict[int, TrialRun]] = {}
@@ -127,7 +131,7 @@ def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, Tria
 
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
-    """Sets the status, and what else `state` changes. One that was deleted meanwhile stays deleted."""
+    """Sets the status, and the given parts of the state. Does nothing if the tournament was deleted meanwhile."""
     with store.writing() as db:  # two threads, such as a runner and a page, may each change a part of the state
         kept = db.execute(_state_of(tournament_id)).scalar()
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
@@ -135,7 +139,7 @@ def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **
 
 
 def set_spec(store: RunStore, tournament_id: int, spec: TournamentSpec) -> None:
-    """Sets what a tournament runs. One that was deleted meanwhile stays deleted."""
+    """Sets the spec of a tournament. Does nothing if it was deleted meanwhile."""
     with store.writing() as db:
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
         db.execute(changed.values(spec=spec.to_dict()))
@@ -146,7 +150,7 @@ def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
 
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Takes a tournament for this process and sets it running. Raises `JobError` where another program works on it."""
+    """Sets a tournament to running, with this process as its owner. Raises `JobError` where a program runs it."""
     now = tournament(store, tournament_id)
     if now.held and now.holder_host:
         raise JobError(
@@ -172,10 +176,10 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 
 
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
-    """Makes a tournament that nobody runs one of `n` rounds more than it has had; it is then paused, to be resumed.
+    """Adds `n` rounds to those that a tournament has had; it is then paused and can be resumed.
 
-    Its limit of time, which was for the rounds before, is taken away. Raises `ConfigError` for a number that is not
-    allowed, `JobError` where a program works on it.
+    Removes its time limit, which was meant for the earlier rounds. Raises `ConfigError` for a number that is not
+    allowed, `JobError` where a program runs it.
     """
     now = tournament(store, tournament_id)
     if now.held:
@@ -188,10 +192,10 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
 
 
 def release(store: RunStore, tournament_id: int) -> None:
-    """Takes a tournament, with its runs, from the machine that began it: a person says that it is gone.
+    """Takes a tournament and its runs from another machine that the user says is gone.
 
-    Whether a program of another machine is alive cannot be told, and a container has another name each time it is
-    started. Raises `JobError` where the program is one of this machine and alive.
+    Whether a program of another machine still runs cannot be known, and a container has a new name each time it is
+    started. Raises `JobError` where the program is on this machine and still runs.
     """
     now = tournament(store, tournament_id)
     if not now.held:
@@ -207,7 +211,7 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs. Raises `StoreError` where it is running."""
-    owner = _alive_owner(_row(store, tournament_id).state)  # not the whole: one that cannot be read can be deleted
+    owner = _alive_owner(_row(store, tournament_id).state)  # not `tournament()`: one that cannot be read can be deleted
     if owner:
         where = f" on another machine ({owner['host']})" if owner["host"] != this_program()[0] else ""
         raise StoreError(
@@ -233,9 +237,7 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
 
 
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Returns the program that works on it, empty where none does. Of another machine's that cannot be told: then it
-    does.
-    """
+    """Returns the live program that runs it, empty where there is none; one of another machine counts as live."""
     owner: Mapping[str, Any] = (state or {}).get("owner") or {}
     return owner if owner and is_alive(owner["host"], owner["pid"], owner["started"]) else {}
 

@@ -1,6 +1,6 @@
-"""What this machine does now, whoever makes it: GPUs, CPU, memory, disk. For a page that shows it while nothing runs.
+"""The load of this machine now, whichever program causes it: GPUs, CPU, memory, disk. A page shows it between runs.
 
-One reading serves everybody who looks, and is at most a second old: two windows cost what one costs.
+All sessions share one reading, at most a second old: two windows cost no more than one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.processes import MachineCpu, Rate, disk_read_bytes, disk_written_bytes
 
 READ_EVERY_S = 1.0
-"""Age up to which a reading is used again."""
+"""Age (s) up to which a reading is used again."""
 STALE_S = 5.0
-"""Rates since a reading older than this are no rates of now."""
+"""Age (s) from which a reading is too old to compute current rates from."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class GpuProcess:
     name: str
     """Its program's name; "" where it cannot be seen, such as in another container."""
     memory_bytes: float
-    """Device memory it has; NaN where it cannot be read."""
+    """Its device memory; NaN where it cannot be read."""
 
 
 @dataclass(frozen=True)
 class GpuNow:
-    """A GPU at one moment. NaN: cannot be read."""
+    """A GPU at one moment. NaN where a figure cannot be read."""
 
     info: GpuInfo
     util_pct: float
-    """Share of the past 1/6 to 1 s in which any kernel ran, NVML's utilisation."""
+    """NVML's utilisation: share of the past 1/6 to 1 s in which any kernel ran."""
     memory_bytes: float
-    """Device memory in use, by everybody."""
+    """Device memory in use, by all processes."""
     power_w: float
     temp_c: float
     processes: tuple[GpuProcess, ...]
@@ -55,27 +55,28 @@ class GpuNow:
 
 @dataclass(frozen=True)
 class MachineNow:
-    """The machine at one moment. NaN: cannot be read, or there is no reading before it to compare with."""
+    """The machine at one moment. NaN where a figure cannot be read, or has no earlier reading to compare with."""
 
     gpus: tuple[GpuNow, ...]
     cores: int
     cpu_pct: float
-    """Of all cores, since the reading before."""
+    """CPU use since the last reading, 100 = all cores busy."""
     load: float
-    """Processes that run or want to, mean of the past minute."""
+    """Load average of the past minute: the mean number of processes that run or are ready to."""
     memory_bytes: float
-    """What programs have: all but what could be given to another one."""
+    """Memory in use: the total less what is available to programs."""
     memory_total_bytes: float
     read_bytes_per_s: float
-    """From all disks, since the reading before."""
+    """Bytes read from all disks, since the last reading."""
     written_bytes_per_s: float
+    """Bytes written to all disks, since the last reading."""
     disk_bytes: float
-    """In use on the file system where vitprof keeps its files."""
+    """Bytes in use on the file system where vitprof keeps its files."""
     disk_total_bytes: float
 
 
 class MachineWatch:
-    """Reads the machine, at most once a second. May be used by several threads; close it."""
+    """Readings of the machine, at most one a second. Several threads may use it; `close` it in the end."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class MachineWatch:
         clock: Callable[[], float] = time.perf_counter,
         open_nvml: Callable[[], Nvml] = Nvml,
     ) -> None:
-        """`where` is on the file system whose room is told. NVML is opened with the first reading."""
+        """`where` is on the file system whose use is read. NVML is opened with the first reading."""
         self._where = where
         self._clock = clock
         self._open_nvml = open_nvml
@@ -99,7 +100,7 @@ class MachineWatch:
         self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
 
     def read(self) -> MachineNow:
-        """Returns the machine as it is now, or was less than a second ago."""
+        """Returns the state of the machine now, or less than `READ_EVERY_S` ago."""
         with self._lock:
             now = self._clock()
             if self._last is None or not 0 <= now - self._read_s < READ_EVERY_S:
@@ -163,7 +164,7 @@ def _name(pid: int) -> str:
 def _load() -> float:
     try:
         return os.getloadavg()[0]
-    except (OSError, AttributeError):  # a system without it
+    except (OSError, AttributeError):  # a system without load averages
         return math.nan
 
 

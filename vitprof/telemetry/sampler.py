@@ -1,4 +1,4 @@
-"""The telemetry thread: one row of figures every so often, handed to a sink."""
+"""The telemetry thread: gives a sink one row of figures at a fixed rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vitprof.telemetry.runqueue import RunQueue
 from vitprof.telemetry.stops import StopSeeker, asleep_s
 
 JOIN_S = 10.0
-"""How long `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
+"""How long (s) `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
 
 NO_FIGURES = (
-    "{why}: GPU-util, GPU memory, power and temperature are not available. The run uses its GPU all the same; a "
-    "container has them with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    "{why}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
+    "container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
 )
 WORDS: dict[str, str] = {
     "gpu_util_pct": "GPU-util",
@@ -33,27 +33,28 @@ WORDS: dict[str, str] = {
     "gpu_sm_active_pct": "SM activity",
     "gpu_sm_occupancy_pct": "SM occupancy",
 }
-"""Field that comes from NVML -> what people call it."""
+"""Field that comes from NVML -> its name for people."""
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
 
 
 class Telemetry:
-    """Samples GPU, CPU, memory and disk for a job, in a thread of its own.
+    """A thread that samples GPU, CPU, memory and disk for a job.
 
-    The thread is no daemon: `stop` it. (It also ends by itself once the main thread has ended.)
+    It is not a daemon thread: `stop` it. (It also ends by itself once the main thread has ended.)
     """
 
     notices: list[str]
-    """What a person should know about these figures, one line each, each said once."""
+    """What the user should know about these figures, one line each, without repeats."""
     facts: dict[str, Any]
-    """What NVML says of the job's GPU for the run's record; `gpu_not_available`: which figures it never had, and why;
-    `sm_activity_not_available`: the same of SM activity alone. Empty until the GPU was looked for."""
+    """What NVML reports about the job's GPU, for the run's record; `gpu_not_available`: the figures it never had, and
+    why; `sm_activity_not_available`: why there is no SM activity. Empty until the GPU was looked for."""
     gauges: dict[str, float]
-    """Columns that only the job itself knows, such as the utilisation of a simulated device; whoever hears sets it."""
+    """Columns that only the job itself knows, such as the utilisation of a simulated device; the owner of the telemetry
+    sets them."""
     stops: list[Stop]
-    """Times in which the job could not run, those that are over."""
+    """Times in which the job could not run, once they are over."""
     error: Exception | None
     """What ended the sampling early, if anything did: the sink's exception."""
 
@@ -69,10 +70,10 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
         nvml: Nvml | None = None,
     ) -> None:
-        """`pid` is the job's process, or this one; `trains` is the one of its tree that trains, where it is another.
-        `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` is which
-        GPU that is: a number alone may mean another one to NVML. `clock` stamps the rows. An `nvml` given here stays
-        open; otherwise one is opened for GPUs.
+        """`pid` is the job's process, or this one; `trains` is the process in its tree that trains, if that is another.
+        `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean another one to
+        NVML. `hz` is the number of rows a second. `clock` stamps the rows. An `nvml` given here stays open; otherwise
+        one is opened for a GPU.
         """
         self.notices = []
         self.gauges = {}
@@ -106,11 +107,11 @@ class Telemetry:
         self.stop()
 
     def start(self) -> None:
-        """Begins sampling; the first row comes at once. A Telemetry starts once."""
+        """Begins sampling; the first row comes at once. Can be called only once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and waits for it. May be called again, and without a start."""
+        """Ends the thread and waits for it. May be called again, and without `start`."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
@@ -159,7 +160,7 @@ class Telemetry:
         return figures
 
     def _find_gpu(self) -> str | None:
-        """Returns the UUID of the job's GPU; None, with a notice, where there is none to read."""
+        """Returns the UUID of the job's GPU; None for the CPU, and, with a notice, where NVML does not have it."""
         if not self._device.startswith("cuda"):
             return None
         if self._nvml is None:
@@ -186,7 +187,7 @@ class Telemetry:
             self.notices.append(line)
 
     def _run(self) -> None:
-        # Python waits for this thread at its end before any exit handler could call stop().
+        # When Python exits, it waits for this thread before any exit handler could call stop().
         main = threading.main_thread()
         due = time.perf_counter()
         try:
@@ -197,21 +198,19 @@ class Telemetry:
                 due = next_due(due, now, self._period_s)
                 if self._stop.wait(due - now):
                     return
-        except Exception as error:  # the thread is its own boundary; whoever owns it looks at `error`
+        except Exception as error:  # the owner looks at `error`
             self.error = error
 
 
 def next_due(due: float, now: float, period: float) -> float:
-    """Returns when to sample next: the first time after `now` on the grid that `due` is on. Missed times are
-    skipped.
-    """
+    """Returns when to sample next: the first time after `now` among `due` + n * `period`, n > 0. Skips missed ones."""
     return due + period * max(1, math.floor((now - due) / period) + 1)
 
 
 def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
     """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix; None if it is not among `gpus`.
 
-    Without a UUID only a GPU that is the only one is known: of several, CUDA's and NVML's numbers can differ.
+    Without a UUID, returns the GPU only if there is just one: of several, CUDA's and NVML's numbers can differ.
     """
     if not uuid:
         return gpus[0] if len(gpus) == 1 else None
@@ -219,7 +218,9 @@ def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
-    """Returns fields that have no figures with the reasons, as "PCIe, power (NVML: Not Supported)"; None: all have."""
+    """Returns the fields without figures and the reasons, such as "PCIe, power (NVML: Not Supported)"; None if all have
+    figures. `missing` is field -> reason.
+    """
     of: dict[str, list[str]] = {}
     for name in GPU_FIELDS:
         if name in missing:

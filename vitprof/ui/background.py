@@ -1,4 +1,4 @@
-"""Work of minutes that a server does once for all its sessions: in a thread, so that no page waits for it."""
+"""Work that takes minutes, done once by the server for all sessions, in a thread so that no page waits for it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vitprof.ui.ending import at_end
 Progress = TypeVar("Progress")
 Result = TypeVar("Result")
 Work = Callable[[Callable[[Progress], None], Callable[[], bool]], Result]
-"""It is given what to call with its progress, and what tells it to stop."""
+"""A function that receives two others: one to call with its progress, and one that returns whether to stop."""
 
 
 class BackgroundTask(Generic[Progress, Result]):
-    """One piece of work at a time: what is running, and what came of the last one. Ends with the program."""
+    """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -27,17 +27,18 @@ class BackgroundTask(Generic[Progress, Result]):
         self.progress: Progress | None = None
         self.result: Result | None = None
         self.started_by = ""
-        """Who began the last one, of those who log in; "" where nobody does."""
+        """Who started the last work, where users log in; "" otherwise."""
         self.error = ""
         """Why there is no result, in one line."""
         at_end(self.close)
 
     @property
     def running(self) -> bool:
+        """Whether work is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Work[Progress, Result]) -> None:
-        """Begins `work` and forgets the last result, unless something is running already."""
+        """Starts `work` and forgets the last result, unless something is running already."""
         with self._lock:
             if self.running:
                 return
@@ -50,7 +51,7 @@ class BackgroundTask(Generic[Progress, Result]):
     def _run(self, work: Work[Progress, Result]) -> None:
         try:
             self.result = work(self._tell, self._stop.is_set)
-        except Exception as error:  # a thread's exception would be seen by nobody
+        except Exception as error:  # nobody would see an exception of the thread
             self.error = one_line(error)
 
     def _tell(self, progress: Progress) -> None:
@@ -58,10 +59,11 @@ class BackgroundTask(Generic[Progress, Result]):
 
     @property
     def may_stop(self) -> bool:
+        """Whether the user of this session may stop the work."""
         return may_stop(self.started_by)
 
     def stop(self) -> None:
-        """Asks the work to end; what it returns then is the result. Raises `JobError` for who may not stop it."""
+        """Asks the work to end; what it then returns is the result. Raises `JobError` if the user may not stop it."""
         check_may_stop("it", self.started_by)
         self._stop.set()
 
@@ -71,6 +73,6 @@ class BackgroundTask(Generic[Progress, Result]):
             self._thread.join()
 
     def close(self) -> None:
-        """Stops the work and waits for its jobs to be gone."""
+        """Stops the work and waits until it has ended."""
         self._stop.set()
         self.wait()

@@ -1,6 +1,7 @@
-"""The device that a job runs on, as Profile and Tournament ask for it: real ones, GPUs by name, and times of one's own.
+"""The choice of the device on Profile and Tournament: real devices, simulated GPUs by name, and a simulated device with
+the user's own times.
 
-One setting behind it, `device`, so that a change on one page is a change on the other.
+Both pages share one setting, `device`, so that a change on one page is a change on the other.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from vitprof.ui.texts import escaped, sentence
 from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
 
 OWN = f"{SIMULATED}own"
-"""The entry of the list for times of one's own; never a device's name."""
+"""The entry of the list for a device with the user's own times; never a device's name."""
 OWN_AT_FIRST = (50.0, 100.0, 0.0)
-"""Milliseconds for each step and microseconds for each sample."""
-NOTHING_COMPUTED = "It takes the time of an accelerator and computes nothing: no loss, no accuracy."
+"""Milliseconds for each step, microseconds for each sample, and milliseconds to launch a step."""
+NOTHING_COMPUTED = "It takes as long as an accelerator would and computes nothing: no loss, no accuracy."
 
 
 def draw_device(key: str) -> None:
-    """Draws the choice of a device, two numbers for times of one's own, and what a simulated one takes."""
+    """Draws the choice of a device; three numbers for the user's own times; and below it what is wrong with a GPU or
+    how long a simulated device takes. `key` is the widget's.
+    """
     values = settings()
     _show(key, values["device"])
     names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
@@ -62,8 +65,7 @@ def draw_device(key: str) -> None:
 
 
 MEASURE = (
-    "A step takes the one plus the batch size times the other. `python -m benchmarks.accelerator` measures both on a "
-    "GPU."
+    "A step takes *Step* plus the batch size times *Sample*. `python -m benchmarks.accelerator` measures both on a GPU."
 )
 TIMES: tuple[tuple[str, str, str, str], ...] = (
     ("ms", "step_ms", "Step (ms)", MEASURE),
@@ -72,10 +74,10 @@ TIMES: tuple[tuple[str, str, str, str], ...] = (
         "launch",
         "step_ms",
         "Launch (ms)",
-        "What Python needs to launch a step; where that is more, the device waits for it",
+        "Time that Python needs to launch a step; where it is longer than the step, the device waits for it",
     ),
 )
-"""Name of the widget, its bounds, and words: of the numbers that make a simulated device."""
+"""The numbers that make a simulated device: name of the widget, name of its bounds, label and help."""
 
 
 def _show(key: str, device: str) -> None:
@@ -127,8 +129,8 @@ def _automatic() -> str:
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
-    """Returns what the GPU of that name takes for the model that is chosen, and from what that is known; "" and "" for
-    times of one's own.
+    """Returns how long the simulated GPU takes with the chosen model, and the source of those times; "" and "" for the
+    user's own times.
     """
     card, model = card_of(values["device"]), values["model"]
     if card is None or model not in MODELS:

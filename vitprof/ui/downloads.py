@@ -30,12 +30,12 @@ from vitprof.ui.texts import file_stamp, guarded
 
 CODE_HEIGHT = 480
 IN_SIGHT = 2
-"""Files with a button of their own; the others are one click further."""
+"""Files with a button of their own; the others are one click away."""
 
 
 @dataclass(frozen=True)
 class File:
-    """One button: what it is called, what it gives and what opens it."""
+    """A file to download: the words on its button, its format, and the function that makes it."""
 
     key: str
     label: str
@@ -93,7 +93,7 @@ PARQUET = File(
     "-steps.parquet",
     "application/vnd.apache.parquet",
     ":material/view_column:",
-    "Every step with types, for pandas.read_parquet, DuckDB and the like; each run's settings in the file's metadata.",
+    "Every step, with column types, for pandas.read_parquet, DuckDB and the like; each run's settings in the metadata.",
     partial(_bytes, write_steps_parquet),
 )
 SUMMARY_PARQUET = File(
@@ -102,7 +102,7 @@ SUMMARY_PARQUET = File(
     ".parquet",
     "application/vnd.apache.parquet",
     ":material/view_column:",
-    "One row for each run with types, for pandas.read_parquet, DuckDB and the like.",
+    "One row for each run, with column types, for pandas.read_parquet, DuckDB and the like.",
     lambda store, runs: summary_parquet(runs),
 )
 JSON = File(
@@ -125,7 +125,7 @@ TRACE = File(
 )
 WHOLE_TRACE = replace(TRACE, make=partial(_bytes, write_trace_gz, whole=True))
 PACKED_BYTES = 130
-"""Of a step in a compressed trace."""
+"""Bytes of a step in a compressed trace, about."""
 TENSORBOARD = File(
     "tensorboard",
     "TensorBoard",
@@ -141,7 +141,7 @@ BUNDLE = File(
     SUFFIX,
     "application/zip",
     ":material/inventory_2:",
-    "All that is known of the run in one file, headroom too. Import it on the History page of another machine.",
+    "All that was recorded of the run, headroom too, in one file. Import it on the History page of another machine.",
     lambda store, runs: bundle_bytes(store, [run.id for run in runs]),
 )
 OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD, BUNDLE)
@@ -149,7 +149,7 @@ OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSOR
 
 
 def draw_exports(run: StoredRun) -> None:
-    """The two files that most people want, as buttons in a row; the others are in the tab Take home."""
+    """Draws buttons for the two files that most people want; the others are in the tab Take home."""
     with st.container(horizontal=True, gap="small", key="exports", width="content"):
         for file in OF_ONE[:IN_SIGHT]:
             _button(file, [run], _name(run))
@@ -157,8 +157,8 @@ def draw_exports(run: StoredRun) -> None:
 
 @guarded
 def draw_take_home(run: StoredRun) -> None:
-    """Every file of a run that has ended with what it is good for, and its strategy as code."""
-    st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md tells every column.")
+    """Draws a button for every file of a run that has ended, with what the file is for, and its strategy as code."""
+    st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md describes every column.")
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
         with text:
@@ -177,7 +177,7 @@ def _name(run: StoredRun) -> str:
 
 @guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
-    """The downloads of several runs together."""
+    """Draws the downloads of several runs together."""
     _buttons(OF_MANY, runs, f"vitprof-runs-{file_stamp()}")
 
 
@@ -191,7 +191,7 @@ def _buttons(files: Sequence[File], runs: Sequence[StoredRun], name: str) -> Non
 
 
 def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
-    """Returns `file`; of the trace of a long run, with a checkbox, the one of all its steps where that is wanted."""
+    """Returns `file`. For the trace of a long run it draws a checkbox that chooses the trace of all steps instead."""
     n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
     if file is not TRACE or n <= MOST_STEPS:
         return file

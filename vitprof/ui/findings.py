@@ -1,4 +1,4 @@
-"""What the analysis says about a run that has ended: worked out once for each run, for all sessions."""
+"""What the analysis finds out about a run that has ended, computed once for each run and shared by all sessions."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ from vitprof.ui.launch import machine
 from vitprof.ui.resources import series, store
 
 SERIES_KEPT = 3
-"""Runs whose every column stays in memory: 100,000 steps take 21 MB."""
+"""Runs of which all columns stay in memory: 100,000 steps take 21 MB."""
 FIGURES_KEPT = 32
 WORDS_KEPT = 256
-"""Verdicts and headrooms that stay: small, seconds to make anew, and Compare asks for those of many runs."""
+"""Verdicts and headrooms that stay in memory: they are small, take seconds to compute, and Compare needs many."""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """What the device did over the steady state, and where to look first."""
+    """The device's time over the steady state, and the step to look at first."""
 
     gaps: Gaps
     """One row, the sums over the steady steps."""
     n: int
     """Steady steps."""
     intervals: dict[str, Interval]
+    """Shares of the span with their intervals, see `idle_interval`."""
     worst: int
-    """Position in the run's steps of the one behind the largest gap."""
+    """Position in the run's steps of the step after the largest gap."""
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
@@ -56,8 +57,9 @@ def all_columns(run_id: int) -> Series:
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
-    """Returns where the device's time went, None where there are no steady steps whose device time is known; and what
-    recording cost. Both follow from the gaps of all steps, which are worked out once.
+    """Returns where the device's time went (None where no steady step has device times) and what recording cost.
+
+    Both follow from the gaps of all steps, which are computed once.
     """
     kept, run = series(run_id), store().run(run_id)
     kept.refresh(run.facts)
@@ -92,12 +94,14 @@ def headroom_of(run: StoredRun) -> Headroom | None:
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Headroom | None:
-    """`ended` and `left` are part of the key: an anchor that has ended or is to come changes what is said."""
+    """Returns the headroom. `ended` and `left`, ids of its runs, are part of the cache's key, because the headroom
+    changes as more of them are started or end.
+    """
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """Returns the verdict stored with a run, or one that takes in what was measured and predicted for it since.
+    """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since.
 
     Raises `JobError` for a run that cannot be judged in time.
     """
@@ -121,7 +125,9 @@ def _read(values: dict[str, Any]) -> Verdict | None:
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict | str:
-    """Returns why there is none where it takes too long: that is kept too, so that a page waits for it once."""
+    """Returns the verdict, or why there is none where judging takes too long. That is cached too, so that a page waits
+    for it once.
+    """
     run, steps, telemetry, here = store().run(run_id), all_columns(run_id), store().telemetry(run_id), machine()
     alternatives = [_alternative(run, p) for p in _others]
     try:
@@ -145,7 +151,7 @@ def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredP
 def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:
     """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
-    if apply(run.config, settings).transfer not in (None, p.config.transfer):  # one chosen for the run would be kept
+    if apply(run.config, settings).transfer not in (None, p.config.transfer):  # `apply` keeps the run's own transfer
         settings["transfer"] = str(p.config.transfer)
     if p.measured_per_s is None or p.verified_run_id is None:
         return Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)

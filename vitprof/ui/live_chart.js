@@ -1,6 +1,6 @@
 // The browser's half of live_chart.py: keeps one Plotly plot alive in the element that Streamlit mounted, its data in
 // plain arrays. Every refresh changes those arrays; every draw hands Plotly the whole figure (Plotly.react finds what
-// changed). So there is one path for points appended and points written anew, for resets, themes and sizes.
+// changed). So there is one path for points appended and points rewritten, for resets, themes and sizes.
 
 const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
 const VIEW_DEBOUNCE_MS = 150;
@@ -105,7 +105,7 @@ class LiveChart {
 
   receive(update, component) {
     this.component = component; // always the newest: its setStateValue knows the fragment as it is now
-    this.gd.setAttribute("role", "figure"); // not an image: there is something to press in it
+    this.gd.setAttribute("role", "figure"); // not an image: it has buttons
     if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
     Object.assign(this, { picks: update.picks, bare: update.bare, silent: update.silent });
     this.height = update.height;
@@ -125,7 +125,7 @@ class LiveChart {
   reset({ run, revision, figure, view }) {
     if (!this.held) {
       this.reported = JSON.stringify(view);
-      if (view) this.ranges = { xaxis: view }; // made anew, but Python still has the state
+      if (view) this.ranges = { xaxis: view }; // a new chart, but Python still has the state
     } else if (this.held.run !== run) this.ranges = {};
     this.traces = figure.data.map((trace, index) => {
       const nth = figure.data.slice(0, index).filter(({ name }) => name === trace.name).length;
@@ -139,8 +139,8 @@ class LiveChart {
   }
 
   uid(name) {
-    // By uid Plotly knows a hidden trace again even when others come or go; as it also makes a CSS selector of it, a
-    // name won't do.
+    // By its uid Plotly recognises a hidden trace even when others come or go. Plotly also makes a CSS selector of it,
+    // so a name won't do.
     if (!this.uids.has(name)) this.uids.set(name, `t${this.uids.size}`);
     return this.uids.get(name);
   }
@@ -168,7 +168,7 @@ class LiveChart {
     const pause = this.resyncAskedAt + RESYNC_PAUSE_MS - performance.now();
     clearTimeout(this.resyncTimer);
     if (pause > 0) {
-      // later, unless it has come by then: of a run that has ended no other refresh would ask
+      // later, unless it has come by then: for a run that has ended no other refresh would ask
       this.resyncTimer = setTimeout(() => this.askForAll(revision), pause);
       return;
     }
@@ -184,7 +184,7 @@ class LiveChart {
   }
 
   schedule() {
-    // In a hidden tab no frame comes: what arrives until it is shown is drawn at once.
+    // A hidden tab gets no frames: all that arrives meanwhile is drawn in one go when it is shown.
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
       this.draw();
@@ -206,7 +206,7 @@ class LiveChart {
       this.drawing = false;
     }
     if (!this.held) return; // destroyed meanwhile
-    // Sent for what the user does; Plotly.react sends none, so a draw can't come back as a zoom.
+    // Plotly sends these for what the user does, and not for Plotly.react, so a draw can't come back as a zoom.
     if (!this.draws++) {
       this.gd.on("plotly_relayout", (change) => this.relayout(change));
       this.gd.on("plotly_click", ({ points }) => this.pick(points[0]));
@@ -217,7 +217,7 @@ class LiveChart {
   fullLayout() {
     const layout = structuredClone(this.layout);
     for (const axis of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => AXIS.test(key))])) {
-      // A new one each time, because the ranges are kept here: so one that the server gave can come back.
+      // A new one for each draw: the ranges are kept here, and one that the server gave must be able to come back.
       layout[axis] = { ...layout[axis], uirevision: `${this.draws}` };
       if (this.ranges[axis]) Object.assign(layout[axis], { range: [...this.ranges[axis]], autorange: false });
     }
@@ -262,7 +262,7 @@ async function unpacked(bytes) {
 }
 
 function decode(value) {
-  if (!value?.bdata || !(value.dtype in NUMBERS)) return value; // what is not ours, Plotly decodes
+  if (!value?.bdata || !(value.dtype in NUMBERS)) return value; // Plotly decodes all others
   const { buffer } = Uint8Array.from(atob(value.bdata), (char) => char.charCodeAt(0));
   const numbers = Array.from(new NUMBERS[value.dtype](buffer));
   const [rows, size] = (value.shape ?? "").split(",").map(Number);
@@ -277,7 +277,7 @@ function readTheme(element) {
   const gridcolor = read("border-color-light") ?? border;
   const axis = { gridcolor, linecolor: border, zerolinecolor: border, tickcolor: border, automargin: true };
   return {
-    paper_bgcolor: page, // not transparent: Plotly would take white for what is behind its labels and the saved image
+    paper_bgcolor: page, // not transparent: Plotly would assume white behind its labels and the saved image
     plot_bgcolor: page,
     font,
     title: { font: { size: 16, weight: 600 } },

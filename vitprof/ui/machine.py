@@ -1,4 +1,4 @@
-"""The machine as it is now, for a page that would be empty otherwise: useful beside a job started elsewhere."""
+"""What the machine is doing now, for a page that would otherwise be empty: useful beside a job started elsewhere."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PROCESSES_SHOWN = 5
 
 @st.cache_resource(show_spinner=False)
 def watch() -> MachineWatch:
-    """Returns the one reader of this server."""
+    """Returns the server's one reader of the machine."""
     made = MachineWatch(home.home().absolute())
     at_end(made.close)
     return made
 
 
 def draw_machine() -> None:
-    """Draws what the machine does now, once a second as long as it is on the page."""
+    """Draws what the machine is doing now, once a second while it is on the page."""
     st.header(
         "This machine now",
         anchor=False,
-        help="Whoever uses it: a job that you started elsewhere shows up here, too. Read once a second, and only while "
-        "this is on your screen.",
+        help="Counts all programs: a job that you started elsewhere shows up here, too. Read once a second, and only "
+        "while this is on your screen.",
     )
     st.fragment(_draw, run_every=READ_EVERY_S)()
 
@@ -95,7 +95,7 @@ def _share(value: float, total: float) -> float:
 
 
 def machine_in_words() -> str:
-    """Returns what runs would use here, as one says it."""
+    """Returns the device that runs would use here, in a sentence. Markdown."""
     found = resources.gpus()
     if not found:
         return "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."

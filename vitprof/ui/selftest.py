@@ -26,7 +26,7 @@ from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
-"""What a job of the self-test takes, about, its start included: on an idle machine, and on a busy or small one."""
+"""Seconds that a job of the self-test takes, about, its start included: on an idle machine, and a busy or small one."""
 CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
@@ -35,7 +35,7 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 Report = SelftestReport | GpuReport
 Task = BackgroundTask[SelftestProgress, Report]
 COLUMNS: dict[str, str] = {
-    "": "Whether cause, size and idle share were all right.",
+    "": "Right if cause, size and idle share were all found correctly.",
     "slowed by": "What slows the job down, on purpose.",
     "verdict blames": "The cause that the verdict names.",
     "added": "How much longer the device has to wait for each batch because of it, by arithmetic.",
@@ -54,7 +54,7 @@ def work() -> Task:
 
 
 def start(chosen: str) -> None:
-    """Begins the self-test of that choice, unless one is running already."""
+    """Starts the self-test of that choice, unless one is running already."""
     if chosen == gpu_selftest.CHOICE:
         work().start(gpu_selftest.run)
         return
@@ -63,7 +63,7 @@ def start(chosen: str) -> None:
 
 
 def page() -> None:
-    """Draws what it is, the button, and below it progress or the results."""
+    """Draws the whole page: what the self-test is, the button, and below it progress or the results."""
     st.title("Self-test", anchor=False)
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
@@ -131,7 +131,7 @@ def _words(chosen: str) -> str:
 
 
 def _minutes(jobs: int) -> str:
-    """Returns how long `jobs` take, from the least to the most minutes, to the half."""
+    """Returns how long that many jobs take, as a range of minutes, rounded to halves."""
     least, most = (round(jobs * each / 30) / 2 for each in JOB_S)
     return f"{least:g} to {most:g}"
 

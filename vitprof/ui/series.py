@@ -35,11 +35,11 @@ STEP_NAMES = (
     "decode_wait_s",
     "outside_s",
 )
-"""What charts and tiles draw, and what the device's gaps and their causes follow from."""
+"""Columns that charts and tiles draw, and from which the device's gaps and their causes are computed."""
 
 
 class Growing:
-    """Columns that grow at the end; appending costs what is appended, not what is there."""
+    """Columns that grow at the end. The cost of appending depends on what is appended, not on what is there."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -47,6 +47,7 @@ class Growing:
         self.n = 0
 
     def append(self, new: Series) -> None:
+        """Appends the rows of `new`, which has each of the columns."""
         added = len(new[self._names[0]])
         if self.n + added > self._room.shape[1]:
             room = np.empty((len(self._names), 2 * (self.n + added)))
@@ -57,7 +58,7 @@ class Growing:
         self.n += added
 
     def view(self) -> Series:
-        """Returns the columns as they are now; later appends do not change what was handed out."""
+        """Returns the columns as they are now; later appends do not change what was returned."""
         return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
 
 
@@ -79,8 +80,8 @@ class RunSeries:
         self._running = RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Reads what the store has gained. `facts` are the run's: where they tell of more stops than before, steps that
-        were read have been left out since then, and all is read again.
+        """Reads the rows that are new in the store. If `facts`, those of the run, name more stops than before, steps
+        that were read already have since been left out, and everything is read again.
         """
         n_stops = len(stops_of(facts or {}))
         with self._lock:
@@ -95,7 +96,7 @@ class RunSeries:
         self.refresh_telemetry()
 
     def refresh_telemetry(self) -> None:
-        """`refresh` of the telemetry alone, which is a fiftieth of the steps and less."""
+        """Reads the new telemetry only, which is at most a fiftieth of the steps."""
         with self._lock:
             samples = self._store.telemetry(self._run_id, after=self._last_sample)
             if len(samples["seq"]):
@@ -104,7 +105,7 @@ class RunSeries:
 
     @property
     def totals(self) -> Totals:
-        """Sums over the steady steps so far, those that `steady_state` chooses."""
+        """Sums over the steady steps so far, as `steady_state` chooses them."""
         return self._running.totals
 
     def steps(self) -> Series:

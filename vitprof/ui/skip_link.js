@@ -1,4 +1,4 @@
-// A button before everything else on the page that takes the keyboard to Run: the navigation alone is six stops long.
+// A button before everything else on the page that moves the focus to Run: the navigation alone takes six Tab presses.
 if (!document.querySelector(".vitprof-skip")) {
   const landmark = document.createElement("nav");
   landmark.className = "vitprof-skip";
@@ -8,7 +8,7 @@ if (!document.querySelector(".vitprof-skip")) {
   button.textContent = "Skip to Run";
   button.addEventListener("click", () => {
     const run = [...document.querySelectorAll(".st-key-run-button button")].find((b) => b.checkVisibility());
-    // A sidebar that is shut, as on a phone, is opened first.
+    // A closed sidebar, as on a phone, is opened first.
     if (!run) document.querySelector("[data-testid=stExpandSidebarButton]")?.click();
     (run ?? document.querySelector(".st-key-run-button button"))?.focus();
   });

@@ -24,7 +24,7 @@ from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
-"""What a setting without a default stands for; the others are automatic."""
+"""The words for a setting that has no default; they are `AUTOMATIC` for those not named here."""
 MIB = 2**20
 TO_PROFILE = "strategy taken to Profile"
 
@@ -36,7 +36,7 @@ class StrategyRow:
     strategy: Strategy
     parts: Combination
     fits: bool
-    """Whether the data set can be loaded this way at all; what it takes is unknown otherwise."""
+    """Whether the data set can be loaded this way at all; if not, `needs` says nothing."""
     seen: Availability
     needs: Footprint
     knobs: dict[str, Any]
@@ -90,7 +90,7 @@ def filters() -> tuple[DatasetInfo, bool]:
 
 
 def draw_overview(shown: list[StrategyRow]) -> None:
-    """The answer before scrolling: what runs here, and what each takes."""
+    """Draws the table, the answer before scrolling: what runs here, and what each strategy needs."""
     frame = pd.DataFrame(
         {
             "Strategy": [r.strategy.name for r in shown],
@@ -133,7 +133,7 @@ def _prepared(row: StrategyRow) -> str:
 
 
 def draw_details(shown: list[StrategyRow], info: DatasetInfo) -> None:
-    """Each strategy, to be opened."""
+    """Draws each strategy, closed until it is clicked."""
     st.html(diagrams.STYLE)
     for row in shown:
         _draw_closed_or_open(row, info)
@@ -141,7 +141,7 @@ def draw_details(shown: list[StrategyRow], info: DatasetInfo) -> None:
 
 @st.fragment
 def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
-    """A fragment, so that opening one draws that one; a closed one is a line and no more."""
+    """Draws one strategy; a closed one is only a line. It is a fragment, so that opening it redraws nothing else."""
     plan = row.strategy
     mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
     details = st.expander(
@@ -153,7 +153,7 @@ def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
 
 
 def _draw(row: StrategyRow, info: DatasetInfo) -> None:
-    # The button stands above what comes in later: the picture would push it away from under the pointer.
+    # The button is above the picture, which arrives later and would push it away from under the pointer.
     plan = row.strategy
     st.markdown(plan.what)
     if st.button(
@@ -167,7 +167,7 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
         st.session_state[TO_PROFILE] = True
         st.rerun(scope="app")  # a fragment cannot change the page
     if row.fits:
-        # Not st.html: it takes SVG out. The text in it is escaped where it is drawn.
+        # Not st.html, which removes SVG. The diagram escapes its text.
         st.markdown(diagrams.diagram(row.parts, {**plan.fixed, **row.knobs}), unsafe_allow_html=True)
     _say_whether_it_runs(row)
     left, right = st.columns(2, gap="large")
@@ -198,7 +198,7 @@ def _say_whether_it_runs(row: StrategyRow) -> None:
 
 
 def costs(needs: Footprint, info: DatasetInfo, *, cached: bool = False) -> list[str]:
-    """Returns what it takes of this machine on that data set, in numbers."""
+    """Returns what a strategy needs of this machine for that data set: lines of Markdown with sizes and times."""
     lines = []
     if needs.made is not None:
         took = f"{size(needs.made.size_bytes)} on disk, made in {seconds(needs.made.prepare_s)}"
@@ -210,9 +210,9 @@ def costs(needs: Footprint, info: DatasetInfo, *, cached: bool = False) -> list[
     else:
         lines.append(f"reads the files of {info.name} as they are: about {size(needs.source_bytes)} on disk")
     if needs.staged_bytes:
-        lines.append(f"the copy on the local disk: about {size(needs.staged_bytes)}, for each run anew")
+        lines.append(f"the copy on the local disk: about {size(needs.staged_bytes)}, made for each run")
     if needs.ram_disk_bytes:
-        lines.append(f"the copy on the RAM disk: about {size(needs.ram_disk_bytes)}, for each run anew")
+        lines.append(f"the copy on the RAM disk: about {size(needs.ram_disk_bytes)}, made for each run")
     if needs.ram_bytes > needs.ram_disk_bytes:
         what = "the cache" if cached else "the whole set"
         lines.append(f"RAM for {what}: about {size(needs.ram_bytes - needs.ram_disk_bytes)}")
@@ -229,9 +229,9 @@ def _value(name: str, default: Any) -> str:
 
 @guarded
 def page() -> None:
-    """The whole page."""
+    """Draws the whole page."""
     if st.session_state.pop(TO_PROFILE, False):
-        st.switch_page("pages/profile.py", query_params={})  # without: refused, as widgets are bound to the URL
+        st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     st.title("Strategies", anchor=False)
     info, only = filters()
     all_rows = rows(info, machine())

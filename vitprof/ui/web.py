@@ -1,4 +1,4 @@
-"""The dashboard as a web server serves it: who gets in, what is said at the start, what ends with it."""
+"""The dashboard as a web application: who gets in, what is printed at the start, and what is closed at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vitprof.ui.gate.token import VARIABLE, Token, take_token
 
 
 def parts() -> dict[str, Any]:
-    """Returns what `st.App` is given besides its script. Ends the program with one line where it cannot be served."""
+    """Returns the arguments of `st.App` besides its script. Exits with one line where the token cannot be used."""
     try:
         token = take_token(os.environ)
     except VitprofError as error:
@@ -62,12 +62,14 @@ def parts() -> dict[str, Any]:
 
 
 def told_at_start(address: str | None, token: Token | None, *, login: bool) -> list[str]:
-    """Returns what whoever starts the server has to know of who gets in; nothing where only this machine does."""
+    """Returns the lines to print at the start: a token made for it, what a login lacks, and where other machines reach
+    the server, what it asks of them or why it is closed.
+    """
     lines = []
     if token is not None and token.made:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
     if login and find_spec("authlib") is None:
-        lines.append("vitprof: nobody can log in before python -m pip install 'streamlit[auth]'")
+        lines.append("vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'")
     if is_this_machine(address):
         return lines
     where = address or "all addresses"

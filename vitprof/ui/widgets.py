@@ -25,7 +25,7 @@ LABELS = {
     "pin_memory": "Pin memory",
     "persistent_workers": "Persistent workers",
     "prefetch_factor": "Prefetch factor",
-    "start_method": "Start of workers",
+    "start_method": "Worker start method",
     "shuffle": "Order",
     "cache_mb": "Cache (MB)",
     "slow_drive": "Slow drive",
@@ -37,7 +37,7 @@ LABELS = {
     "page_cache": "Page cache at the start",
     "cudnn_benchmark": "cudnn.benchmark",
     "warmup_steps": "Warm-up steps",
-    "least_steps": "Steady steps at least",
+    "least_steps": "Minimum steady steps",
     "lr": "Learning rate",
     "image_size": "Image size (px)",
     "threads": "Torch CPU threads",
@@ -51,13 +51,13 @@ LABELS = {
     "inject": "Injected wait",
 }
 STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
-"""What the buttons of a number add; 1 if not named here."""
+"""What a number's + and - change it by; 1 if not named here."""
 BUDGET = "seconds"
-"""What a run's length is given in unless chosen: then it ends within a minute, whatever it loads."""
+"""The unit of a run's length unless another is chosen: so a run ends within a minute, whatever it loads."""
 BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
-"""What the sidebar's settings are unless chosen: those of `RunConfig`, but without an evaluation, which takes a CPU
-longer than the run itself."""
+"""The sidebar's defaults: those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run
+itself."""
 STATE = "settings"
 AUTOMATIC = "automatic"
 UNSET = ""
@@ -75,7 +75,9 @@ def help_of(field: str) -> str:
 
 
 def settings() -> dict[str, Any]:
-    """This session's settings. They outlive the widgets, which vanish with their page; the URL can preset them."""
+    """Returns this session's settings, to read and to change. They outlive the widgets, which vanish with their page;
+    the URL can preset them.
+    """
     if STATE not in st.session_state:
         values = DEFAULTS | {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
@@ -89,9 +91,9 @@ def settings() -> dict[str, Any]:
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
-    """Takes in what these widgets were set to before they are drawn, because it decides what stands above them.
+    """Reads the values of these widgets before they are drawn, because what is drawn above them depends on it.
 
-    `allowed`: the names that some of them take.
+    `allowed` has the options of those that have a fixed list.
     """
     for field in fields:
         values, key = settings(), f"set-{field}"
@@ -118,8 +120,8 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
-    """Returns the widget's key, its state set to `shown` where the widget is new or has to show something else than
-    before.
+    """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`: has to show another
+    value than before.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -130,15 +132,15 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
     """Sets a widget's state to `otherwise` where it is none of `options`.
 
-    A selectbox sends the words of an option. What is clicked before the page is drawn anew comes with its old words,
-    which may be nobody's any more, and would pass for a value.
+    A selectbox sends the label of an option. A click before the page is redrawn sends the old label, which may belong
+    to no option any more and would pass for a value.
     """
     if key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = otherwise
 
 
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
-    """A number. Without a value of its own it shows `default`, or nothing but `hint` where that is None too."""
+    """Draws a number. Without a value of its own it shows `default`, or only `hint` where that is None too."""
     values = settings()
     bounds = RUN_BOUNDS[field]
     kind: Callable[[Any], Any] = int if bounds.whole else float
@@ -168,7 +170,7 @@ def choice(
     fresh: bool = False,
     typed: bool = False,
 ) -> None:
-    """One of a few, each as `show` says; None among `options` is shown as `none`. Others where it may be `typed`."""
+    """Draws a choice of `options`, each labelled by `show`, and None by `none`. With `typed` others can be typed in."""
     values = settings()
     shown = default if values[field] is None else values[field]
     if shown not in options:  # from the URL; if it cannot work, the check of the config says why
@@ -190,7 +192,7 @@ def choice(
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
-    """Yes or no."""
+    """Draws a checkbox."""
     values = settings()
     shown = default if values[field] is None else values[field]
     given = st.checkbox(label(field), help=help_of(field), key=state_key(field, bool(shown), fresh))
@@ -198,7 +200,7 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
-    """A setting that only some parts take, as the widget that its type asks for."""
+    """Draws a setting that only some parts take, with the widget for its type."""
     kind = type_of(field)
     if field in CHOICES:
         offered = list(options or CHOICES[field])
@@ -210,10 +212,10 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
-    """The name of a run or a tournament; returns it as it is kept, and says where that is shorter than what was given.
+    """Draws a field for the name of a run or a tournament; returns the name as it is stored, and says where it was cut.
 
-    `given` goes to `st.text_input`. Not its `max_chars`: a browser then leaves out a longer text that is pasted, in
-    silence.
+    `given` is passed to `st.text_input`. `max_chars` is not: with it a browser silently ignores a longer text that is
+    pasted.
     """
     name: str = st.text_input(words, key=key, **given)
     if len(name.strip()) > MAX_NAME:

@@ -1,4 +1,4 @@
-"""The socket to whoever records a training: the command around the script, or a program that is started beside it."""
+"""The socket to the program that records a training: the command around the script, or a collector beside it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import vitprof
 from vitprof.watch.on_import import SOCKET
 
 SEND_LIMIT_S = 5.0
-"""How long sending may stand still before the listener counts as gone: what waits to be sent is bounded by it."""
+"""How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""
 START_LIMIT_S = 30.0
-"""The same while the program beside the script still starts; that takes a second or two."""
+"""The same while the collector starts, which takes a second or two."""
 COLLECTOR = (
     "import os, sys; os.fork() and os._exit(0); sys.path[:1] = []; sys.path.append(sys.argv.pop(1)); "
     "from vitprof.jobs.collector import main; main()"
 )
-"""What the program beside the script does. It lets go of the script at once: nobody has to wait for its end, it is no
-part of the script's process tree, and no module in the current directory stands in for one of its own."""
+"""The program of the collector. It detaches itself from the script at once: nobody has to wait for its end, it is not
+in the script's process tree, and modules in the current directory cannot hide those that it imports."""
 
 
 class Connection:
-    """A connected socket. Its methods raise `OSError` where nobody listens any more."""
+    """A connected socket. `send` raises `OSError` where the receiver is gone."""
 
     def __init__(self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None) -> None:
         self._socket = connected
         self._starting = starting
         self._said = b""
         self.collector = starting is not None
-        """Whether a program beside the script listens: it knows of the script's end only what it is told."""
+        """Whether a collector receives the data; it does not see how the script ends, unless that is sent."""
         self.run: int | None = None
-        """The number of the run, once that is known."""
+        """The run's number, once it is known."""
         self.refusal = ""
-        """Why nothing is recorded; "" otherwise."""
+        """Why nothing is recorded; "" where it is."""
         connected.settimeout(START_LIMIT_S if self.collector else SEND_LIMIT_S)
 
     def send(self, data: bytes) -> None:
@@ -47,11 +47,11 @@ class Connection:
         self._socket.sendall(data)
 
     def listen(self, timeout_s: float = 0.0) -> None:
-        """Takes note of what the program beside the script says, and waits so long for it if it said nothing yet."""
+        """Reads the collector's answer, if it has not been read yet, and waits at most `timeout_s` for it."""
         if not self.collector or self.run is not None or self.refusal:
             return
         if self._starting is not None and self._starting.poll() is not None:
-            self._starting = None  # it lives on as nobody's child
+            self._starting = None  # it has forked and runs on, detached
         limit_s = self._socket.gettimeout()
         until = time.monotonic() + timeout_s
         try:
@@ -59,7 +59,7 @@ class Connection:
                 self._socket.settimeout(max(0.0, until - time.monotonic()))
                 part = self._socket.recv(4096)
                 if not part:
-                    self.refusal = "the program that records ended"
+                    self.refusal = "the program that records the run has ended"
                     return
                 self._said += part
         except (BlockingIOError, TimeoutError):
@@ -71,7 +71,7 @@ class Connection:
         self._socket.settimeout(SEND_LIMIT_S)
 
     def limit(self, seconds: float) -> None:
-        """Has sending fail after standing still for so long."""
+        """Makes sending fail after it was stuck for this many seconds."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
@@ -82,20 +82,20 @@ class Connection:
         self._socket.close()
 
     def forget(self) -> None:
-        """In a forked process: closes the socket there."""
+        """Closes the socket in a forked process."""
         if self._starting is not None:
             self._starting.returncode = 0  # not this process's child
         self._socket.close()
 
 
 def connect() -> Connection:
-    """Returns the connection to the command around the script, or to a program started beside it. Raises `OSError`."""
+    """Returns a connection to the command around the script, else to a new collector. Raises `OSError`."""
     path = os.environ.get(SOCKET)
     return to_command(path) if path else to_collector()
 
 
 def to_command(path: str) -> Connection:
-    """Returns a connection to the socket that the command listens on."""
+    """Returns a connection to the socket `path` that the command listens on. Raises `OSError`."""
     connecting = socket.socket(socket.AF_UNIX)
     try:
         connecting.settimeout(SEND_LIMIT_S)
@@ -107,7 +107,7 @@ def to_command(path: str) -> Connection:
 
 
 def to_collector() -> Connection:
-    """Starts a program beside the script that records it, and returns at once."""
+    """Starts a collector, and returns the connection to it at once. Raises `OSError`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     root = str(Path(vitprof.__file__).resolve().parents[1])
     descriptor = theirs.fileno()

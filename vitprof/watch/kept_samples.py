@@ -1,4 +1,4 @@
-"""A Dataset whose samples are kept in memory after their first reading."""
+"""A dataset whose samples are kept in memory once they were read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from vitprof.watch.tell import tell
 
 SAMPLE_OVERHEAD = 100
-"""Bytes for the entry itself, about."""
+"""Approximate bytes for the entry itself."""
 
 
 class KeptSamples:
-    """Passes for the dataset that it is made from, and keeps its samples by their number, up to `limit_bytes`.
+    """A proxy of a dataset that keeps samples by their index, up to `limit_bytes`.
 
-    What a random transform made of a sample at its first reading is kept with it. Each worker process keeps what it
-    has read itself, for as long as it lives.
+    Random transforms are kept too: a sample stays as it was when first read. Each worker process keeps what it has read
+    itself, until it ends.
     """
 
     def __init__(self, dataset: Any, limit_bytes: int) -> None:
@@ -27,14 +27,14 @@ class KeptSamples:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """`isinstance` says of it what it says of the dataset."""
+        """Returns the dataset's class, for `isinstance`."""
         return type(self._vitprof_dataset)
 
     def __reduce__(self) -> tuple[type[KeptSamples], tuple[Any, int]]:
         return KeptSamples, (self._vitprof_dataset, self._vitprof_limit)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_vitprof"):  # while it is being made: there is nothing to ask yet
+        if name.startswith("_vitprof"):  # not set yet: looking it up in the dataset would recurse
             raise AttributeError(name)
         return getattr(self._vitprof_dataset, name)
 
@@ -47,7 +47,7 @@ class KeptSamples:
         return self._keep(index, self._vitprof_dataset[index])
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
-        """PyTorch asks for a whole batch where a dataset has this method."""
+        """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
         together = getattr(self._vitprof_dataset, "__getitems__", None)
         missing = [i for i in indices if i not in self._vitprof_kept]
         new = {}
@@ -68,13 +68,13 @@ class KeptSamples:
         n, of = len(self._vitprof_kept), f" of {len(self)}" if hasattr(self._vitprof_dataset, "__len__") else ""
         tell(
             "notice",
-            f"decode_cache=ram does not fit: {self._vitprof_limit / 1e9:.3g} GB for each process that reads were full "
+            f"decode_cache=ram does not fit: {self._vitprof_limit / 1e9:.3g} GB for each loading process were full "
             f"after {n}{of} samples; the others are read again each time",
         )
 
 
 def n_bytes(value: Any) -> int:
-    """Returns about how much memory a sample takes: its arrays and tensors, and what containers hold of them."""
+    """Returns the approximate bytes of a sample: its arrays, tensors and PIL images, also in containers."""
     if isinstance(size := getattr(value, "nbytes", None), int):  # NumPy and PyTorch
         return size
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The loaders of a script that were iterated over, and what is known of each."""
+"""The loaders that a script has iterated over, and what is known about each."""
 
 from __future__ import annotations
 
@@ -9,56 +9,61 @@ from typing import Any, NamedTuple
 
 
 class Begun(NamedTuple):
-    """Moments of the beginning of an iteration."""
+    """Times of the beginning of an iteration, in seconds on the loop's clock."""
 
     since_s: float
+    """When `iter(loader)` was called."""
     until_s: float
+    """When the loader had returned its iterator."""
     told_s: float
-    """When the script could go on: until then it was our own cost."""
+    """When the script could go on: the time since `until_s` is vitprof's own cost."""
 
 
 UNKNOWN = Begun(math.nan, math.nan, math.nan)
 
 
 class Seen:
-    """A DataLoader, or what stands for a loader, that was iterated over."""
+    """A DataLoader, or a watched loader of another kind, that was iterated over."""
 
     def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
         self.facts = facts
-        """Its arguments."""
+        """Its arguments, see `session.loader_facts`."""
         self.declared = declared
-        """Whether the script said that it trains: see `Loop.declare`."""
+        """Whether the script says that it trains, see `Loaders.declare`."""
         self.stands_for = stands_for
-        """Whether it stands for a loader of any kind: each batch is a step even where nothing tells of work on it."""
+        """Whether it is a watched loader of any kind: each batch is a step, even where no work on it is seen."""
         self.begun = UNKNOWN
-        """The beginning of its last iteration, until its first batch is asked for."""
+        """The beginning of its last iteration, until its first batch is requested."""
         self.alive: tuple[weakref.ref[Any], ...] = ()
-        """Itself, and its last iterator."""
+        """References to the loader and to its last iterator."""
 
     def is_last(self, iterator: Any) -> bool:
-        """Returns whether this is its last iterator."""
+        """Returns whether `iterator` is its last iterator."""
         return bool(self.alive) and self.alive[-1]() is iterator
 
     @property
     def is_alive(self) -> bool:
-        """Returns whether it can still give a batch."""
+        """Returns whether it can still return a batch: the loader or its last iterator exists."""
         return any(ref() is not None for ref in self.alive)
 
 
 class Loaders:
-    """Knows loaders by themselves and by their iterators: of one made in a `for` that is all there is left."""
+    """The loaders of a script, found by the loader or by its iterator, which is all that is left of a loader made in a
+    `for` statement.
+    """
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
         self._declared: list[weakref.ref[Any]] = []
-        """The loaders that the script names, and their data sets."""
+        """The loaders that the script declares, and their data sets."""
         self.declares = False
-        """Whether the script says which loader trains: no other one does."""
+        """Whether the script says which loader trains; then no other one counts."""
 
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
-        """Notes that `loader` trains: no optimizer has to tell, and no other loader does. So does one of its data set.
+        """Records that `loader`, or a loader of the same data set, trains, without waiting for an optimizer's step. No
+        other loader then does.
 
-        `facts`: what is known of one that is no DataLoader, see `session.loader_facts`.
+        `facts`: what is known about a loader that is not a DataLoader, see `session.loader_facts`.
         """
         self.declares = True
         for each in (loader, getattr(loader, "dataset", None)):
@@ -68,11 +73,11 @@ class Loaders:
             self._seen[loader] = Seen(facts, declared=True, stands_for=True)
 
     def of(self, loader_or_iterator: Any) -> Seen | None:
-        """Returns what is known of a loader, by itself or by its iterator; None for one that has not begun."""
+        """Returns what is known about a loader, given itself or its iterator; None if it was not iterated over."""
         return self._seen.get(loader_or_iterator)
 
     def begun(self, loader: Any, iterator: Any) -> Seen:
-        """Notes that an iteration over `loader` has begun."""
+        """Records that an iteration over `loader` has begun, and returns what is known about it."""
         if loader not in self._seen:
             from vitprof.watch.session import loader_facts
 

@@ -1,4 +1,4 @@
-"""What is known of a watched training, on its way to the program that started the command."""
+"""Sends what is known about a watched training to the program that records it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from vitprof.watch.guard import Guard
 from vitprof.watch.overrides import made_of
 
 END_LIMIT_S = 2.0
-"""How long a script may be kept waiting at its end, or at the end of a run: for what is left to be sent, and again for
-the number of a run that only just began."""
+"""How long (s) a script may have to wait at its end, or at the end of a run, for the rest to be sent, and again for the
+number of a run that has only just begun."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a script that watches itself asks for."""
+    """The wishes of a script that watches itself."""
 
     name: str
-    """Of the run."""
+    """The run's name."""
     quiet: bool
-    """No line at the end of the run that says where it can be looked at."""
+    """Whether to print no line at the end of the run that says where to find it."""
 
 
 class Session:
-    """A connection, and the thread that sends. Nothing of it is ever waited for in a step."""
+    """A connection, and the thread that sends. No step ever waits for it."""
 
     def __init__(
         self, guard: Guard, forking: threading.RLock, wanted: Wanted | None, make_rows: Callable[[], None]
     ) -> None:
-        """`make_rows` is called before each time that something is sent."""
+        """`make_rows` is called in the thread each time before it sends."""
         self._guard, self._forking, self._wanted, self._make_rows = guard, forking, wanted, make_rows
         self._buffer = EventBuffer()
         self.step = self._buffer.step
@@ -54,14 +54,14 @@ class Session:
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
         self._known = threading.Event()
-        """Set when the number of the run is known, or that there is none."""
+        """Set when the run's number is known, or that there is none."""
         self._ended = False
-        """Whether what is recorded has been told of the end, and no new beginning."""
+        """Whether an "end" was sent, and no new beginning since."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
-        """The train loader is known (`loader_facts`): connects, and sends from here on. Raises `OSError`.
+        """Connects, now that the train loader is known (`loader_facts`), and sends from here on. Raises `OSError`.
 
-        Not sooner: who listens takes the first that connects for the one that trains.
+        Not sooner: the receiver takes the first process that connects for the one that trains.
         """
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
@@ -72,7 +72,7 @@ class Session:
         self._thread.start()
 
     def pause(self, status: str, error: str) -> None:
-        """The run is over for now, in these words: `begin_again` goes on with it."""
+        """Ends the run for now, with this status and error; `begin_again` continues it."""
         if self._connection is None or not self._connection.collector or self._ended:
             return
         self._ended = True
@@ -80,21 +80,21 @@ class Session:
         self._say_where()
 
     def begin_again(self) -> None:
-        """The run goes on, if it was over."""
+        """Continues the run after `pause`."""
         if self._ended:
             self._ended = False
             self._buffer.environment(self._environment)
             self._buffer.stage("training", math.nan)
 
     def close(self) -> None:
-        """Sends what is left, and ends. May be called from any thread, and again."""
+        """Sends what is left, and closes the connection. May be called from any thread, and again."""
         connection = self._connection
         if connection is not None and connection.collector and not self._ended:
             self.pause(*self._how_it_ended())
         self._closing.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(END_LIMIT_S)
-            if self._thread.is_alive():  # it sends, and nobody takes it
+            if self._thread.is_alive():  # it is stuck sending
                 return
         if (connection := self._connection) is not None:
             connection.limit(END_LIMIT_S)
@@ -103,29 +103,29 @@ class Session:
             connection.close()
 
     def forget(self) -> None:
-        """In a forked process: nothing of it is this one's."""
+        """Drops the connection in a forked process."""
         if self._connection is not None:
             self._connection.forget()
             self._connection = None
 
     def _how_it_ended(self) -> tuple[str, str]:
-        """Returns status and error of the run. Python keeps the exception that ends a program."""
+        """Returns status and error of the run, from the exception that ends the program, which Python keeps."""
         if self._guard.why:
             return "failed", f"watching was given up ({self._guard.why})"
-        interactive = hasattr(sys, "ps1")  # there it is an exception of any time
+        interactive = hasattr(sys, "ps1")  # there the exception may be an old one
         return how_it_ended(None if interactive else getattr(sys, "last_value", None))
 
     def _say_where(self) -> None:
-        """Says at the end of a run that was recorded beside the script where it can be looked at."""
+        """Says at the end of a run that a collector records where to find it."""
         if self._wanted is None or self._wanted.quiet or self._thread is threading.current_thread():
             return
         self._known.wait(END_LIMIT_S)
         if (connection := self._connection) is None or self._guard.why:
             return
         if (run := connection.run) is not None:
-            sys.stderr.write(f"vitprof: this is run {run}: {program()} runs {run}, or the dashboard\n")
+            sys.stderr.write(f"vitprof: recorded as run {run}: see {program()} runs {run}, or the dashboard\n")
         else:
-            sys.stderr.write(f"vitprof: the run is being recorded: {program()} runs, or the dashboard\n")
+            sys.stderr.write(f"vitprof: the run is being recorded: see {program()} runs, or the dashboard\n")
 
     def _run(self) -> None:
         while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):
@@ -135,7 +135,7 @@ class Session:
 
     def _send(self, connection: Connection) -> None:
         try:
-            stream = io.BytesIO()  # a buffered socket would be flushed once more in every forked process
+            stream = io.BytesIO()  # the buffer of a socket's file would be flushed again in every forked process
             for message in self._buffer.drain():
                 write_message(stream, message)
             connection.send(stream.getvalue())
@@ -144,7 +144,7 @@ class Session:
             if connection.run is not None:
                 self._known.set()
         except (OSError, ValueError) as error:
-            why = _refusal(connection) or f"nobody takes the figures any more: {error}"
+            why = _refusal(connection) or f"sending data failed: {error}"
         if why:
             self._connection = None
             self._known.set()
@@ -153,14 +153,14 @@ class Session:
 
 
 def _refusal(connection: Connection) -> str:
-    """Returns why nobody takes the figures any more, if they said so."""
+    """Returns why the receiver takes no more data, if it has said so; else ""."""
     with contextlib.suppress(OSError, ValueError):
         connection.listen()
     return connection.refusal
 
 
 def how_it_ended(error: BaseException | None) -> tuple[str, str]:
-    """Returns status and error of a run whose loop ended with this exception."""
+    """Returns status and error of a run whose loop ended with this exception; None: without one."""
     if error is None:
         return "done", ""
     if isinstance(error, KeyboardInterrupt):
@@ -169,7 +169,7 @@ def how_it_ended(error: BaseException | None) -> tuple[str, str]:
 
 
 class Unheard:
-    """In place of a session where steps are only counted."""
+    """A session that sends nothing, for a process whose steps are only counted."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None: ...
 
@@ -207,7 +207,7 @@ def _process_facts(device: Any) -> dict[str, Any]:
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:
-    """Returns the arguments of the train DataLoader as they are, and the names of what it is made of."""
+    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function."""
 
     def name(value: Any) -> str | None:
         return None if value is None else getattr(value, "__name__", value.__class__.__name__)
@@ -230,7 +230,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def generic_facts(loader: Any) -> dict[str, Any]:
-    """Returns the same of a loader of any kind: what it tells in PyTorch's words, and its type."""
+    """Returns some of the facts of `loader_facts` for a loader of any kind: its attributes with PyTorch's names."""
 
     def known(name: str, kind: type) -> Any:
         value = getattr(loader, name, None)

@@ -337,6 +337,7 @@ def test_a_machine_that_the_job_has_for_itself() -> None:
 # all of them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2, 4])
 def test_no_false_alarm_in_noise(workers: int) -> None:
     """200 steady traces with independent noise, some heavy-tailed, some slowly wandering; 1 to 4 epochs."""

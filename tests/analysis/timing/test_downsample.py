@@ -58,6 +58,7 @@ def test_full_groups_never_change_while_the_run_grows(y: np.ndarray, k: int, dat
     assert min_max(y[: edge + 1], 0, edge, k).tolist() == min_max(y, 0, edge, k).tolist()
 
 
+@pytest.mark.slow
 @given(values, powers, st.data())
 def test_a_part_of_a_run_is_grouped_like_a_run_of_its_own(y: np.ndarray, k: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(y)))

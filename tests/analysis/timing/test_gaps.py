@@ -284,6 +284,7 @@ def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str,
     return found
 
 
+@pytest.mark.slow
 @given(st.one_of(traces(), traces(on_device=True)))
 def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     steps, phases = trace
@@ -301,6 +302,7 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     assert (gaps.exposed_h2d_ns <= gaps.h2d_ns).all()
 
 
+@pytest.mark.slow
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:
     steps, phases = trace
@@ -326,6 +328,7 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
         assert (line.start_s[here][order][1:] >= line.end_s[here][order][:-1] - 1e-12).all()
 
 
+@pytest.mark.slow
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
     steps, phases = trace
@@ -336,6 +339,7 @@ def test_kept_steps_add_up_to_the_whole(trace: Any, data: Any) -> None:
     assert kept.span_ns + rest.span_ns == whole.span_ns
 
 
+@pytest.mark.slow
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_gaps_worked_out_once_are_those_that_each_figure_would_find(trace: Any, data: Any) -> None:
     steps, phases = trace

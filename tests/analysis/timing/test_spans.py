@@ -54,6 +54,7 @@ def test_a_set_and_its_complement_make_up_the_span(intervals: np.ndarray, start:
     assert total(rest) + total(inside) == max(0, end - start)
 
 
+@pytest.mark.slow
 @given(rows, rows)
 def test_an_intersection_covers_what_both_cover(a: np.ndarray, b: np.ndarray) -> None:
     both = intersect(union(a), union(b))
@@ -61,6 +62,7 @@ def test_an_intersection_covers_what_both_cover(a: np.ndarray, b: np.ndarray) ->
     assert cells(both) == cells(a) & cells(b)
 
 
+@pytest.mark.slow
 @given(rows, rows)
 def test_each_row_is_told_how_much_of_it_is_covered(each: np.ndarray, within: np.ndarray) -> None:
     covered = cells(within)

@@ -21,6 +21,7 @@ def stalled(make_steps: MakeSteps, at: int, seconds: float, *, in_compute: bool 
     return dict(make_steps(waits, computes, epochs=[0] * 50 + [1] * 75 + [2] * 75))
 
 
+@pytest.mark.slow
 @given(at=st.integers(0, N - 1), seconds=st.floats(1.0, 60.0), late=st.floats(0.0, 0.2), early=st.floats(0.0, 0.2))
 @pytest.mark.parametrize("in_compute", [False, True])
 @pytest.mark.parametrize("kind", ["stopped", "paused"])

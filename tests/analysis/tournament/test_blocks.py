@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,15 @@ from vitprof.analysis.tournament import block_rates
 from vitprof.analysis.tournament.blocks import period
 
 
-def steps(seconds: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
+def steps(
+    seconds: np.ndarray, samples: np.ndarray, depth: np.ndarray | None = None, waits: float = 0.5
+) -> dict[str, np.ndarray]:
+    """`depth`: of the loader's queue; a step that finds it empty waits for that share of its time."""
     n = len(seconds)
-    return {"step_s": seconds, "samples": samples, "epoch": np.zeros(n), "warmup": (np.arange(n) < 2).astype(float)}
+    known = {"step_s": seconds, "samples": samples, "epoch": np.zeros(n), "warmup": (np.arange(n) < 2).astype(float)}
+    if depth is None:
+        return known | {"queue_depth": np.full(n, np.nan), "data_wait_s": np.zeros(n)}
+    return known | {"queue_depth": depth, "data_wait_s": np.where(depth > 0, 0.0, waits * seconds)}
 
 
 def test_blocks_make_up_all_steady_steps() -> None:
@@ -61,3 +69,46 @@ def test_no_period_is_seen_in_chance() -> None:
     assert period(np.ones(400)) == 1
     assert period(np.linspace(1, 2, 400)) == 1
     assert period(np.ones(3)) == 1
+
+
+MADE_S, USED_S, MOST = 1.0, 0.2, 4
+"""A batch a second from workers that keep at most four ready; the loop takes a fifth of that."""
+
+
+def fed_by_workers(seed: int, n: int) -> tuple[Any, Any]:
+    """Seconds and queue depths of `n` steps of a loop that other programs hold up for 3 to 6 s, one time in ten."""
+    rng = np.random.default_rng(seed)
+    held = np.where(rng.random(n) < 0.1, rng.uniform(3, 6, n), 0.0)
+    asked, made = np.zeros(n + 1), np.zeros(n + MOST)
+    for k in range(n + MOST):  # a worker begins the batch behind the last, once there is room for it
+        made[k] = max(made[k - 1] if k else 0.0, asked[k - MOST] if k >= MOST else 0.0) + MADE_S
+        if k >= MOST - 1 and k - MOST + 1 < n:
+            i = k - MOST + 1
+            asked[i + 1] = max(asked[i], made[i]) + USED_S + held[i]
+    depths = np.array([np.sum(made[i : i + MOST] <= asked[i]) for i in range(n)], dtype=float)
+    return np.diff(asked), depths
+
+
+def test_batches_made_while_the_loop_was_held_up_are_no_throughput() -> None:
+    """The workers make a batch a second, whatever the loop does; a block of two steps may be of batches from before."""
+    for n, most, before in ((40, 1.5, 4.0), (200, 1.25, 1.15)):
+        with_queue, without = [], []
+        for seed in range(20):
+            seconds, depths = fed_by_workers(seed, n)
+            rates = block_rates(steps(seconds, np.ones(n), depths))
+            assert len(rates) >= 4
+            with_queue.append(np.quantile(rates, 0.8))
+            without.append(np.quantile(block_rates(steps(seconds, np.ones(n))), 0.8))
+        assert max(with_queue) <= most / MADE_S
+        assert max(without) > before / MADE_S
+
+
+def test_a_queue_that_fills_once_and_stays_full_leaves_twenty_blocks() -> None:
+    depths = np.minimum(np.arange(402), 8.0)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
+
+
+@pytest.mark.parametrize(("waits", "n"), [(0.03, 20), (0.5, 12)])
+def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(waits: float, n: int) -> None:
+    depths = np.random.default_rng(0).integers(0, 9, 402).astype(float)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths, 9 * waits))) == n

@@ -20,6 +20,7 @@ def of(
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.floats(200, 5000), st.floats(0, 500), st.floats(0, 500))
 def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepare: float) -> None:

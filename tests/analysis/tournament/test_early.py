@@ -15,6 +15,7 @@ def looks(rates: np.ndarray, best_low: float) -> bool:
     return any(cannot_win(rates[:n], best_low, margin=0) for n in range(20, len(rates) + 1, 5))
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_as_good_is_not_cut_however_often_one_looks() -> None:
     cut = 0
     for seed in range(150):
@@ -58,11 +59,13 @@ def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drif
         walk.append(alike * walk[-1] + shock)
     seconds = 1e-2 * np.exp(np.array(walk) + drift * np.linspace(1, -1, n))
     steps = {"step_s": seconds, "samples": np.full(n, 64.0), "epoch": np.zeros(n), "warmup": np.zeros(n)}
+    steps |= {"data_wait_s": np.zeros(n), "queue_depth": np.full(n, math.nan)}
     best = 64 * n / seconds.sum()
     looks_at = range(int(EARLIEST_STOP_FRAC * n), n, 25)
     return any(cannot_win(block_rates({k: v[:m] for k, v in steps.items()}), best) for m in looks_at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.1, -0.1])
 def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
     assert sum(cut_while_running(seed, drift=drift) for seed in range(60)) <= 2

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vitprof.analysis.tournament import Candidate, first_rung, rungs, survivors
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200), st.floats(0.01, 1e5), st.integers(2, 5), st.floats(0, 30))
 def test_a_ladder_fits_its_budget(n: int, budget_s: float, eta: int, least_s: float) -> None:
     ladder = rungs(n, budget_s, eta, least_s=least_s)

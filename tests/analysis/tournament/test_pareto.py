@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
     return no_worse and (a.samples_per_s > b.samples_per_s or costs[0] < costs[1])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(points)
 def test_nothing_beats_the_front_and_something_beats_the_rest(made: list[tuple[float, float]]) -> None:

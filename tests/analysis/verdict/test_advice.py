@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import pytest
@@ -299,11 +300,27 @@ def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu
     assert not any("DataLoader" in advice.words for advice in found)
 
 
+@pytest.mark.parametrize(
+    ("on_cpu", "free_cores", "told"),
+    [(False, 1.2, True), (True, 1.2, True), (False, math.nan, True), (True, math.nan, False), (True, 0.4, False)],
+)
+def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_core_that_is_free(
+    on_cpu: bool, free_cores: float, told: bool
+) -> None:
+    facts = {"cpu_count": 2}
+    situation = Situation(
+        own_config("x", workers=0), "transform", "input-bound", facts=facts, on_cpu=on_cpu, free_cores=free_cores
+    )
+    assert any("num_workers=1" in advice.words for advice in advise(situation)) is told
+
+
 def test_an_own_script_is_told_its_heaviest_transform() -> None:
     facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)
     (advice,) = [a for a in advise(situation) if "on the device" in a.words]
     assert advice.words == "Crop on the device, and transforms that are not random done once beforehand"
     assert advice.reason == "Most of the work on a batch is done in transforms, 75% of it in Crop."
+    (on_cpu,) = [a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason]
+    assert on_cpu.words == "a lighter Crop, or transforms that are not random done once beforehand"
     (unknown,) = [a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words]
     assert unknown.words == "transforms on the device, or those that are not random done once beforehand"

@@ -48,6 +48,7 @@ class TestAnchor:
         assert math.isnan(found.low)
         assert not headroom([found, made("B", 30)]).stages[0].distinguishable
 
+    @pytest.mark.slow
     @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
     def test_the_interval_holds_every_repeat(self, make_steps: MakeSteps, seed: int, n_runs: int) -> None:
         noise = np.random.default_rng(seed)

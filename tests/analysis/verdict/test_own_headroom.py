@@ -31,6 +31,7 @@ def test_gain_and_what_loading_slows_in_training() -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_gain_is_not_made_up_from_noise() -> None:
     """The interval holds the truth in most of 200 measurements without any gain, and few of them claim one."""
     random = np.random.default_rng(0)

@@ -122,6 +122,7 @@ class TestCpu:
         found = foresee(0.02, 0.05, on_cpu=True, cores=1, loader="dataloader", workers=2, transfer="pinned")
         assert takes(found) == pytest.approx(0.07)
 
+    @pytest.mark.slow
     @given(
         fetch=st.floats(0.001, 1.0),
         compute=st.floats(0.001, 1.0),

@@ -20,6 +20,7 @@ from vitprof.home import home
 NAMES = ", ".join(STRATEGIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [

@@ -109,6 +109,7 @@ def test_at_most_twice_a_second() -> None:
     assert terminal.said.count(b"step ") == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_before", [3, 10])
 @pytest.mark.parametrize("size", [(12, 40), (6, 40), (8, 20), (5, 90)])
 def test_the_terminal_changes_its_size(size: tuple[int, int], n_before: int) -> None:
@@ -241,6 +242,7 @@ def test_however_the_block_ends(ending: str) -> None:
     assert (filled(after.rows), after.margins) == (["row"], None)
 
 
+@pytest.mark.slow
 def test_ctrl_z_gives_the_row_back_until_it_goes_on() -> None:
     """A process group can be stopped that a shell of the same session waits for: the parent here."""
     during, stopped, again, after = played("""

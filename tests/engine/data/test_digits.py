@@ -53,6 +53,7 @@ def test_torchvision_reads_it(full: Path) -> None:
         assert label == labels[7]
 
 
+@pytest.mark.slow
 def test_no_image_is_in_both_splits_or_twice(full: Path) -> None:
     images = np.concatenate([read_split(full, train)[0] for train in (True, False)])
     assert len({image.tobytes() for image in images}) == len(images)

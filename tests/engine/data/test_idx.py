@@ -21,6 +21,7 @@ shapes = st.one_of(
 ).flatmap(lambda shape: arrays(np.uint8, shape))
 
 
+@pytest.mark.slow
 @given(array=shapes)
 def test_round_trip(array: np.ndarray) -> None:
     with tempfile.TemporaryDirectory() as directory:

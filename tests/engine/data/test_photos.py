@@ -132,6 +132,7 @@ def features(images: NDArray[np.uint8]) -> NDArray[np.float64]:
     return np.concatenate([hues, ((across - down) / (across + down))[:, None]], 1)
 
 
+@pytest.mark.slow
 def test_classes_can_be_told_apart_in_thumbnails() -> None:
     """By the nearest mean of a few crude features; every 7th class. A network does better, and does not know them."""
     info = DATASETS["photos"]
@@ -177,6 +178,7 @@ def test_seeds_splits_and_samples_differ(tmp_path: Path) -> None:
     assert len(set(files)) == 20
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on_with(made: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Complete files are kept, one that was cut short is made again; the result is the same."""
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
@@ -317,7 +319,7 @@ except DataError as error:
     child = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
     )
-    assert ".jpg is larger than files may be here; raise the limit (ulimit -f)" in child.stdout
+    assert ".jpg exceeds the limit on file size; raise the limit (ulimit -f)" in child.stdout
     assert child.stdout.count("\n") == 1
     assert child.stderr == ""
     assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N_PHOTOS}.lock"]

@@ -82,6 +82,7 @@ def test_unknown_name(made: Path) -> None:
     assert "digits always has" in one_line(lambda: prepare("digits", 100), ConfigError)
 
 
+@pytest.mark.slow
 def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:
     child = start("data.prepare('digits'); print([m for m in sys.modules if m.startswith('torch')])", tmp_path / "h")
     out, err = child.communicate(timeout=60)
@@ -122,6 +123,7 @@ def test_following_the_advice_repairs_it(made: Path) -> None:
     assert prepare("digits") == root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"])
 def test_damaged_manifest(made: Path, content: bytes) -> None:
     root = prepare("digits")
@@ -206,6 +208,7 @@ def test_leftovers_of_dead_processes_are_removed(made: Path) -> None:
     assert {p.name for p in made.iterdir()} == {alive.name, elsewhere.name, mine.name, "digits"}
 
 
+@pytest.mark.slow
 def test_killed_while_making(made: Path, tmp_path: Path) -> None:
     """SIGKILL leaves a temporary directory; the next one makes the set and removes it."""
     script = """
@@ -251,6 +254,7 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
     assert prepare("digits") == made / "digits"
 
 
+@pytest.mark.slow
 def test_file_size_limit(made: Path, tmp_path: Path) -> None:
     script = """
         import resource, signal
@@ -264,7 +268,7 @@ def test_file_size_limit(made: Path, tmp_path: Path) -> None:
     child = start(script, tmp_path / "home")
     out, err = child.communicate(timeout=60)
     assert err == ""
-    assert "train-images-idx3-ubyte is larger than files may be here; raise the limit (ulimit -f)" in out
+    assert "train-images-idx3-ubyte exceeds the limit on file size; raise the limit (ulimit -f)" in out
     assert out.count("\n") == 1
     assert not list(made.iterdir())
 

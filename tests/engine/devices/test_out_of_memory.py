@@ -41,9 +41,9 @@ def test_what_counts_as_it(error: Exception, is_it: bool) -> None:
 
 def test_the_line_names_each_figure_and_what_to_try_first() -> None:
     assert out_of_memory(SAID, RunConfig(batch_size=512), MEMORY) == (
-        "CUDA out of memory on H100: it asked for 2.00 GiB more; of 80.0 GiB PyTorch had 60.0 GiB allocated at the "
-        "most and holds 62.0 GiB reserved, 1.00 GiB are free, and other processes (with CUDA itself) hold 17.0 GiB; "
-        "try batch size 256, or precision bf16, or a smaller model, or end what else uses this GPU"
+        "CUDA out of memory on H100: it asked for 2.00 GiB more; of 80.0 GiB PyTorch allocated 60.0 GiB at most "
+        "and holds 62.0 GiB reserved, 1.00 GiB are free, and other processes (with CUDA itself) hold 17.0 GiB; "
+        "try batch size 256, or precision bf16, or a smaller model, or stop other programs that use this GPU"
     )
     config = RunConfig(batch_size=1, transfer="resident", replay="device", precision="fp16", compile=True)
     assert out_of_memory("CUDA error: out of memory", config, None) == (

@@ -175,6 +175,7 @@ def over(samples: Dataset[Any], **config: Any) -> Loader:
     return over_samples(Schedule(samples, resolved, train=True), *open_samples(storage, resolved, train=True), resolved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("error", "expected"),
@@ -200,6 +201,7 @@ def test_an_exception_reaches_the_caller_with_its_own_message(workers: int, erro
     assert gone(descendants())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_that_cannot_be_read_are_skipped_and_named(workers: int) -> None:
     bad = tuple(epoch_order(100, 42, 0)[[3, 20, 21, 22, 23]].tolist())

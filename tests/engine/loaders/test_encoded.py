@@ -106,6 +106,7 @@ def test_batches_decoded_at_once_are_the_same_up_to_resampling(variant: dict[str
             assert difference.max() < LARGEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", AT_ONCE, ids=variant_id)
 def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
     config = photos_config(**variant, batch_size=5)
@@ -127,6 +128,7 @@ def test_epochs_differ_by_their_crops() -> None:
 
 @pytest.mark.parametrize("variant", [THREADS, *AT_ONCE], ids=variant_id)
 class TestBrokenOff:
+    @pytest.mark.slow
     def test_the_next_epoch_is_whole(self, variant: dict[str, Any]) -> None:
         config = photos_config(**variant)
         storage = storage_of(config)
@@ -142,6 +144,7 @@ class TestBrokenOff:
             assert torch.equal(labels_of(got), storage.labels[epoch_order(N_PHOTOS, 42, 2)])
         assert not vitprof_threads()
 
+    @pytest.mark.slow
     def test_a_batch_stays_as_it_is_until_the_next_but_one(self, variant: dict[str, Any]) -> None:
         with opened(photos_config(**variant, batch_size=8)) as loader:
             previous = None
@@ -243,6 +246,7 @@ def test_damaged_files_are_skipped_and_named(variant: dict[str, Any], own_photos
                 assert difference.max() < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", LOADERS, ids=variant_id)
 def test_a_batch_without_a_readable_file_is_empty(variant: dict[str, Any], own_photos: Path) -> None:
     config = photos_config(**variant, skip_unreadable=True, batch_size=4)

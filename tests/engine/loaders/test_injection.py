@@ -110,6 +110,7 @@ class TestDigits:
             assert [batch.made for batch in loader.epoch(0)] == [None] * 3
         assert sleeper.naps == 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("variant", [case for case, _ in CASES], ids=variant_id)
     def test_the_test_set_is_not_kept_waiting(self, variant: dict[str, Any], sleeper: Sleeper) -> None:
         with opened(config_of(**variant, inject="read:30"), train=False) as loader:
@@ -118,7 +119,7 @@ class TestDigits:
 
     def test_a_run_says_that_it_was_kept_waiting(self) -> None:
         run = trained(strategy="memory", inject="transfer:2.5", steps=3, warmup_steps=0, loader_only=True)
-        assert run.notices == ["2.5 ms of waiting put into the transfer of each batch on purpose"]
+        assert run.notices == ["a wait of 2.5 ms is put into the transfer of each batch on purpose"]
         assert min(run["h2d_s"]) >= 0.0025
         assert min(run["read_s"]) > 0
 
@@ -135,6 +136,7 @@ def photos(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("photos")
 class TestPhotos:
+    @pytest.mark.slow
     @pytest.mark.parametrize("part", PARTS)
     def test_an_image_folder_waits_in_its_part(self, part: str, sleeper: Sleeper) -> None:
         config = photos_config(storage="imagefolder", loader="dataloader", workers=0, batch_size=2, inject=f"{part}:30")

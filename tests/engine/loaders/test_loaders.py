@@ -53,6 +53,7 @@ PROCESSES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant", [*QUICK, PROCESSES[0], *(pytest.param(v, marks=pytest.mark.slow) for v in PROCESSES[1:])], ids=variant_id
 )
@@ -72,6 +73,7 @@ def test_each_epoch_has_each_sample_once_in_the_shared_order(variant: dict[str, 
             assert torch.equal(as_input(batches, getattr(storage, "pixels", "uint8")), images[order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", ["block", "none"])
 @pytest.mark.parametrize("variant", [BATCHES, AHEAD, WORKERS], ids=variant_id)
 def test_other_orders(variant: dict[str, Any], shuffle: str) -> None:
@@ -81,6 +83,7 @@ def test_other_orders(variant: dict[str, Any], shuffle: str) -> None:
             assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch, shuffle)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", QUICK, ids=variant_id)
 def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
     with opened(config_of(**variant), train=False) as loader:
@@ -124,6 +127,7 @@ class TestBrokenOff:
             got += collected(batches)
             assert torch.equal(labels_of(got), digits()[1][epoch_order(N, 42, 1)])
 
+    @pytest.mark.slow
     def test_closing_in_the_middle_leaves_nothing(self, variant: dict[str, Any]) -> None:
         with opened(config_of(**variant)) as loader:
             batches = loader.epoch(0)
@@ -198,6 +202,7 @@ class Damaged:
 WHOLE = [BATCHES, AHEAD, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}, WORKERS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [SampleError, DataError])
 @pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
 def test_an_unreadable_sample_reaches_the_caller_with_its_file(variant: dict[str, Any], error: type[Exception]) -> None:
@@ -223,6 +228,7 @@ def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_who
             assert sorted(line.partition(" ")[0] for line in named) == [f"/data/{i}.raw" for i in (57, 58, 59)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
 def test_a_batch_without_a_readable_sample_is_empty(variant: dict[str, Any]) -> None:
     config = config_of(**variant, skip_unreadable=True, shuffle="none", batch_size=3)

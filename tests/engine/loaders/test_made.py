@@ -143,6 +143,7 @@ class TestDigits:
             depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
             assert depth == [0, 2]
 
+    @pytest.mark.slow
     def test_what_is_made_ahead_ended_before_it_was_asked_for(self) -> None:
         """Then nothing of the wait was for making it."""
         with opened(config_of(**THREADS, batch_size=100)) as loader:

@@ -181,7 +181,7 @@ def test_what_the_gpu_cannot_decode_is_named(gpu: Gpu, skip: bool) -> None:
             assert batch.unreadable[1].startswith(f"{storage.name_of(second)} cannot be decoded")
         else:
             with pytest.raises(
-                SampleError, match="cannot be decoded \\(nvImageCodec cannot decode it\\); mend"
+                SampleError, match="cannot be decoded \\(nvImageCodec cannot decode it\\); repair"
             ) as caught:
                 next(batches)
             assert str(caught.value).startswith(storage.name_of(first))

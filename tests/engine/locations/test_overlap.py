@@ -132,6 +132,7 @@ def test_a_pickled_one_finds_the_copy_by_itself(setup: Setup) -> None:
             one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", [True, False])
 def test_workers_that_live_on_turn_to_it_too(setup: Setup, batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not batched:

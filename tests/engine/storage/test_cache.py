@@ -93,6 +93,7 @@ def test_as_many_pixels_as_the_budget_holds(n_bytes: float, resident: int) -> No
         assert len(set(storage.reads)) == N - resident
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [1, 39, 500, 10_000, 1e9], ids=str)
 def test_as_many_encoded_files_as_the_budget_holds(n_bytes: float) -> None:
     storage = Counted()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,7 @@ def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
     assert sorted(path.name for path in written[name].iterdir()) == ["data.h5", "labels.npz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIXELS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(indices=st.lists(st.integers(0, 599), max_size=70))
@@ -185,6 +188,7 @@ def test_nothing_stays_open(name: str, written: dict[str, Path]) -> None:
     assert_closes(FORMATS[name][1], written[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path]) -> None:
     opened = open_both(FORMATS[name][1], written[name])
@@ -242,6 +246,7 @@ def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
     assert_tells_of_a_full_disk(FORMATS[name][0], request.getfixturevalue("small_disk"))
 
 
+@pytest.mark.slow
 def test_bytes_are_joined_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdf5_encoded, "COPY_BYTES", 1000)
     assert_whole("encoded", write_both(tmp_path, hdf5.ENCODED_FORMAT))
@@ -291,6 +296,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHER)
 @pytest.mark.parametrize("name", PIXELS)
 def test_another_content(name: str, case: str, tmp_path: Path) -> None:
@@ -369,3 +375,23 @@ def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, 
     with pytest.raises(DataError, match=r"it is missing|No such file"):
         read()
     assert open_files(directory) == []
+
+
+def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(
+    written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = hdf5.EncodedStorage(INFO, Place(written["encoded"]), True)
+    begin, pread = int(storage._positions[3]), os.pread
+
+    def broken(file: int, n_bytes: int, position: int) -> bytes:
+        if position == begin:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, n_bytes, position)
+
+    monkeypatch.setattr(os, "pread", broken)
+    with closing(storage):
+        with pytest.raises(
+            SampleError, match=r"cannot be read \(Input/output error\); delete \S+ and it is made again"
+        ):
+            storage.read_encoded(3)
+        assert storage.read_encoded(4)

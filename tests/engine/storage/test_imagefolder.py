@@ -95,6 +95,7 @@ def test_the_throttle_is_told_of_every_file(made: Path) -> None:
     assert throttle.told == [(Path(storage.name_of(i)).stat().st_size, 1) for i in (4, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["empty", "half", "end", "text", "gone", "directory"])
 def test_unreadable_files_are_named(mine: Path, kind: str) -> None:
     storage = ImageFolderStorage(INFO, Place(mine), True)

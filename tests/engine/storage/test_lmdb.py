@@ -88,6 +88,7 @@ def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
     assert sorted(path.name for path in written[name].iterdir()) == ["data.mdb", "labels.npz"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(indices=st.lists(st.integers(0, 599), max_size=70))
 def test_any_order_and_repeats(written: dict[str, Path], indices: list[int]) -> None:

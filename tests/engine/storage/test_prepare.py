@@ -134,7 +134,7 @@ def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: 
 @pytest.mark.parametrize("chunks", [0, 3, 12, 13])
 def test_a_stop_loses_no_file_of_many(chunks: int, small_chunks: None) -> None:
     log, second = Log(chunks), Log()
-    with pytest.raises(JobStopped, match=r"raw-files; the next try goes on"):
+    with pytest.raises(JobStopped, match=r"raw-files; the next try continues from there"):
         prepare("raw-files", progress=log, stop=log.stop, clock=ticking(1.0))
     assert not partial_of("raw-files").with_name("raw-files").exists()
     spent_s = json.loads((partial_of("raw-files") / JOURNAL).read_text())["spent_s"]
@@ -144,6 +144,7 @@ def test_a_stop_loses_no_file_of_many(chunks: int, small_chunks: None) -> None:
     assert_whole("raw-files")
 
 
+@pytest.mark.slow
 @usual
 @pytest.mark.parametrize("chunks", [0, 3, 13])
 @pytest.mark.parametrize("name", ONE_FILE)
@@ -286,6 +287,7 @@ def test_several_at_once_make_it_once() -> None:
     assert sum(bool(log.done()) for log in logs) == 1
 
 
+@pytest.mark.slow
 @usual
 @pytest.mark.parametrize(
     ("name", "damage", "named"),
@@ -360,7 +362,9 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
     following.symlink_to("/dev/full")  # every write to it says that the disk is full
     with pytest.raises(DataError, match="disk full while preparing") as caught:
         prepare("raw-files")
-    assert re.search(r"start again to go on .* delete \S+raw-files\.partial, which frees", str(caught.value))
+    assert re.search(
+        r"start again to continue from there, or delete \S+raw-files\.partial, which frees", str(caught.value)
+    )
     assert "\n" not in str(caught.value)
     following.unlink()
     prepare("raw-files", progress=second)
@@ -368,6 +372,7 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
     assert_whole("raw-files")
 
 
+@pytest.mark.slow
 @usual
 @pytest.mark.parametrize("left", [300_000, 0])
 @pytest.mark.parametrize("name", ONE_FILE)

@@ -46,6 +46,7 @@ def test_files_as_in_the_tutorial(root: Path) -> None:
     assert (root / "data" / f"{name}.pt").stat().st_size < 4096
 
 
+@pytest.mark.slow
 def test_photos(few_photos: Path) -> None:  # noqa: F811
     assert np.array_equal(read_all(PtStorage(PHOTOS, place("pt", PHOTOS), True)), images_of(PHOTOS))
     for opened in (open_mapped, open_whole):

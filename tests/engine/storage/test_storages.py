@@ -41,6 +41,7 @@ def labels_of(train: bool = True) -> torch.Tensor:
     return torch.from_numpy(data.read_split(data.prepare("digits"), train)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("name", EVERY)
 def test_labels(name: str, train: bool) -> None:
@@ -51,6 +52,7 @@ def test_labels(name: str, train: bool) -> None:
     storage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("name", PIXELS)
 def test_images_in_whole_batches(name: str, train: bool) -> None:
@@ -101,6 +103,7 @@ def test_samples_one_by_one(name: str, train: bool) -> None:
         assert torch.equal(image, unit if storage.pixels == "unit" else (unit - 0.1307) / 0.3081)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single"])
 def test_several_threads_at_once(name: str) -> None:
     storage = opened(name)
@@ -113,6 +116,7 @@ def test_several_threads_at_once(name: str) -> None:
     storage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_closed_storages_leave_nothing_open(name: str) -> None:
     root = place(name).root
@@ -123,6 +127,7 @@ def test_closed_storages_leave_nothing_open(name: str) -> None:
     assert not [path for path in open_files() if path.startswith(str(root))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIXELS)
 def test_pickled_without_its_images(name: str) -> None:
     storage = opened(name)
@@ -137,6 +142,7 @@ def _send_batches(storages: dict[str, Any], to_parent: Connection) -> None:
     to_parent.send({name: read_all(storage).tobytes() for name, storage in storages.items()})
 
 
+@pytest.mark.slow
 def test_read_in_a_forked_process() -> None:
     storages = {name: opened(name) for name in PIXELS}
     for storage in storages.values():
@@ -215,6 +221,7 @@ def test_reading_does_not_change_what_is_stored() -> None:
     assert np.array_equal(read_all(storage), images_of())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory", "memory-float", "idx"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "empty", "other magic"])
 def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_path: Path) -> None:

@@ -142,9 +142,9 @@ def test_a_right_verdict_is_right() -> None:
     ("slowed", "wrong"),
     [
         (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
-        (waiting("decode", 20.0), "the verdict blamed decoding, right is reading; it reported 0.00 ms"),
-        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% where 95.0% is right"),
-        (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, right is reading"),
+        (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; it reported 0.00 ms"),
+        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% instead of 95.0%"),
+        (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, expected reading"),
         (waiting("read", math.nan), "it reported"),
     ],
 )

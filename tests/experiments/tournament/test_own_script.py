@@ -60,6 +60,7 @@ def roles(store: RunStore, number: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
     store = manager.store
     number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
@@ -101,6 +102,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert roles(store, number)[4:] == [f"{best}#3", "unchanged#3"]
 
 
+@pytest.mark.slow
 def test_losses_that_differ_by_themselves_are_no_settings_doing(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, "random")
     ran(manager, number)
@@ -110,6 +112,7 @@ def test_losses_that_differ_by_themselves_are_no_settings_doing(manager: JobMana
     assert {e.losses for e in TournamentView(manager.store, number).look().entries} == {by_itself}
 
 
+@pytest.mark.slow
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, "fails", vary=("workers=0,1,2", "pin_memory=off,on"), repeats=1)
     ran(manager, number)
@@ -125,6 +128,7 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
     assert f"exit status 1: ValueError: not with workers; its log is {log} (run" in failed.reason
 
 
+@pytest.mark.slow
 def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path)
     folder = tmp_path / "work"
@@ -138,6 +142,7 @@ def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(manager: JobManag
     assert tournament(manager.store, number).status == "paused"
 
 
+@pytest.mark.slow
 def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, vary=("prefetch_factor=2,4",))
     ran(manager, number)
@@ -148,6 +153,7 @@ def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
     assert (found.status, found.note, len(roles(manager.store, number))) == ("done", why, 1)
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, "hangs")
     runner = TournamentRunner(manager, number)

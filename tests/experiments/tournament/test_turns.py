@@ -96,7 +96,7 @@ def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:
     assert len(first) == 12
     assert {"1", "20"} <= set(first)
     assert [len(r) for r in rest] == [5, 3]
-    left_out = [why for why in made.cut.values() if why.startswith("left out: the time holds 12 of 20 settings")]
+    left_out = [why for why in made.cut.values() if why.startswith("left out: there is time for 12 of 20 settings")]
     assert len(left_out) == 8
 
 

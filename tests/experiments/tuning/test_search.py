@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine_fixtures import CHEAP, small_home, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
@@ -45,7 +45,7 @@ def manager(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobMan
     made = JobManager(store)
     yield made
     made.shutdown()
-    assert vitprof_threads() == []
+    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def ticking_slower() -> Callable[[], float]:
@@ -107,18 +107,21 @@ class TestTune:
         (group,) = {r.group_key for r in manager.store.runs()}
         assert group.startswith("autotune:")
 
+    @pytest.mark.slow
     def test_no_run_begins_when_the_time_is_up(self, manager: JobManager) -> None:
         found = jobs.tune(manager, BASE, 1.5, clock=itertools.count().__next__)
         assert len(found.tried) == 1
         assert found.winner == found.default
         assert not found.verified
 
+    @pytest.mark.slow
     def test_nothing_better(self, manager: JobManager) -> None:
         found = jobs.tune(manager, BASE, 0.7, batch_sizes=[16], clock=ticking_slower())
         assert found.winner == found.default
         assert found.gain == Interval(1.0, 1.0, 1.0)
         assert found.sentence.startswith("memory: keep batch 16; nothing was faster (1 of 1 settings tried")
 
+    @pytest.mark.slow
     def test_stopped_it_gives_the_best_so_far(self, manager: JobManager) -> None:
         asked = iter([False] * 40)
         found = jobs.tune(manager, BASE, 60.0, stop=lambda: next(asked, True))
@@ -176,12 +179,12 @@ def test_too_little_was_tried_to_say_anything() -> None:
     known |= {"samples_per_s": 1000.0, "gain": Interval(1.0, 1.0, 1.0), "verified": False}
     known |= {"tried": tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((default, other), 1))}
     known |= {"n_candidates": 40, "seconds": 20.0, "stopped": False}
-    wanted = "hdf5: 2 of 40 settings tried in 20.0 s, so nothing can be said; give it about 8 min"
+    wanted = "hdf5: 2 of 40 settings tried in 20.0 s, too few to name the best; give it about 8 min"
     assert Tuning(**known).sentence == wanted
     assert Tuning(**(known | {"winner": other, "verified": True})).sentence == wanted
     sure = known | {"winner": other, "verified": True, "gain": Interval(2.0, 1.5, 2.5)}
     assert "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s, 2.00 times" in Tuning(**sure).sentence
-    assert Tuning(**(known | {"stopped": True})).sentence.endswith("so nothing can be said; it was stopped")
+    assert Tuning(**(known | {"stopped": True})).sentence.endswith("too few to name the best; it was stopped")
     assert "keep batch 64" in Tuning(**(known | {"n_candidates": 2})).sentence
 
 

@@ -250,6 +250,7 @@ def test_a_run_that_comes_home_is_known(store: RunStore, other: RunStore) -> Non
     assert import_bundle(store, io.BytesIO(back)).sentence == "1 run was here already: run 1"
 
 
+@pytest.mark.slow
 def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None:
     add_run(store, n=3)
     run_id = add_run(other, n=5)
@@ -334,7 +335,7 @@ def test_a_large_file_waits_for_a_job_to_end(store: RunStore, other: RunStore, m
     sent = bundle_bytes(other, [add_run(other, n=6)])
     monkeypatch.setattr(bundle.importing, "MAX_ROWS_BESIDE_A_JOB", 5)
     live = add_run(store, n=1, status="running")
-    with pytest.raises(BundleError, match=f"run {live} could not be recorded meanwhile"):
+    with pytest.raises(BundleError, match=f"while run {live} is being recorded"):
         import_bundle(store, io.BytesIO(sent))
     store.update_run(live, status="done")
     assert len(import_bundle(store, io.BytesIO(sent)).new) == 1
@@ -500,6 +501,7 @@ def test_json_that_is_none_or_too_much(target: RunStore, sent: bytes, text: byte
     refused(target, packed(members | {"run-1.json": text}), "run-1.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -646,6 +648,7 @@ def test_the_same_run_twice_in_a_file(target: RunStore, other: RunStore) -> None
     refused(target, changed(sent, lambda v: v.update(run_id=41), "run-2.json"), "the same run twice")
 
 
+@pytest.mark.slow
 def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=40)
     other.update_run(run_id, verdict={})
@@ -739,6 +742,7 @@ def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pyte
 ODD = st.text(st.characters(codec="utf-8"), max_size=MAX_NAME) | st.text("\t\n\r\x1b\u2028\u202e\ufeff a,", max_size=9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(typed=ODD, stored=ODD, tag=ODD)
 def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunStore, **given: str) -> None:
@@ -756,6 +760,7 @@ def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunSto
     other.delete_many(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sends", "here"), [("\n\n", "unnamed"), (" ", "unnamed"), ("two\nlines", "two lines")])
 def test_a_name_of_an_older_version_is_another_one_here(store: RunStore, sent: bytes, sends: str, here: str) -> None:
     came = import_bundle(store, io.BytesIO(changed(sent, lambda v: v.update(name=sends))))

@@ -51,3 +51,15 @@ def test_what_cannot_be_is_one_line(call: Call, args: list[str], complaint: str)
     assert out == ""
     assert complaint in err
     assert err.count("\n") == 1
+
+
+def test_a_script_takes_no_other_files_place_unless_told_to(call: Call, tmp_path: Path) -> None:
+    mine = tmp_path / "train.py"
+    mine.write_text("mine")
+    status, out, err = call("code", "--strategy", "memory", "--output", str(mine))
+    assert (status, out) == (2, "")
+    assert err == f"vitprof: --output {mine}: there is such a file; give another name, or --force to replace it\n"
+    assert mine.read_text() == "mine"
+    assert call("code", "--strategy", "memory", "--output", str(mine), "--force") == (0, "", "")
+    assert "memory" in mine.read_text()
+    assert call("code", "--strategy", "memory", "--output", str(tmp_path / "new.py")) == (0, "", "")

@@ -361,6 +361,7 @@ def test_a_script_runs_on_its_own(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["script.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"cache_mb": 0.1}], ids=["plain", "cached"])
 def test_a_file_that_cannot_be_decoded_is_named(
     settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path
@@ -474,7 +475,7 @@ def test_what_nobody_pinned_is_pinned_by_itself(
 def test_the_head_says_where_it_comes_from() -> None:
     head = script(job("slow-drive", "photos"), found='a """ b \\', run_id=17).split('"""')[1]
     assert "run 17: strategy slow-drive" in " ".join(head.split())
-    assert "imitate a slow one" in " ".join(head.split())
+    assert "simulate a slow one" in " ".join(head.split())
     assert "a ''' b /" in head
 
 

@@ -19,6 +19,9 @@ class User(dict[str, object]):
     def is_logged_in(self) -> object:
         return self["is_logged_in"]
 
+    def to_dict(self) -> dict[str, object]:
+        return dict(self)
+
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> User:
@@ -29,6 +32,7 @@ def user(monkeypatch: pytest.MonkeyPatch) -> User:
     return now
 
 
+@pytest.mark.slow
 def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store: RunStore, user: User) -> None:
     number = add_run(store, name="secret")
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
@@ -53,7 +57,26 @@ def test_who_started_a_run_is_said(store: RunStore, user: User) -> None:
     assert "Started by ada@lab.example." in said(at)
     assert "bob@lab.example" in said(at)
     assert "Log out" in [button.label for button in at.button]
-    assert "Started by whoever uses this machine." in said(app(run=str(by_nobody)))
+    assert "Started by a user of this machine." in said(app(run=str(by_nobody)))
+
+
+@pytest.mark.parametrize(
+    ("claims", "name"),
+    [
+        ({"email": "bob@lab.example", "email_verified": True, "sub": "7", "name": "Bob"}, "bob@lab.example"),
+        ({"email": "bob@lab.example", "sub": "7"}, "bob@lab.example (7)"),
+        ({"email": "bob@lab.example", "email_verified": False, "sub": "7"}, "bob@lab.example (7)"),
+        ({"name": "Bob", "sub": "7"}, "Bob (7)"),
+        ({"sub": "7"}, "7"),
+        ({}, "a user without a name"),
+    ],
+)
+def test_two_users_never_have_the_same_name(
+    user: User, monkeypatch: pytest.MonkeyPatch, claims: dict[str, object], name: str
+) -> None:
+    user.update(is_logged_in=True, **claims)
+    monkeypatch.setattr(login, "get_script_run_ctx", lambda **_: object())
+    assert login.person() == name
 
 
 def test_without_a_login_nobody_is_named(store: RunStore) -> None:

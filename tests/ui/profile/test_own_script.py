@@ -33,6 +33,7 @@ def test_what_does_not_fit_into_a_setting_is_left_out() -> None:
     assert len(config.name) == 200
 
 
+@pytest.mark.slow
 def test_profile(run_id: int) -> None:
     at = app(run=str(run_id))
     assert not at.warning

@@ -47,6 +47,7 @@ def verdict(at: AppTest) -> str:
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wait_s", "kind"),
     [(0.005, "Input-bound"), (0.0008, "Moderately input-bound"), (0.0001, "Not input-bound")],
@@ -64,9 +65,10 @@ def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: Run
     at = app(run=str(run_id), show="Timeline")
     said_plainly = said(at).replace("\\", "")
     assert "on NVIDIA A100 (cuda:1, MIG-5115ce00)" in said_plainly
-    assert "Not available of this GPU: GPU-util, PCIe (NVML: Not Supported)." in said_plainly
+    assert "Not available for this GPU: GPU-util, PCIe (NVML: Not Supported)." in said_plainly
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figures", "below", "said_of_it"),
     [
@@ -97,6 +99,7 @@ def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
     assert not [key for key in buttons(at) if key.startswith("use-advice")]
 
 
+@pytest.mark.slow
 def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     run_id = add_run(store, strategy="workers", workers=1)
     add_anchors(store, run_id)
@@ -109,6 +112,7 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     assert {"download-bundle", "download-report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
 
 
+@pytest.mark.slow
 def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore) -> None:
     run_id = add_run(store)
     at = app(run=str(run_id), show="Loading")
@@ -121,6 +125,7 @@ def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore)
     assert drawn(at, "loading-bar")
 
 
+@pytest.mark.slow
 def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStore) -> None:
     run_id = add_run(store, n=100)
     at = app(run=str(run_id), show="Timeline")
@@ -207,6 +212,7 @@ def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
     assert "**Input-bound:**" in said(at), "one that cannot be read is worked out anew"
 
 
+@pytest.mark.slow
 def test_what_is_simulated_says_so(store: RunStore) -> None:
     at = app(run=str(add_run(store, device="simulated:4,0")))
     marks = {m.label: m.delta for m in at.metric}
@@ -217,6 +223,7 @@ def test_what_is_simulated_says_so(store: RunStore) -> None:
     assert "It waited another 40% (40% to 40%) for launches inside its steps." in said(at)
 
 
+@pytest.mark.slow
 def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     at = app(run=str(add_run(store, loader_only=True)))
     text = said(at)
@@ -240,6 +247,7 @@ def test_without_times_from_inside_the_loader(store: RunStore) -> None:
     assert not drawn(at, "loading-bar")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
 def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore, status: str) -> None:
     run_id = add_run(store, status=status)

@@ -42,6 +42,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     assert at.title[0].value == "long", "the run that has the device"
 
 
+@pytest.mark.slow
 def test_a_job_of_another_program_is_shown_with_its_owner_and_need_not_be_waited_for(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_run_with_nothing_before_it_can_be_stopped_at_once(store: RunStore, mo
     assert "Queued" not in said(at)
 
 
+@pytest.mark.slow
 def test_a_start_shows_its_phases_until_there_is_a_step(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="running")
     store.update_run(run_id, stage="preparing", phases=[Phase("startup", 102.0, 102.4)])

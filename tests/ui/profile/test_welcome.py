@@ -57,6 +57,7 @@ def test_it_is_starved_and_short() -> None:
     assert not STARVED.evaluate
 
 
+@pytest.mark.slow
 def test_the_page_offers_run_with_the_settings_of_the_sidebar(submitted: list[RunConfig]) -> None:
     at = app(strategy="memory", batch_size="96")
     at.button(key="page-run-button").click().run()
@@ -73,7 +74,7 @@ def test_its_doors_have_lines_to_type_that_the_command_line_takes(
     lines = [code.value for code in at.code]
     assert lines[:2] == ["uvx vitprof demo", "uvx vitprof watch -- python train.py"]
     documented = (ROOT / "docs" / "own-data.md").read_text().splitlines()
-    assert lines[2:] == [f"uvx {line.strip()}" for line in documented if "train.py" in line][:2]
+    assert lines[2:] == [f"uvx {line.strip()}" for line in documented if "train_photos.py" in line][:2]
     monkeypatch.chdir(tmp_path)
     for line in lines:
         word, *arguments = line.split()[2:]

@@ -1,4 +1,4 @@
-"""Bounds that runs are held against: what is met, what is missed, and what more runs or steps would have to decide."""
+"""Bounds on runs: which are met, which are missed, and how many more runs or steps would decide the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["max_idle", "max_data_wait", "min_samples_per_s", "max_slowdown"]
 Outcome = Literal["met", "missed", "undecided", "refused"]
 
 COLUMNS: dict[Kind, str] = {"max_idle": "gap_s", "max_data_wait": "data_wait_s"}
-"""Bounds on a share of the time -> the seconds of a step that it is the share of."""
+"""Bounds on a share of the time -> the column of seconds that the share is of."""
 TITLES: dict[Kind, str] = {
     "max_idle": "device idle",
     "max_data_wait": "data wait",
@@ -25,26 +25,28 @@ TITLES: dict[Kind, str] = {
     "max_slowdown": "against the baseline",
 }
 MOST_MORE_RUNS = 30
+"""If it takes more runs than this, a bound is too close to be decided by measuring."""
 MOST_MORE_STEPS = 100_000
-"""What would take more than these is too close to its bound to be decided by measuring."""
+"""The same for steps."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What was asked for."""
+    """A bound that runs must keep."""
 
     kind: Kind
     limit: float
-    """A share of the time 0..1; samples/s; a share 0..1 by which the throughput may be lower."""
+    """max_idle and max_data_wait: a share of the time, 0..1. min_samples_per_s: samples/s. max_slowdown: the share,
+    0..1, by which the throughput may be lower than the baseline's."""
 
     @property
     def title(self) -> str:
-        """Returns it in words: device idle at most 10%."""
+        """Returns the bound in words: "device idle at most 10%"."""
         return f"{TITLES[self.kind]} {self.limit_words}"
 
     @property
     def limit_words(self) -> str:
-        """Returns the limit alone: at most 10%."""
+        """Returns the limit in words: "at most 10%"."""
         if self.kind == "min_samples_per_s":
             return f"at least {self.limit:,.10g} samples/s"
         return f"at most {self.limit * 100:.10g}%" + (" slower" if self.kind == "max_slowdown" else "")
@@ -52,16 +54,16 @@ class Bound:
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of a bound."""
+    """The outcome of a bound, with the figure behind it."""
 
     bound: Bound
     outcome: Outcome
     """met or missed: the whole 95% interval is on that side of the limit. undecided: it is on both sides, or not known.
-    refused: the runs cannot be judged by it."""
+    refused: the runs cannot be judged."""
     figure: Figure | None
-    """None where it was refused."""
+    """None if refused."""
     reason: str = ""
-    """Why it was refused; of an undecided one what would decide it."""
+    """If refused, why; if undecided, what would decide it; else empty."""
 
     @property
     def sentence(self) -> str:
@@ -73,8 +75,10 @@ class Judged:
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
-    """Returns whether `runs` keep the bound; each is the (n,) columns `FIGURE_STEPS` of its steps. Needs a run, and for
-    max_slowdown one in `baseline`.
+    """Returns whether `runs` keep the bound.
+
+    Each run is the (n,) columns `FIGURE_STEPS` of its steps. Needs at least one run, and for max_slowdown one in
+    `baseline`.
     """
     baseline = baseline if bound.kind == "max_slowdown" else ()
     if baseline:
@@ -97,7 +101,7 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
 
 
 def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
-    """Returns about how many more runs or steps bring the interval to one side of the limit, should the figure stay."""
+    """Returns about how many more runs or steps would put the interval on one side of the limit at this figure."""
     too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
     above = figure.value > bound.limit
     distance, reach = (
@@ -122,8 +126,9 @@ def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], bas
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
-    """Returns how many more runs bring half of the interval below `distance`, the next one always on the side with
-    fewer of them (m = 0: there is one side only); "" where it would be too many.
+    """Returns how many more runs bring half of the interval below `distance`; "" if that would be too many.
+
+    There are `n` runs, and `m` of the baseline (0: there is none). The next run is always of the side with fewer runs.
     """
     new_n, new_m = n, m
     for _ in range(MOST_MORE_RUNS):

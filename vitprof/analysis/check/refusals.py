@@ -1,7 +1,7 @@
 """Runs that cannot be judged, and sides that cannot be compared: what Compare warns of is refused here.
 
-Nobody looks at a check that runs by itself. So a difference that makes a comparison unfair ends it, unless it is one
-that the change under test may well be (another PyTorch, other losses), or that was allowed by name.
+Nobody watches a check that runs unattended. So a difference that makes a comparison unfair ends it, unless the change
+under test may be just that (another PyTorch, other losses), or it was allowed by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vitprof.config import BUDGETS
 CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
 """Step columns that a check reads."""
 UNDER_TEST = ("versions", "variables", "losses")
-"""Topics of `Caveat` that a change under test may be: they are told, and the comparison goes on."""
+"""Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
     "order",
     "data",
@@ -36,47 +36,47 @@ ALLOWED_TOPICS: tuple[str, ...] = (
     "sharing",
     "settings",
 )
-"""Topics that are refused unless somebody allows them: those of `Caveat`, and settings that differ on one side."""
+"""Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on one side."""
 MAY_DIFFER = frozenset({*BUDGETS, "seed", "name"})
-"""Settings in which runs of one side may differ: they are repeated for their noise."""
+"""Settings in which runs of one side may differ: such runs are repeats."""
 
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """A run that has ended, as a check looks at it."""
+    """A run as a check looks at it."""
 
     facts: RunFacts
     status: str
     """See `records.Status`."""
     error: str
-    """Why it failed; empty else."""
+    """Why it failed; else empty."""
     steps: Series
     """`CHECKED_STEPS`, (n,) each."""
     identity: tuple[object, ...]
-    """The same of two runs only where they are one."""
+    """Equal for two runs only if they are the same run."""
 
     @property
     def label(self) -> str:
-        """Returns run 3."""
+        """Returns "run 3"."""
         return which([self.facts])
 
 
 @dataclass(frozen=True)
 class Comparability:
-    """What a check has to know before it compares."""
+    """Whether two sides may be compared, and what a reader should know of them."""
 
     refusals: tuple[str, ...]
     """Sentences: why the runs cannot be compared."""
     remarks: tuple[str, ...]
-    """Sentences: what differs and is let pass."""
+    """Sentences: what differs and is allowed."""
 
 
 def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
-    """Returns why nothing can be said of a run; "" where something can."""
+    """Returns why nothing can be said of a run; "" if something can."""
     if run.status != "done":
         why = f" ({run.error})" if run.error else ""
         how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
-        return f"{run.label} {how or 'is still going on'}{why}; check a run that has come to its end"
+        return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
     if not n_steady(run.steps):
         return f"{run.label} has no steps in steady state; train for longer"
     if run.facts.facts.get("n_beside") and "sharing" not in allowed:
@@ -87,8 +87,9 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
 def comparable(
     runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str] = ()
 ) -> Comparability:
-    """Returns whether both sides may be compared, and the runs of one side put together. `allowed` are topics of
-    `ALLOWED_TOPICS` that are let pass.
+    """Returns whether the two sides may be compared, and the runs of each side put together.
+
+    `allowed` are the topics of `ALLOWED_TOPICS` that are let pass.
     """
     refused, remarks = [], []
     if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
@@ -107,14 +108,15 @@ def comparable(
 
 
 def _refuses(caveat: Caveat) -> bool:
-    """Returns whether a difference ends the comparison. Compare only notes another batch size: it shows samples/s of
-    both, and nobody calls one a regression of the other.
+    """Returns whether a difference ends the comparison.
+
+    Compare only notes another batch size, since it shows samples/s of both; but neither is a regression of the other.
     """
     return caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
 
 
 def _mixed(side: Sequence[CheckedRun]) -> str:
-    """Returns that the runs of one side are of several settings; "" where they are not."""
+    """Returns a sentence if the runs of one side are of several settings; "" if not."""
     found = config_differences([run.facts.config for run in side])
     names = [d.field for d in found if d.field not in MAY_DIFFER]
     if not names:

@@ -24,12 +24,12 @@ class Compared:
     speed_up: float
     """samples_per_s over that of the baseline; NaN where either is not known."""
     low: float
-    """Smallest ratio that the two runs' 95% intervals allow; NaN without intervals."""
+    """Smallest ratio within the two runs' 95% intervals; NaN without intervals."""
     high: float
-    """Largest ratio that the two runs' 95% intervals allow."""
+    """Largest ratio within them."""
     relation: Relation
-    """equal: surely within 5%. faster or slower: the intervals lie apart. undecided: they overlap: the difference may
-    be noise. unknown: a speed or an interval is missing."""
+    """equal: surely within 5%. faster or slower: the intervals do not overlap. undecided: they do, so the difference
+    may be noise. unknown: a speed or an interval is missing."""
 
 
 UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
@@ -42,7 +42,7 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
 
 
 def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
-    """Returns each run's throughput over that of the one at position `baseline`, in the order given."""
+    """Returns each run's throughput relative to the run at position `baseline`, in the order given."""
     base = summaries[baseline] if baseline is not None else None
     return [
         Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and _speed(s) > 0 else _compared(s, base)
@@ -70,10 +70,10 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Where the mean steady step's time on the device goes."""
+    """What the mean steady step's time on the device goes into."""
 
     n: int
-    """Steady steps behind it."""
+    """Number of steady steps."""
     samples: float
     """Mean samples of a step."""
     seconds: Mapping[str, float]
@@ -82,12 +82,11 @@ class StepTime:
 
     @property
     def whole_s(self) -> float:
+        """Returns the mean seconds of a step."""
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
-        """Returns the parts by `unit`: "step" (milliseconds a step), "sample" (microseconds a sample) or "share"
-        (percent).
-        """
+        """Returns the parts in a `unit`: "step" (ms a step), "sample" (µs a sample) or "share" (percent)."""
         whole = self.whole_s
         scale = {
             "step": 1e3,
@@ -98,7 +97,7 @@ class StepTime:
 
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:
-    """`StepTime` of a run whose steps have `samples` samples on average; None where no step's time is known."""
+    """Returns the mean step of a run whose steps have `samples` samples on average; None if no step's time is known."""
     n = len(gaps.step)
     if not n or not gaps.span_ns:
         return None
@@ -109,10 +108,10 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
-    """Idle shares of several runs over the same spans of time: edges (bins + 1,), shares (runs, bins).
+    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds, shares (runs, bins).
 
-    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.timing.utilisation.idle_bins`. Means over
-    what is known of a new bin; NaN before a run's first step, after its last, and where nothing is known.
+    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.timing.utilisation.idle_bins`. A new bin
+    has the mean of what is known in it; NaN before a run's first step, after its last, and where nothing is known.
     """
     known = [edges for edges, share in strips if len(share)]
     if not known:
@@ -127,6 +126,6 @@ def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[
             np.diff(np.interp(new, edges, np.concatenate([[0.0], np.cumsum(part)])))
             for part in (np.nan_to_num(share) * length, length)
         )
-        # a sliver of a bin, left by rounding, tells nothing
+        # the sliver of a bin that rounding leaves is noise
         row[:] = np.where(told > 1e-9 * (new[1] - new[0]), idle / np.maximum(told, 1e-300), np.nan)
     return new, rows

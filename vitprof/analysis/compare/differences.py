@@ -1,4 +1,4 @@
-"""What two runs can differ in beside the way they load their data, where it is either the same or not."""
+"""Checks of what is either the same in all runs or not, other than the way they load their data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Level = Literal["warning", "note"]
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the guard looks at of one run."""
+    """The facts of one run that `comparability` looks at."""
 
     id: int
     name: str
@@ -35,15 +35,15 @@ class RunFacts:
     sm_clock_mhz: float = math.nan
     """Median clock of the GPU while training."""
     other_gpu_bytes: float = math.nan
-    """Median device memory that is not the job's."""
+    """Median device memory that other processes held."""
     others_cores: float = math.nan
     """Cores that other programs took in the steady state, on average (`analysis.timing.others_cpu`)."""
     source: str = ""
-    """The file that it was read from, in which it has its number; empty for a run of the store."""
+    """The file that the run was read from, in which `id` is its number; empty for a run of the store."""
 
     @property
     def label(self) -> str:
-        """Returns 3, or 3 of base.vitprof."""
+        """Returns "3", or "3 of base.vitprof" for a run from a file."""
         return f"{self.id} of {self.source}" if self.source else str(self.id)
 
 
@@ -59,15 +59,15 @@ class Caveat:
     sentence: str
     """What differs, between which runs, and why it matters."""
     runs: tuple[int, ...]
-    """Ids of the runs it is about."""
+    """Ids of the runs that differ."""
 
 
 Check = Callable[[Sequence[RunFacts]], Caveat | None]
-"""Says what makes comparing these runs unfair in one respect; None where nothing does."""
+"""Returns what makes comparing these runs unfair in one respect; None if nothing does."""
 
 
 def which(runs: Sequence[RunFacts]) -> str:
-    """run 3 / runs 3, 4 and 7."""
+    """Returns "run 3" or "runs 3, 4 and 7"."""
     ids = [run.label for run in runs]
     return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
 
@@ -104,7 +104,7 @@ def _environment(name: str) -> Callable[[RunFacts], Hashable | None]:
 
 
 def _watched(name: str) -> Callable[[RunFacts], Hashable | None]:
-    """Returns what reads an argument of the train loader of a user's own script; None for a run of vitprof's own."""
+    """Returns a getter for an argument of a user's own train loader; it gives None for a run of vitprof's own."""
     return lambda run: (run.environment.get("watched") or {}).get(name)
 
 
@@ -141,6 +141,7 @@ def _device(run: RunFacts) -> str:
 
 
 def device_name(run: RunFacts) -> str | None:
+    """Returns the name of the device that the run trained on; None if not known."""
     name = _device(run)
     if name.startswith("simulated"):
         return name
@@ -154,7 +155,7 @@ def _power_limit(run: RunFacts) -> str | None:
 
 
 def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
-    """Returns the runs that ran while others did; also where all of them shared: not each loses as much by it."""
+    """Returns a caveat about runs that shared the machine; also if all of them did, for not all lose the same by it."""
     shared = [run for run in runs if run.facts.get("n_beside")]
     if not shared:
         return None
@@ -205,7 +206,7 @@ CHECKS: tuple[Check, ...] = (
         "note",
         "Augmentation differs",
         _config("augment"),
-        "It is work for whoever does it, and the images are not the same.",
+        "It takes time wherever it is done, and the images are not the same.",
     ),
     _differs("batch", "note", "The batch size differs", _config("batch_size"), "Compare samples/s, not steps."),
     _differs(

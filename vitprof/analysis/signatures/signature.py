@@ -1,4 +1,4 @@
-"""What a found pattern is told with, and the robust statistics that the rules share."""
+"""A pattern found in a run, the run as the rules see it, and the robust statistics that they share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitprof.analysis.timing.steady import first_of_epoch, steady_state, while_s
 from vitprof.config import RunConfig
 
 STD_OF_MAD = 1.4826
-"""Median absolute deviation of a normal distribution to its standard deviation (Iglewicz and Hoaglin 1993)."""
+"""Standard deviation of a normal distribution / its median absolute deviation (Iglewicz and Hoaglin 1993)."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class Signature:
     """Machine word: worker-period, slow-worker, epoch-start, first-batch, garbage-collection, cold-to-warm,
     memory-growth, other-programs."""
     sentence: str
-    """What was seen and what it comes from, for a person."""
+    """What was seen and where it comes from, in words."""
     cost_s_per_step: float
-    """Seconds that it costs for each step, spread over all steps it concerns; NaN where it costs something else."""
+    """Seconds a step, spread over all steps that it concerns; NaN if it costs something other than time."""
     cost_frac: float
-    """The same as a share of the time of those steps; NaN where it costs something else."""
+    """The same as a share of the time of those steps; NaN likewise."""
     evidence: Mapping[str, float]
-    """The figures behind it, units in the names."""
+    """The figures behind it; their names carry the units."""
     based_on: str
-    """Where the rule comes from."""
+    """Source of the rule."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What the rules look at: a run's steps with what several rules ask of them."""
+    """A run as the rules see it: its columns, and the masks and figures that several rules need."""
 
     steps: Series
     telemetry: Series
@@ -45,39 +45,45 @@ class Trace:
     facts: Mapping[str, Any]
     """The run's facts and its environment in one mapping."""
     steady: Mask
-    """(n,) as `analysis.timing.steady.steady_state` has it."""
+    """(n,) steady steps, as `analysis.timing.steady.steady_state` finds them."""
     first: Mask
     """(n,) the first step of each epoch, the very first included."""
 
     @classmethod
     def of(cls, steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]) -> Trace:
+        """Returns the trace of a run; `facts` holds its facts and its environment."""
         return cls(steps, telemetry, config, facts, steady_state(steps), first_of_epoch(steps))
 
     @property
     def n_steady(self) -> int:
+        """Returns the number of steady steps."""
         return int(self.steady.sum())
 
     @property
     def step_s(self) -> float:
-        """Mean time of a steady step; NaN without one."""
+        """Returns the mean seconds of a steady step; NaN without one."""
         return mean(self.steps["step_s"][self.steady])
 
     @property
     def wait_s(self) -> Floats:
-        """(n,) the wait that each step shows: exposed where there is a device to expose it, else all of it."""
+        """Returns (n,) the wait that counts in each step: the exposed wait, or the whole data wait of a loader-only
+        run.
+        """
         return self.steps["data_wait_s"] if self.config.loader_only else self.steps["exposed_wait_s"]
 
     def column(self, name: str) -> Floats:
-        """(n,) a column of the steps; NaN where an older run does not have it."""
+        """Returns (n,) a column of the steps; all NaN where an older run does not have it."""
         return self.steps.get(name, np.full(len(self.steps["step"]), np.nan))
 
     def while_training(self, name: str) -> tuple[Floats, Floats]:
-        """(m,) times and values of a telemetry column between the first and the last steady step, where known."""
+        """Returns (m,) times and finite values of a telemetry column between the first and the last steady step."""
         t, values = self.telemetry["t_s"], self.telemetry[name]
         inside = while_steady(self.steps, t) & np.isfinite(values)
         return t[inside], values[inside]
 
 
 def spread(values: Floats) -> float:
-    """Robust standard deviation: the median absolute deviation, scaled for normal noise. NaN where nothing is known."""
+    """Returns a robust standard deviation: the median absolute deviation, scaled for normal noise. NaN if nothing is
+    known.
+    """
     return STD_OF_MAD * median(np.abs(values - median(values)))

@@ -1,4 +1,4 @@
-"""What led to each step: the host's line, the copy and the device's line, in whole nanoseconds."""
+"""The chain of events behind each step: on the host, of the copy and on the device, in whole nanoseconds."""
 
 from __future__ import annotations
 
@@ -25,49 +25,59 @@ LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 
 RESUMED_NS = 1_000
-"""A step whose `gap_s` begins this much after the end of the step before: the recorder resumed in between, after
-something that is no step. Less is rounding: float64 seconds of a clock that runs for 90 days are exact to 1 ns."""
+"""If a step's `gap_s` begins later than this after the end of the previous step, the recorder resumed in between, after
+something that is not a step. Less is rounding: float64 seconds of a clock that has run for 90 days are exact to 1
+ns."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What led to each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is known.
+    """The chain of events behind each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is
+    known.
 
     launched_before <= asked <= got <= launched, got <= arrived, and begin <= prepare_start <= prepare_end <= start <=
-    end. A time that is not known lies where its span is empty.
+    end. A time that is not known is set so that its span is empty.
     """
 
     index: Ints
     """Position of the step in the series."""
     begin: Ints
-    """End of the device work of the step before; begin <= start <= end."""
+    """When the time of the step begins: at the end of the previous step's device work, or where the recorder
+    resumed."""
     prepare_start: Ints
-    """The device normalised or gathered the batch in the gap from here to `prepare_end`: work, and no idle time."""
+    """From here to `prepare_end`, within the gap, the device normalised or gathered the batch: work, not idle time."""
     prepare_end: Ints
     start: Ints
+    """When the step's compute began."""
     end: Ints
+    """When the step's compute ended."""
     launched_before: Ints
-    """When the step before was launched."""
+    """When the previous step was launched."""
     told_before: Mask
     """Whether that is known; if not, launched_before == asked."""
     asked: Ints
+    """When the loop asked for the batch."""
     got: Ints
     """When the loop had the batch."""
     arrived: Ints
-    """When the device had it to go on with: `got`, or later where it was decoded there."""
+    """When the device could use the batch: `got`, or later if it was decoded on the device."""
     tells_step: Mask
-    """Whether the script says what its step is, and does something outside it: before it asks, it is that."""
+    """Whether the script marks its steps (`vitprof.step`) and did something outside this one. Then the time before
+    `asked` is outside the step, not recording."""
     entered: Ints
-    """When that step began: between `got` and `launched`; `got` where it is not told."""
+    """When that step began: between `got` and `launched`; `got` if the script marks none."""
     launched: Ints
+    """When the step was launched."""
     copy_start: Ints
+    """When the copy of the batch began."""
     copy_end: Ints
+    """When the copy of the batch ended."""
     opens_epoch: Mask
     """First step of an epoch other than the run's first."""
 
 
 def evaluated(phases: Sequence[Phase]) -> Spans:
-    """Returns the set of spans of the phases called "evaluate"."""
+    """Returns the spans of the phases called "evaluate", as a set."""
     spans = np.array([(p.t_start_s, p.t_end_s) for p in phases if p.name == "evaluate"], dtype=float).reshape(-1, 2)
     return union(from_seconds(spans[:, 0], spans[:, 1]))
 
@@ -132,7 +142,10 @@ def find_chain(steps: Series, *, keep: Mask | None = None) -> Chain:
 
 
 def _begin(resumed_s: Floats, index: Ints, neighbour: Mask, before: Ints, start: Ints, *, resumes: bool) -> Ints:
-    """Returns where the time of each step begins: see `find_gaps`. `resumed_s` is where its `gap_s` begins."""
+    """Returns where the time of each step begins, (n,) ns: see `find_gaps`.
+
+    `resumed_s` is where its `gap_s` begins, `before` where the previous step ended.
+    """
     known = np.isfinite(resumed_s)
     resumed = np.clip(np.where(known, nanoseconds(resumed_s), start), before, start)
     alone = np.where((index == 0) & (not resumes), start, resumed)
@@ -141,5 +154,5 @@ def _begin(resumed_s: Floats, index: Ints, neighbour: Mask, before: Ints, start:
 
 
 def _shifted(values: NDArray[Scalar], first: Any) -> NDArray[Scalar]:
-    """Returns each value one place later, with `first` in front; (n,) as `values`."""
+    """Returns the values shifted by one place, with `first` in front; (n,) as `values`."""
     return np.concatenate([np.full(min(1, len(values)), first, dtype=values.dtype), values[:-1]])

@@ -1,8 +1,8 @@
 """Where the device idles between steps, and what it was waiting for, in whole nanoseconds.
 
-The gap before a step ends when the step's compute begins. What the device waited for is read off the step's own chain
-on the host's clock: recording and reports of the step before, data wait, copy, Python and launches. Each moment of a
-gap is given to one cause, so the causes of a gap add up to it exactly, and busy + idle is the span exactly.
+The gap before a step ends when the step's compute begins. What the device waited for follows from the step's chain of
+events on the host's clock: recording and reports of the previous step, data wait, copy, Python and launches. Each
+moment of a gap is assigned to one cause, so the causes add up to the gap exactly, and busy + idle is exactly the span.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ CAUSE_DOCS: dict[str, str] = {
     "host": "the batch was in hand and its step not launched yet: Python, launches, optimizer bookkeeping",
     "epoch_boundary": "the loader ended an epoch and began the next: data wait of an epoch's first batch and what "
     "the loop did between the epochs, such as stopping and starting workers",
-    "evaluation": "the device worked on the test set: no idle time, and kept apart from it",
-    "logging": "vitprof's own recording and reports, from the launch of the step before to the request for this batch",
-    "outside": "the script did something outside next(loader) and outside what it says its step is (vitprof.step)",
+    "evaluation": "the device worked on the test set: not idle time, and kept apart from it",
+    "logging": "vitprof's own recording and reports, from the previous step's launch to the request for this batch",
+    "outside": "the script did something outside next(loader) and outside the step that it marks (vitprof.step)",
     "other": "none of these: launched but not begun (launch latency, other programs), or not known",
 }
+"""Cause -> what happened during that part of a gap."""
 CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
 IDLE_CAUSES: tuple[str, ...] = tuple(c for c in CAUSES if c != "evaluation")
 CAUSE_COLUMN: dict[str, int] = {cause: i for i, cause in enumerate(CAUSES)}
@@ -38,7 +39,7 @@ CAUSE_COLUMN: dict[str, int] = {cause: i for i, cause in enumerate(CAUSES)}
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device's time in steps, one row for each step counted. All times in whole nanoseconds (int64).
+    """The device's time in steps, one row for each step counted. All times are whole nanoseconds (int64).
 
     A gap of zero length means that the device still had work queued. Evaluation is in no step's span: the device is
     busy with it, but not with training. `span_ns == busy_ns + idle_ns`, and `evaluation_ns` comes on top.
@@ -49,39 +50,42 @@ class Gaps:
     step: Ints
     """(n,) number of the step whose compute ends the gap."""
     start_ns: Ints
-    """(n,) when the gap begins, on the monotonic clock: the end of the device work of the step before."""
+    """(n,) when the gap begins, on the monotonic clock: at the end of the previous step's device work."""
     end_ns: Ints
-    """(n,) when the gap ends: the step's compute begins."""
+    """(n,) when the gap ends: when the step's compute begins."""
     compute_ns: Ints
-    """(n,) device time of the step's compute, `prepare_ns` included; what overlaps the step before by rounding is
-    counted once."""
+    """(n,) device time of the step's compute, `prepare_ns` included; where rounding makes it overlap the previous step
+    it is counted once."""
     prepare_ns: Ints
-    """(n,) the part of the gap in which the device prepared the batch: work, and no idle time."""
+    """(n,) the part of the gap in which the device prepared the batch: work, not idle time."""
     prepare_start_ns: Ints
-    """(n,) when it began to."""
+    """(n,) when that began."""
     causes_ns: Ints
     """(n, 8) the rest of the gap by cause, in the order of `CAUSES`; each row adds up to end_ns - start_ns -
     prepare_ns."""
     data_wait_ns: Ints
-    """(n,) the whole data wait of the step, inside its gap or not; the device's own wait for decoding included."""
+    """(n,) the whole data wait of the step, inside its gap or not, including the device's wait for decoding."""
     exposed_wait_ns: Ints
-    """(n,) the part of it inside the step's gap: an epoch's first batch included."""
+    """(n,) the part of it inside the step's gap; that of an epoch's first batch counts too."""
     h2d_ns: Ints
     """(n,) the whole copy of the step's batch."""
     exposed_h2d_ns: Ints
     """(n,) the part of it inside the step's gap and in no data wait."""
     launch_idle_s: Floats
     """(n,) part of the step's compute in which the device waited for the next launch, seconds; NaN where that is not
-    known. In `compute_ns`, and in no gap."""
+    known. It is part of `compute_ns`, and of no gap."""
 
     def only(self, keep: Mask) -> Gaps:
-        """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` finds them."""
+        """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` with `keep`
+        has them.
+        """
         kept = keep[self.index]
         return self if kept.all() else Gaps(**{name: values[kept] for name, values in vars(self).items()})
 
     def summed(self) -> Gaps:
-        """Returns one row with the sums of all rows, from 0 on: every share and every sum is the same. For what stays
-        in memory: a million rows take 160 MB.
+        """Returns a single row with the sums of all rows, starting at 0: every share and every sum is the same.
+
+        For what is kept in memory: a million rows take 160 MB.
         """
         sums: dict[str, Any] = {
             name: np.asarray(values.sum(axis=0, keepdims=True)) for name, values in vars(self).items()
@@ -97,6 +101,7 @@ class Gaps:
 
     @property
     def busy_ns(self) -> int:
+        """Returns the time in which the device computed."""
         return int(self.compute_ns.sum())
 
     @property
@@ -111,10 +116,12 @@ class Gaps:
 
     @property
     def span_ns(self) -> int:
+        """Returns the time of all steps: busy and idle, without evaluation."""
         return self.busy_ns + self.idle_ns
 
     @property
     def span_s(self) -> float:
+        """Returns the same in seconds."""
         return self.span_ns / 1e9
 
     @property
@@ -124,6 +131,7 @@ class Gaps:
 
     @property
     def idle_frac(self) -> float:
+        """Returns the share of the span in which the device idled; NaN where there is no span."""
         return self._share(self.idle_ns)
 
     @property
@@ -133,7 +141,7 @@ class Gaps:
 
     @property
     def launches_s(self) -> Floats:
-        """Returns (n,) `launch_idle_s`, of a step where it is not known the mean of the others; empty if of none."""
+        """Returns (n,) `launch_idle_s`, with the mean of the known ones for steps without; empty if none is known."""
         known = np.isfinite(self.launch_idle_s)
         if not known.any():
             return self.launch_idle_s[:0]
@@ -147,15 +155,15 @@ class Gaps:
 
     @property
     def hidden_wait_ns(self) -> int:
-        """Data wait while the device was busy: it cost nothing."""
+        """Returns the data wait while the device was busy, which cost nothing."""
         return int((self.data_wait_ns - self.exposed_wait_ns).sum())
 
     def by_step(self, cause: str) -> Floats:
-        """Returns seconds of each step's gap that are due to `cause`, (n,)."""
+        """Returns the seconds of each step's gap that are due to `cause`, (n,)."""
         return np.asarray(self.causes_ns[:, CAUSE_COLUMN[cause]] / 1e9)
 
     def seconds(self, cause: str) -> float:
-        """Returns seconds of all gaps that are due to `cause`."""
+        """Returns the seconds of all gaps that are due to `cause`."""
         return int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum()) / 1e9
 
     def shares(self) -> dict[str, float]:
@@ -170,13 +178,13 @@ class Gaps:
 def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = None) -> Gaps:
     """Returns the gaps before the steps of `steps` ((n,) columns of `StepRecord`), by cause.
 
-    Without `keep` the span goes from the first step's compute to the end of the last one's. With `keep`, (n,) bool
-    such as `steady_state(steps)`, it is made of the steps in the mask, each from the end of the one before to its own
-    end; where the recorder resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s`
-    does. Steps whose device time is not known (NaN) are passed over, and so is the time up to the step after them.
+    Without `keep` the span goes from the first step's compute to the end of the last one's. With `keep`, (n,) bool such
+    as `steady_state(steps)`, it is made of the steps in the mask, each from the end of the previous step to its own
+    end; if the recorder resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s` does.
+    Steps whose device time is not known (NaN) are left out, and so is the time up to the step after them.
 
-    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging, what
-    is outside the step. What the device did for the batch meanwhile (`device_prepare_s`) is no part of them.
+    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging,
+    outside. The device's own preparation of the batch (`device_prepare_s`) belongs to none of them.
     """
     chain = find_chain(steps, keep=keep)
     evaluations = evaluated(phases)
@@ -184,8 +192,9 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     apart = union(np.concatenate([evaluations, prepared])) if len(prepared) else evaluations
 
     def awake(t: Ints) -> Ints:
-        """Returns the time on a clock that stands still during evaluations and while the device prepares a batch: what
-        is cut out of it needs no more thought.
+        """Returns `t` on a clock that stops during evaluations and while the device prepares a batch.
+
+        Both then drop out of all differences.
         """
         return t - covered_before(apart, t) if len(apart) else t
 
@@ -204,7 +213,7 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
 
     waited = _meet(idle, wait)
     copied = _meet(idle, copy) - _meet(idle, copy, wait)
-    # What is left of the step before's launches when its compute has ended counts as host work too.
+    # Launches of the previous step after the end of its compute count as host work too.
     still_launching = (idle[0], np.where(chain.told_before, launched_before, idle[0]))
     begins_step = awake(chain.entered)
     hosted = without_copy((np.maximum(arrived, begins_step), launched)) + without_copy(still_launching)
@@ -240,14 +249,15 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
 
 
 def every_gap(steps: Series, phases: Sequence[Phase]) -> Gaps:
-    """Returns the gaps of all steps, to be worked out once and narrowed by `Gaps.only` for each figure of a run."""
+    """Returns the gaps of all steps: compute them once, and narrow them with `Gaps.only` for each figure of a run."""
     return find_gaps(steps, phases, keep=np.ones(len(steps["step"]), dtype=bool))
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:
-    """ "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over steps).
+    """Returns "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over
+    steps).
 
-    Also "launch_idle", where that is known.
+    It has "launch_idle" too, if that is known.
     """
     causes = gaps.causes_ns[:, [CAUSE_COLUMN[cause] for cause in IDLE_CAUSES]].T
     idle = causes.sum(axis=0)
@@ -259,7 +269,7 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
 
 
 def _meet(*spans: tuple[Ints, Ints]) -> Ints:
-    """Returns the length of what each row's spans have in common, (n,) ns."""
+    """Returns the length of the overlap of each row's spans, (n,) ns."""
     start, end = spans[0]
     for a, b in spans[1:]:
         start, end = np.maximum(start, a), np.minimum(end, b)

@@ -1,4 +1,4 @@
-"""One step of a run: what it took, and how its batch was made."""
+"""One step of a run: its times, and how its batch was made."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ from vitprof.records import TIMED_STAGES
 
 @dataclass(frozen=True)
 class OneStep:
-    """A step's figures in seconds; NaN where one is not known. Moments are on the monotonic clock."""
+    """The figures of a step, in seconds; NaN where not known. Moments are on the monotonic clock."""
 
     number: int
-    """Of the step in the run."""
+    """Number of the step in the run."""
     data_wait_s: float
-    """The loop was blocked in next(loader) for its batch, or had it while the device still decoded it."""
+    """How long the loop was blocked in next(loader) for its batch, or had it while the device still decoded it."""
     decode_wait_s: float
-    """The latter of the two; NaN where no batch is decoded on the device."""
+    """The device's part of it; NaN if no batch is decoded on the device."""
     exposed_wait_s: float
-    """The part of that in which the device idled."""
+    """The part of the data wait in which the device idled."""
     h2d_s: float
     compute_s: float
     gap_s: float
-    """The device idled before it."""
+    """How long the device idled before it."""
     step_s: float
     stages_s: Mapping[str, float]
-    """Stage of loading -> time; those that the loader told, hand-over the last."""
+    """Stage of loading -> seconds, for the stages that the loader times; hand-over is the last."""
     made_start_s: float
-    """When the loader began with the batch."""
+    """When the loader began to make the batch."""
     made_end_s: float
+    """When the batch was made."""
     asked_s: float
     """When the loop asked for the batch."""
     got_s: float
     """When the loop had it."""
     worker: int | None
-    """The worker process that made it; None where none did, or it is not known."""
+    """The worker process that made it; None if none did, or it is not known."""
     queue_depth: float
     """Batches that were ready when the loop asked."""
 
     @property
     def made_s(self) -> float:
-        """Returns the time from the start to the end of making the batch."""
+        """Returns the seconds that making the batch took."""
         return self.made_end_s - self.made_start_s
 
     @property
     def lay_ready_s(self) -> float:
-        """Returns how long the batch lay ready before the loop asked for it; negative where the loop asked first."""
+        """Returns how long the batch was ready before the loop asked for it; negative if the loop asked first."""
         return self.asked_s - self.made_end_s
 
 
@@ -84,23 +85,24 @@ def one_step(steps: Series, at: int) -> OneStep:
 
 
 def typical_step(steps: Series, keep: Mask) -> int | None:
-    """Returns the position of the step in `keep` whose batch took the median time to make; None where none is known."""
+    """Returns the position of the step in `keep` whose batch took the median time to make; None if no time is known."""
     made = steps["made_end_s"] - steps["made_start_s"]
     at = np.flatnonzero(keep & np.isfinite(made))
     return int(at[np.argsort(made[at], kind="stable")[(len(at) - 1) // 2]]) if len(at) else None
 
 
 def after_largest_gap(steps: Series, gaps: Gaps) -> int:
-    """Returns the position in `steps` of the one behind the largest of `gaps`, without evaluation. Needs a gap."""
+    """Returns the position in `steps` of the step after the largest of `gaps`, without evaluation. Needs a gap."""
     idle_ns = gaps.end_ns - gaps.start_ns - gaps.prepare_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
     return int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
 
 
 def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
-    """Returns the position of the step that the device was in, or idled before, at `moment_s`; with `of_wait` that of
-    the step whose batch the loop waited for.
+    """Returns the position of the step that the device was in, or idled before, at `moment_s`.
+
+    With `of_wait` it is that of the step whose batch the loop waited for.
     """
     ends = got_s(steps) if of_wait else end_s(steps)
-    # a chart's moments are differences to the run's start: a microsecond is more than their rounding
+    # a chart's moments are relative to the run's start: a microsecond is more than their rounding
     at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
     return min(at, len(ends) - 1)

@@ -1,4 +1,4 @@
-"""What measuring cost a run, from the run's own clock readings."""
+"""The cost of measuring a run, from the run's own clock readings."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from vitprof.records import Phase
 class RecordingCost:
     """The time between the launch of a step and the request for the next batch, over steady steps.
 
-    It is vitprof's recording and reports, and the loop's own check whether it should stop: an upper bound. What is not
-    in it: the clock readings inside the loader (they are part of the data wait; `loader_times` switches them off) and
+    It is an upper bound on vitprof's recording and reports, since it includes the loop's own check whether to stop. Not
+    included: clock readings inside the loader (they are part of the data wait; `loader_times` switches them off), and
     the moments in which the thread that sends reports holds Python's lock elsewhere in a step. NaN where not known.
     """
 
     frac: float
     """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
     s_per_step: float
-    """Mean of the spans, seconds."""
+    """Mean of the spans, in seconds."""
     exposed_frac: float
     """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
     queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""
     exposed_s_per_step: float
-    """The same, seconds."""
+    """That part, in seconds a step."""
     n: int
-    """Steps that it rests on."""
+    """Number of steps."""
 
 
 NOT_KNOWN = RecordingCost(math.nan, math.nan, math.nan, math.nan, 0)
 
 
 def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
-    """Returns the cost of recording the steps of `steps` ((n,) columns of `StepRecord`).
+    """Returns the cost of recording `steps`, the (n,) columns of `StepRecord`.
 
-    A step counts where it is steady and the next one follows in the same epoch without a phase (an evaluation) in
-    between. Its time goes from its own request for a batch to the next one's, so the share is exact for the loop.
-    `gaps` are those of all steps, if they are known.
+    A step counts if it is steady and the next one follows in the same epoch without a phase (an evaluation) in between.
+    Its time goes from its own request for a batch to the next one's, so the share is exact for the loop. `gaps` are
+    those of all steps, if already known.
     """
     followed = _followed(steps, phases)
     if not followed.any():
@@ -72,16 +72,20 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
 
 
 LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
-"""Parts that a Dataset notes for each sample: its transforms; or a file's pieces of 64 KB, decoding and transforms."""
+"""Storage -> laps (clock readings) that its Dataset notes for each sample: of its transforms, or of a file's pieces of
+64 KB, decoding and transforms."""
 LAPS_OF_FORM: dict[str, int] = {"encoded": 2, "pixels": 0}
+"""The same by the form of a storage, for all others."""
 LAPS_A_BATCH = 2
+"""Laps that are noted for each batch."""
 
 
 def loader_times_s(config: RunConfig, lap_s: float) -> float:
-    """Returns seconds that measuring inside the loader takes for each batch of the resolved `config`, about.
+    """Returns about how many seconds measuring inside the loader takes for each batch of the resolved `config`.
 
-    What is noted for each sample and batch is counted, and what noting it takes (`lap_s`) was measured when the run
-    began. In worker processes it is theirs, and costs the loop nothing while they keep up.
+    The laps of each sample and batch are counted; `lap_s`, the seconds that one takes, was measured when the run began.
+    In worker processes that time is theirs, and costs the loop nothing while they keep up. NaN if the storage is not
+    known.
     """
     if not config.loader_times:
         return 0.0
@@ -92,7 +96,7 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
 
 
 def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
-    """Returns which steps count: see `recording_cost`. (n,) bool."""
+    """Returns which steps count (see `recording_cost`). (n,) bool."""
     n = len(steps["step"])
     followed = np.zeros(n, dtype=bool)
     if n < 2:
@@ -105,7 +109,7 @@ def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
         & np.isfinite(asked_s)
-        & ~(column(steps, "outside_s")[1:] > 0)  # where the script does something there, nobody can tell them apart
+        & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
     )
     for phase in phases:
         followed[:-1] &= (asked_s <= phase.t_start_s) | (launched >= phase.t_end_s)

@@ -1,4 +1,4 @@
-"""The phases of a job's start, each with its seconds: from the run's own marks, so that nothing more is measured."""
+"""The phases of a job's start, with their seconds: from the run's own marks, so nothing extra is measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS: dict[str, str] = {
     MODEL: "Open the data, build the model",
     FIRST_BATCH: "First batch",
 }
-"""Phases in their order, in words."""
+"""Phases in their order -> their names on a page."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,9 @@ class StartPhase:
     name: str
     """A key of `WORDS`."""
     seconds: float
-    """How long it took, or has taken until now; NaN where it is still to come."""
+    """How long it took, or has taken so far; NaN if it is still to come."""
     running: bool
+    """Whether it is the phase that the job is in."""
 
 
 def start_phases(
@@ -38,10 +39,11 @@ def start_phases(
     *,
     copies: bool,
 ) -> list[StartPhase]:
-    """Returns what a job goes through until its first batch has come, as far as it has got by `now_s`.
+    """Returns the phases of a job's start until its first batch, with their times up to `now_s`.
 
-    `phases` are those that have ended so far, `copies` is whether the data are brought to another place first. A run
-    that has made a step has started: don't ask then.
+    All times are on the monotonic clock. `t_origin_s` is when the run began, `phases` are those that have ended so far,
+    `training_since_s` is when training began, and `copies` says whether the data are first copied to another place. Do
+    not call it for a run that has made a step: its start is over.
     """
     started = [p for p in phases if p.name == "startup"]
     ends = {

@@ -1,4 +1,4 @@
-"""Times in which a job could not run: which steps they fell into, and what to say of them."""
+"""Times in which a job could not run: the steps they fell into, and what to say of them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from vitprof.formats import seconds
 from vitprof.records import Stop
 
 STOPS = "stops"
-"""The fact of a run that has them: a list of `vitprof.records.Stop` as plain values."""
+"""Fact of a run with stops: a list of `vitprof.records.Stop` as plain values."""
 STOP_COLUMNS = (
     *("step", "rank", "t_start_s", "data_wait_s", "decode_wait_s", "compute_start_s", "compute_s", "gap_s"),
     *("device_prepare_s", "warmup"),
 )
-"""Columns of steps that `in_stops` needs, and those that tell a step from others."""
+"""Step columns that `in_stops` needs, and those that tell a step from others."""
 MIN_WAIT_S = 0.5
-"""How long the loop must have waited for a worker that was stopped: what is less shows in no figure of a run."""
+"""Seconds that the loop must have waited for a stopped worker: less shows in no figure of a run."""
 SLACK_S = 0.05
-"""How far a mark of the job may lie inside a gap of those who look at it: both wake up in the same moment, and a busy
-machine takes some 10 ms for each."""
+"""Seconds by which a mark of the job may be inside a "paused" gap: job and recorder wake up at the same moment, and a
+busy machine takes some 10 ms for each."""
 WORDS: dict[str, str] = {
     "stopped": "the job was stopped (by a signal or a debugger)",
     "worker": "a worker of the job was stopped (by a signal or a debugger)",
     "paused": "neither the job nor the program that records it ran (both stopped, or the machine paused)",
     "asleep": "the machine slept",
 }
+"""`Stop.kind` -> what happened, in words."""
 
 
 def stops_of(facts: Mapping[str, Any]) -> tuple[Stop, ...]:
-    """Returns the stops among the facts of a run; none where they were not looked for."""
+    """Returns the stops among the facts of a run; empty if they were not looked for."""
     return tuple(Stop(**stop) for stop in facts.get(STOPS) or ())
 
 
@@ -46,8 +47,8 @@ def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
 def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
     """Returns which steps a stop fell into, (n,) bool. `steps` needs `STOP_COLUMNS`.
 
-    Of a stopped worker only the step that waited for it until it went on. A gap in the looking in which the job did
-    something was none of the job's.
+    A stopped worker only hits the step that waited for it until it continued. If the job did something during a
+    "paused" gap, the job was not stopped and the gap hits no step.
     """
     found = np.zeros(len(steps["t_start_s"]), dtype=bool)
     for stop in stops:
@@ -56,7 +57,7 @@ def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
 
 
 def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
-    """Returns how much of each step's time was a stop, (n,) seconds: of those that `in_stops` finds."""
+    """Returns how much of each step's time was a stop, (n,) seconds, for the steps that `in_stops` finds."""
     begin, end = _spans(steps)
     found = np.zeros(len(begin))
     for stop in stops:
@@ -67,7 +68,7 @@ def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
 
 
 def stop_sentence(stop: Stop, n_steps: int) -> str:
-    """Returns what a person should know of a stop that fell into so many steps."""
+    """Returns what to know of a stop that fell into `n_steps` steps."""
     what = f"{seconds(stop.seconds)} in which {WORDS[stop.kind]}"
     if not n_steps:
         return f"{what} fell into no step"
@@ -90,5 +91,7 @@ def _hit(steps: Series, stop: Stop) -> Mask:
 
 
 def _spans(steps: Series) -> tuple[Floats, Floats]:
-    """Returns when each step began and ended, on whichever line came first and last; (n,) seconds each."""
+    """Returns when each step began and ended, on the host or the device, whichever was first and last; (n,) seconds
+    each.
+    """
     return np.fmin(steps["t_start_s"], begin_s(steps)), np.fmax(got_s(steps), end_s(steps))

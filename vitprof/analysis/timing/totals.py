@@ -1,4 +1,4 @@
-"""Figures of a run that goes on: sums over its steady steps, added to as steps arrive."""
+"""Figures of a running job: sums over its steady steps, updated as steps arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitprof.records import RunSummary
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the steady steps so far, and what follows from them."""
+    """Sums over the steady steps so far, and figures that follow from them."""
 
     steps: int = 0
     samples: float = 0.0
@@ -25,8 +25,9 @@ class Totals:
 
     @classmethod
     def of(cls, summary: RunSummary) -> Totals:
-        """Returns the sums of a run that has ended for a second of its steady time, from its summary: the shares and
-        the throughput are the same, and none of its steps has to be read.
+        """Returns sums for a run that has ended, scaled to one second of its steady time.
+
+        Its shares and throughput are those of the summary, and none of its steps has to be read.
         """
         return cls(
             steps=summary.n_steady_steps,
@@ -39,7 +40,7 @@ class Totals:
         )
 
     def share(self, seconds: float) -> float:
-        """`seconds` as a share of the steady time; NaN before there is any."""
+        """Returns `seconds` as a share of the steady time; NaN before there is any."""
         return seconds / self.step_s if self.step_s > 0 else math.nan
 
     def plus(self, new: Series, counted: Mask) -> Totals:
@@ -49,6 +50,7 @@ class Totals:
 
     @property
     def samples_per_s(self) -> float:
+        """Returns the throughput; NaN before there is any steady time."""
         return self.samples / self.step_s if self.step_s > 0 else math.nan
 
 
@@ -57,21 +59,21 @@ SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
 
 
 class RunningTotals:
-    """Totals of a run whose steps arrive in pieces."""
+    """Totals of a run whose steps arrive in batches."""
 
     def __init__(self) -> None:
         self._last_epoch = -math.inf
         self._inside = Totals()
         self._begins = Totals()
-        """Sums over the steps past the warm-up that lie inside an epoch, and over those that begin one."""
+        """Sums over the steps past the warm-up: those inside an epoch (`_inside`), and those that begin one."""
 
     @property
     def totals(self) -> Totals:
-        """Sums over the steady steps so far, those that `steady_state` chooses."""
+        """Returns the sums over the steady steps so far, those that `steady_state` chooses."""
         return self._inside if self._inside.steps else self._begins
 
     def add(self, new: Series) -> None:
-        """Adds the steps that come next, at least one."""
+        """Adds the steps that come next; needs at least one."""
         inside, begins = past_warmup(new, epoch_before=self._last_epoch)
         self._last_epoch = float(new["epoch"][-1])
         self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)

@@ -1,4 +1,4 @@
-"""What a tournament found: arrays and summaries of its runs in, leaderboard, fronts and one recommendation out."""
+"""Analysis of a tournament: its runs in; leaderboard, Pareto fronts and one recommendation out."""
 
 from vitprof.analysis.tournament.article import ArticleCell, ArticleLine, ArticleTable, article_table
 from vitprof.analysis.tournament.blocks import block_rates
@@ -19,7 +19,7 @@ from vitprof.analysis.tournament.importance import Importances, TriedSetting, im
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.pareto import Cost, cost, pareto
 from vitprof.analysis.tournament.recommend import Recommendation, can_be_fastest, recommend
-from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, runs_words, spoiled_words
+from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS, rounds_of, spoiled, usable
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "spoiled_words",
     "survivors",
     "trial_key",
+    "uneven_words",
     "usable",
     "without_others",
 ]

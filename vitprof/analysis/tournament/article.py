@@ -1,4 +1,4 @@
-"""The table of the article (REFERENCE 1): seconds for an epoch, GPU memory and GPU-util by batch size."""
+"""The table of the article on whole data sets in memory: epoch seconds, GPU memory and GPU-util by batch size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ class ArticleCell:
     status: Status
     reason: str
     epoch_s: float
+    """Seconds for an epoch."""
     low: float
+    """Lower end of its interval."""
     high: float
+    """Upper end of its interval."""
     gpu_mem_bytes: float
     gpu_util_pct: float
     samples_per_s: float
     speed_up: float
     against_baseline: str
-    """`LeaderboardRow.against_baseline`."""
+    """See `LeaderboardRow.against_baseline`."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,12 @@ class ArticleLine:
     name: str
     """The strategy, its workers and its page cache: "pt-memory, 2 workers, cold"."""
     cells: tuple[ArticleCell | None, ...]
-    """In the order of the table's batch sizes; None where it was not part of the tournament."""
+    """In the order of the table's batch sizes; None where the setting was not part of the tournament."""
 
 
 @dataclass(frozen=True)
 class ArticleTable:
-    """Rows are settings, columns are batch sizes."""
+    """A table whose rows are settings and whose columns are batch sizes."""
 
     batch_sizes: tuple[int, ...]
     """Ascending."""
@@ -46,8 +49,9 @@ class ArticleTable:
 
 
 def article_table(board: Leaderboard) -> ArticleTable:
-    """Returns the leaderboard as the article prints it; the settings' order is that of their best rank, unranked ones
-    last.
+    """Returns the leaderboard as the article prints it.
+
+    Settings are in the order of their best rank, unranked ones last.
     """
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
     lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}

@@ -30,21 +30,22 @@ from vitprof.records import RunSummary
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
-    """Ranks `entries` by score. The order they are given in changes nothing.
+    """Returns the leaderboard of `entries`, ranked by score. Their order does not matter.
 
-    `baseline` is the key of the setting that the speed-ups are over; NaN where it gave no figures. `seed` is that of
-    the bootstrap. Failed and refused trials keep the figures of their earlier rounds and are not ranked.
+    `baseline` is the key of the setting that speed-ups are relative to; they are NaN if it gave no figures. `n_train`
+    is the number of training images in an epoch (0 if not known), `seed` that of the bootstrap. Failed and refused
+    trials keep the figures of their earlier rounds but are not ranked.
 
-    An epoch's time is what was measured (`RunSummary.epoch_s`) where every ranked run saw a whole epoch, and n_train /
-    samples_per_s for all otherwise: a fast setting's measured epochs hold the wait at their start, which the
-    extrapolated one of a slow setting would not. Raises ValueError for two entries with one key, or a baseline that is
-    not among them.
+    An epoch's time is the measured one (`RunSummary.epoch_s`) if every ranked run saw a whole epoch, and n_train /
+    samples_per_s for all settings otherwise: a fast setting's measured epochs include the wait at their start, which
+    the extrapolated one of a slow setting would not. Raises ValueError for two entries with the same key, or if the
+    baseline is not among them.
     """
     by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
     if len(by_key) < len(entries):
         raise ValueError("two entries of the tournament have the same key")
     if baseline not in by_key:
-        raise ValueError(f"the baseline {baseline!r} is none of the tournament's entries")
+        raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
     runs = {key: rounds_of(entry) for key, entry in by_key.items()}
     level = sure_level(max(map(len, runs.values())))
     few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
@@ -70,11 +71,11 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
         return ratio(scores[key], scores[base], level)
 
     def outcome(key: str, base: str) -> Comparison:
-        """Returns what a row says of two settings, and the recommendation too."""
+        """Returns how two settings compare, as both the rows and the recommendation say it."""
         first = bests.get(caches[key])
         other = base if key == first else key
         if caches[key] == caches[base] and first in (key, base) and near.get(other, 0.0) >= level:
-            return "equal"  # what is sure enough to be recommended as within 5% of the fastest is nowhere "slower"
+            return "equal"  # a setting that may be recommended as within 5% of the fastest is never called "slower"
         return comparison(over(key, base))
 
     standings: dict[str, Standing] = {
@@ -109,15 +110,16 @@ def _without_interval(known: Interval) -> Interval:
 
 
 def _n_steps(entry: Entry, runs: Rounds) -> int:
-    """Returns the steady steps behind the figures, of a run without a summary its blocks, of which there are no more:
-    a block is a step at least, and a whole period of steps that come again.
+    """Returns the steady steps behind the figures.
+
+    A run without a summary counts its blocks, which are never more: a block is at least one step.
     """
     summaries = _counted(entry, runs)
     return sum(summaries[number].n_steady_steps if number in summaries else len(runs[number]) for number in runs)
 
 
 def _counted(entry: Entry, runs: Rounds) -> dict[int, RunSummary]:
-    """Returns the summaries of the runs that the figures rest on, by round, as far as they have ended."""
+    """Returns the summaries, by round, of the runs behind the figures, as far as these have ended."""
     last = {
         o.round: o.summary for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(usable(o.blocks_per_s))
     }
@@ -125,7 +127,7 @@ def _counted(entry: Entry, runs: Rounds) -> dict[int, RunSummary]:
 
 
 def _samples(entry: Entry, runs: Rounds) -> dict[int, float]:
-    """Returns how much each round weighs: its steady steps, all of the setting's batch size; alike where not known."""
+    """Returns the weight of each round: its steady steps, all of one batch size. Equal weights if not all are known."""
     steps = {number: float(s.n_steady_steps) for number, s in _counted(entry, runs).items()}
     return steps if len(steps) == len(runs) and all(steps.values()) else dict.fromkeys(runs, 1.0)
 

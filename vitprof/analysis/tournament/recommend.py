@@ -1,4 +1,4 @@
-"""The one setting to use, and why."""
+"""The setting to use, and why."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
 
 FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
-"""Of an epoch's samples, by `RunConfig.shuffle`, in words."""
+"""Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
-"""Settings that a sentence can list."""
+"""Settings that a sentence names at most."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One setting, with its reason; or why none can be named yet."""
+    """The setting to use with its reason, or why none can be named yet."""
 
     key: str | None
-    """None while it is too early, or not decided."""
+    """None while it is too early, or undecided."""
     sentence: str
-    """What to use, how much faster it is, how sure that is, and why it and none of those that are as fast."""
+    """What to use, how much faster it is, how sure that is, and why it rather than another that is as fast."""
     equals: tuple[str, ...]
-    """The other settings that are as fast; while it is not decided, those that can be the fastest."""
+    """Keys of the other settings that are as fast; while undecided, of those that can be the fastest."""
     probability: float = math.nan
-    """That no other setting is faster than it by more than 5%."""
+    """Probability that no other setting is faster than it by more than 5%; NaN while it is too early."""
 
 
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     """Returns the setting that is most probably the best trade; None while nothing is ranked.
 
-    `keep` is the tournament's own baseline, where `board` is drawn against another one: what is recommended does not
-    change with the setting that a reader compares with.
+    `keep` is the tournament's own baseline, if `board` has another one: the recommendation does not depend on the
+    setting that a reader compares with.
 
-    It is decided once one is as fast as any, within 5%, surely enough (`Leaderboard.level`). Of it and those that are
-    equal to the fastest it is the one that costs least. While there is none, or too little was measured,
-    `Recommendation.key` is None and the sentence says what is missing. Only settings with the baseline's page cache
-    count: cold files are another experiment. The baseline stays where it is among the fastest and costs no more.
-    Those that shuffle all samples go first.
+    It is decided once one setting is surely enough (`Leaderboard.level`) within 5% of the fastest. Of those, and of
+    those that are equal to the fastest, the one that costs least is recommended. Until then, or if too little was
+    measured, `Recommendation.key` is None and the sentence says what is missing. Only settings with the baseline's page
+    cache count: cold files are another experiment. The baseline is kept if it is among the fastest and costs no more.
+    Settings that shuffle all samples are preferred.
 
-    Costs in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each sorts out what
-    costs clearly more than the cheapest (`cheapest.Scale`); a cost that is not known counts as high. What is left is
-    decided by speed. A setting with its own batch size trains differently: the sentence says so.
+    Costs are compared in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each
+    rules out the settings that cost clearly more than the cheapest (`cheapest.Scale`); an unknown cost counts as high.
+    Speed decides among the rest. A setting with its own batch size trains differently: the sentence says so.
     """
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
@@ -87,8 +87,8 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
     """Returns the settings that another round should measure, the most probable first; empty once it is decided.
 
-    That is those of the baseline's page cache of which it is not sure that another one is faster by more than 5%: all
-    of them while that is not known.
+    Those are the settings with the baseline's page cache, not cut short, for which it is not sure that another one is
+    faster by more than 5%; all of them while that is not known.
     """
     best = board.row(board.best) if board.best is not None else None
     if best is None:
@@ -128,15 +128,17 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         f"by more than 5%"
         if rivals
         else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
-        f"The chance that none is: {_chance(first.near_best)}, and {_chance(board.level)} is needed: run more rounds",
+        f"The chance that none is faster: {_chance(first.near_best)}, and {_chance(board.level)} is needed: "
+        "run more rounds",
         *_disturbed(ranked),
     ]
     return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns what to know where other programs had cores in every run of a setting: more rounds do not show what it
-    does on a quiet machine, and settings are not all slowed alike.
+    """Returns a warning if other programs took cores in every run of a setting.
+
+    More rounds do not show how fast it is on a quiet machine, and other programs do not slow all settings alike.
     """
     taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
     least = {key: min(cores, default=math.nan) for key, cores in taken.items()}
@@ -162,7 +164,7 @@ def _other_caches(board: Leaderboard, cache: str) -> list[str]:
 
 
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns what a reader has to know of the order of an epoch's samples, where it is no full shuffle."""
+    """Returns what a reader must know of the order of an epoch's samples, if it is not a full shuffle."""
     if passed:
         do = "does" if len(passed) == 1 else "do"
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
@@ -211,14 +213,14 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> 
 
 
 def _unsure(faster: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns why what stands above the chosen one in the table is not recommended."""
+    """Returns why the settings above the chosen one in the table are not recommended."""
     if not faster:
         return []
     return [f"{_listed(faster)} measured faster, but {'its' if len(faster) == 1 else 'their'} runs differ too much"]
 
 
 def _chance(p: float) -> str:
-    """Returns a probability in percent; below certainty never as 100%."""
+    """Returns a probability in percent; 100% only for certainty."""
     return f"{100 * p:.2g}%" if p < 0.95 else f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
 
 

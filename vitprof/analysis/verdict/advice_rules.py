@@ -1,4 +1,4 @@
-"""What helps against each cause: rules that name knobs of this product."""
+"""What helps against each cause: rules that name settings of vitprof."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vitprof.formats import percent, size
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:
+    """Yields the advice of all rules that apply, the best first; `advise` leaves out what is not possible."""
     if s.cause == "launches":
         yield from _launches(s)
         return
@@ -115,7 +116,7 @@ def _read(s: Situation) -> Iterator[Advice]:
 
 
 def _preparing(s: Situation) -> Iterator[Advice]:
-    """Decoding, transforms, collating, Python: work on the CPU for each sample."""
+    """Yields advice against CPU work for each sample: decoding, transforms, collating, Python."""
     info = dataset_info(s.config.dataset, s.config.n_images)
     if s.cause == "transform" and s.config.augment == "cpu":
         yield Advice(
@@ -139,16 +140,16 @@ def _preparing(s: Situation) -> Iterator[Advice]:
             "simplejpeg outside Python's lock, straight into the batch: about twice as fast for each core as PIL in "
             "processes.",
         )
-    yield from _more_workers(s, "Loading goes on beside training, on cores that are free.")
+    yield from _more_workers(s, "Loading runs beside training, on free cores.")
     yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
     yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
     if s.jpeg and not s.on_cpu and not s.simulated:
         for name in ("dali", "nvimgcodec"):
-            yield Advice({"strategy": name}, f"strategy {name}", "The GPU decodes, and it has time left for it.")
+            yield Advice({"strategy": name}, f"strategy {name}", "The GPU decodes, and it has time to spare.")
 
 
 def _faster_than(decoder: str, *, jpeg: bool) -> str:
-    """Returns why the default decoder is faster than this one. Figures: DESIGN.md section 6."""
+    """Returns why the default decoder is faster than `decoder`. Figures: measured (docs/results.md)."""
     if decoder in DEPRECATED_DECODERS:
         much = "twice as fast" if jpeg else "faster"
         return f"It decodes and crops {much}, and torchvision's decoding is {DEPRECATED_DECODERS[decoder]}."
@@ -192,15 +193,15 @@ def _transfer(s: Situation) -> Iterator[Advice]:
             "transfer pinned",
             "From page-locked memory the copy is faster and the loop does not wait for it.",
         )
-    yield Advice({"transfer": "stream"}, "transfer stream", "The copy runs beside the step before.")
+    yield Advice({"transfer": "stream"}, "transfer stream", "The copy runs during the previous step.")
     yield Advice({"strategy": "device"}, "strategy device", "The set is in the device's memory: there is no copy.")
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
-    """As many as the cores allow: one for the training loop, unless it is known that more are free.
+    """Yields advice to use as many workers as there are free cores.
 
-    One worker in place of the loop would only add the way from it: a device that works by itself computes while the
-    loop loads anyway.
+    Where free cores are not known, all but one for the training loop count as free. One worker in place of the loop
+    would only add a hand-over on an asynchronous device, which computes while the loop loads anyway.
     """
     cores = s.facts.get("cpu_count")
     if not cores or s.free_cores < 1:
@@ -228,7 +229,7 @@ def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
-    if s.config.storage != "memory":  # which has all of that done, and nothing to read
+    if s.config.storage != "memory":  # in memory all of that is done already
         yield Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
 
 
@@ -244,4 +245,4 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "launches": _no_rules,
     "": _no_rules,
 }
-"""Rules by cause of the device's idling for data; `_preparing` for all others."""
+"""Rules by cause of the device's idle time; `_preparing` for all other causes."""

@@ -1,9 +1,9 @@
 """Headroom: how much faster the same job would run if its data were free, from four measured anchors.
 
-A replays batches that lie on the device: no loading and no copy. B replays batches in host memory: the transfer. C runs
-the strategy over a warm page cache: the preparation too. D runs it over a cold one: the storage too. What each adds to
-the one before is what that stage costs this job, after everything that overlaps has overlapped. C and D less their
-predecessor are the preparation and the fetch stall of DS-Analyzer (Mohan et al., VLDB 2021, section 3).
+A replays batches kept on the device: no loading and no copy. B replays batches kept in host memory, which adds the
+transfer. C runs the strategy over a warm page cache, which adds the preparation. D runs it over a cold one, which adds
+the storage. What an anchor adds to the one before is what that stage costs this job, overlap already accounted for. The
+last two differences are the preparation stall and the fetch stall of DS-Analyzer (Mohan et al., VLDB 2021, section 3).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ANCHOR_WORDS: dict[str, str] = {
     "C": "the strategy, files in memory",
     "D": "the strategy, files not in memory",
 }
-"""Anchor -> where its data lie, in the order of what they add."""
+"""Anchor -> where its data are, in the order of what they add."""
 ANCHOR_ROLES: tuple[str, ...] = tuple(ANCHOR_WORDS)
 ADDED_STAGE: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
-"""What an anchor has that the one before it has not."""
+"""Anchor -> the stage that it adds to the one before."""
 ROUNDING_FRAC = 1e-6
-"""Of a step: on a simulated device steps are all alike, and what is left of a difference is rounding."""
+"""Share below which a difference is rounding: on a simulated device all steps are alike."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Anchor:
     role: str
     """A, B, C or D."""
     s_per_sample: float
-    """Time of the steady steps / their samples; NaN where no run of it gave any."""
+    """Time of the steady steps / their samples; NaN if no run gave any."""
     low: float
-    """Lower end of the 95% interval, in which every single repeat lies; NaN where it is not known."""
+    """Lower end of the 95% interval, which contains the figure of each repeat; NaN if not known."""
     high: float
     """Upper end of that interval."""
     n_runs: int
@@ -54,6 +54,7 @@ class Anchor:
 
     @property
     def interval(self) -> Interval:
+        """Returns its time for a sample, in seconds, with the interval."""
         return Interval(self.s_per_sample, self.low, self.high)
 
 
@@ -64,45 +65,47 @@ class StageCost:
     name: str
     """transfer, preparation or storage; two of them together where the anchor between them is missing."""
     s_per_sample: float
-    """May be negative by chance, or where the stage costs nothing."""
+    """Seconds; negative by chance, or if the stage costs nothing."""
     low: float
     """Lower end of the 95% interval."""
     high: float
-    """Upper end of it."""
+    """Upper end of the 95% interval."""
     share: float
-    """Of the time of the slowest anchor, D where there is one."""
+    """Its share of the time of the slowest anchor (D if there is one)."""
     distinguishable: bool
-    """Whether the whole interval is above 0 and rounding. If not, all there is to say is: at most `high`."""
+    """Whether the whole interval is above 0 and rounding. If not, the cost is only known to be at most `high`."""
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """What would be gained if data were free, and where it is lost."""
+    """The gain if data were free, and the stages where it is lost."""
 
     anchors: tuple[Anchor, ...]
     """By role. One that could not be measured has no runs."""
     stages: tuple[StageCost, ...]
+    """What each measured anchor adds to the one before."""
     speed_up: float
     """Time of the anchor `baseline_role` / time of A; NaN without either."""
     speed_up_low: float
     """Lower end of its 95% interval."""
     speed_up_high: float
-    """Upper end of it."""
+    """Upper end of its 95% interval."""
     baseline_role: str
-    """The anchor that is the job as it was asked for: C, or D where it reads cold files or a slow drive."""
+    """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; empty without
+    either."""
     notes: tuple[str, ...]
-    """What a reader has to know: anchors that are missing, and why."""
+    """What a reader should know, such as which anchors are missing, and why."""
     simulated: bool = False
     """Whether it was measured on a simulated device."""
     pending: tuple[str, ...] = ()
-    """Anchors without a figure yet whose runs wait or go on."""
+    """Anchors without a figure whose runs are queued or running."""
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
-    """Returns the anchor `role` of its repeats, each the (n,) columns of its steps.
+    """Returns the anchor `role` over its repeats; each of `runs` is the (n,) columns of its steps.
 
-    All steady steps are pooled. The interval is that of the block bootstrap over them, widened to hold what each repeat
-    gave by itself: neighbouring steps share a moment of the machine, and only a repeat shows how much that matters.
+    All steady steps are pooled. The interval is that of the block bootstrap over them, widened to contain the figure of
+    each repeat: neighbouring steps share one moment of the machine, and only a repeat shows how much that matters.
     """
     per_run: list[tuple[Floats, Floats]] = []
     for steps in runs:
@@ -129,11 +132,13 @@ def headroom(
     simulated: bool = False,
     pending: Sequence[str] = (),
 ) -> Headroom:
-    """Stages and speed-up of `anchors`; `baseline` is the role of the job as it was asked for, where it was measured.
-    `pending` are the anchors that are still to come.
+    """Returns the stages and the speed-up of `anchors`.
 
-    Interval of a difference: from the two single intervals as in Zou and Donner (Statistics in Medicine 2008), which
-    allows for asymmetry; of the ratio: the same on logarithms (`ratio_of`).
+    `baseline` is the role of the job as configured; if it was not measured, D or else C takes its place. `pending` are
+    the anchors still to come.
+
+    The interval of a difference is made from the two single ones as in Zou and Donner (Statistics in Medicine 2008),
+    which allows for asymmetry; that of the ratio in the same way on logarithms (`ratio_of`).
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
@@ -145,7 +150,7 @@ def headroom(
         if stage.high < 0:
             said.append(
                 f"{stage.name}: the job took {formats.seconds(-stage.s_per_sample)} a sample less with it than "
-                "without; the machine changed meanwhile, or what is measured before it costs more by itself"
+                "without; the machine changed meanwhile, or the anchor before it costs more by itself"
             )
         stages.append(stage)
     by_role = {a.role: a for a in known}
@@ -163,7 +168,7 @@ def _cost(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCos
 
 
 def headroom_sentence(found: Headroom, batch_size: int) -> str:
-    """Returns one sentence: what free data would bring, and which stage costs what for each step of `batch_size`."""
+    """Returns one sentence: the speed-up with free data, and what each stage costs a step of `batch_size` samples."""
     by_role = {a.role: a for a in found.anchors if a.n_runs}
     if math.isnan(found.speed_up):
         missing = "batches on the device (anchor A)" if "A" not in by_role else "the strategy itself (anchor C)"

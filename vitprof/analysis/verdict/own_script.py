@@ -1,4 +1,4 @@
-"""What to try in a user's own training script: arguments of its DataLoader, and what its dataset does."""
+"""Advice for a user's own training script: arguments of its DataLoader, and the work of its dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitprof.formats import percent
 
 
 def own_script_advice(s: Situation) -> Iterator[Advice]:
-    """Yields what may help, the best first. Nothing of it can be set from here, so none has `settings`."""
+    """Yields what may help, the best first. `settings` are empty: vitprof cannot set any of it."""
     if s.kind == "not input-bound" and s.sure:
         return
     if s.cause == "launches":
@@ -54,7 +54,7 @@ LAUNCH_LESS = (
         "Each parameter's update and each small operation is a launch of its own.",
     ),
 )
-"""Where Python launches slower than the device works."""
+"""Advice where Python launches slower than the device works."""
 LIGHTER = {
     "read": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
@@ -70,15 +70,20 @@ LIGHTER = {
         "Most of the work on a batch is putting its samples together.",
     ),
 }
-"""What to try and why, by the stage that takes longest."""
+"""Stage that takes longest -> what to try, and why."""
 
 
 def _lighter_transforms(s: Situation) -> Advice:
-    """What to do about transforms; where each one's time is known, about the heaviest."""
+    """Returns advice on transforms, which names the heaviest if each one's time is known."""
     words, reason = LIGHTER["transform"]
-    if (most := heaviest(transform_times(s.facts))) is not None:
-        words = f"{most.name} on the device, and transforms that are not random done once beforehand"
+    most = heaviest(transform_times(s.facts))
+    if most is not None:
         reason = f"{reason.removesuffix('.')}, {percent(most.frac)} of it in {most.name}."
+    if s.on_cpu:  # the device is where transforms run anyway
+        heavy = f"a lighter {most.name}" if most is not None else "lighter transforms"
+        words = f"{heavy}, or transforms that are not random done once beforehand"
+    elif most is not None:
+        words = f"{most.name} on the device, and transforms that are not random done once beforehand"
     return Advice({}, words, reason)
 
 
@@ -87,14 +92,19 @@ def _restarts(s: Situation) -> bool:
 
 
 def _more_workers(s: Situation) -> Iterator[Advice]:
-    """As many as there are free cores; one alone in place of the loop helps only where a device works meanwhile."""
+    """Yields advice to use as many workers as there are free cores.
+
+    One worker in place of the loop is advised where a device computes meanwhile, or a core was measured to be free: on
+    the CPU the training itself may use all the others.
+    """
     cores = s.facts.get("cpu_count")
     workers = s.config.workers or 0
     if not cores or s.free_cores < 1:
         return
-    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, int(cores) - 1 - workers)
+    measured = math.isfinite(s.free_cores)
+    free = int(s.free_cores) if measured else max(0, int(cores) - 1 - workers)
     wanted = min(int(cores), workers + free)
-    if wanted <= workers or (wanted == 1 and synchronous(s.config) and s.on_cpu):
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and s.on_cpu and not measured):
         return
     now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
     yield Advice(

@@ -1,7 +1,7 @@
-"""What another strategy would reach: from one profiled run and a loader-only run of the strategy, without training it.
+"""Predicts what another strategy would reach from one profiled run and a loader-only run, without training it.
 
-The profile says what a sample costs the device (compute), the loader-only run what it costs to load (fetch) and to copy
-(H2D). How the three make a step depends on what overlaps what:
+The profile gives a sample's time on the device (compute), the loader-only run its time to load (fetch) and to copy
+(H2D). How the three make up a step depends on what overlaps what:
 
 | where | loader, transfer | a step takes |
 |---|---|---|
@@ -10,11 +10,11 @@ The profile says what a sample costs the device (compute), the loader-only run w
 | | a stream of its own | max(fetch, compute, h2d) |
 | | resident | max(fetch, compute) |
 | the CPU | in the loop | fetch + compute |
-| | in the background | from max(fetch, compute) to fetch + compute, by the cores that are free |
+| | in the background | from max(fetch, compute) to fetch + compute, depending on free cores |
 
-An asynchronous device computes the step before while the loop fetches; a loader in the loop cannot fetch while the loop
-launches a step, so launching counts as its fetching there. That the mean of a maximum is larger than the maximum of
-means is passed over: a queue between the two evens single steps out.
+An asynchronous device computes the previous step while the loop fetches. A loader in the loop cannot fetch while the
+loop launches a step, so its launch time is added to fetch. The mean of a maximum is larger than the maximum of the
+means; that is ignored, because a queue between the two evens out single steps.
 """
 
 from __future__ import annotations
@@ -37,51 +37,52 @@ from vitprof.formats import percent
 Bound = Literal["loading", "compute", "transfer", "loading and compute"]
 
 UNVERIFIED_ERROR = 0.1
-"""Relative error that is assumed until `ENOUGH_VERIFIED` predictions have been checked by running them."""
+"""Relative error that is assumed until `ENOUGH_VERIFIED` predictions have been checked by a run."""
 ENOUGH_VERIFIED = 3
 WELL_VERIFIED = 10
-"""Checked predictions from which on an error below `UNVERIFIED_ERROR` is believed."""
+"""Checked predictions from which an error below `UNVERIFIED_ERROR` is believed."""
 HIGH_ERROR_PCT = 90
-"""Percentile of the errors seen that widens an interval: half of all errors are larger than the median."""
+"""Percentile of the errors seen that widens an interval: half of all errors would exceed the median."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a strategy is expected to reach; not run."""
+    """The expected throughput of a strategy that was not run."""
 
     samples_per_s: float
     low: float
     """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
     high: float
-    """Upper end of it."""
+    """Upper end of the 95% interval."""
     fetch_s: float
-    """Seconds a sample to load."""
+    """Seconds to load a sample."""
     compute_s: float
-    """Seconds a sample that the device computes."""
+    """Seconds that the device computes for a sample."""
     h2d_s: float
-    """Seconds a sample of copying to the device."""
+    """Seconds to copy a sample to the device."""
     bound: Bound
-    """Which of them a step is made of, or limited by."""
+    """What limits a step; "loading and compute" where a step is their sum and neither is twice the other."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How good predictions were that have been checked by running them."""
+    """How good the predictions were that have been checked by a run."""
 
     n: int
+    """Number of checked predictions."""
     median_abs_error: float
     """Median of |predicted - measured| / measured; NaN without any."""
     inside_frac: float
-    """Share of the measured figures that lie in the predicted interval; NaN without any."""
+    """Share of the measured figures inside the predicted interval; NaN without any."""
     high_abs_error: float = math.nan
     """90th percentile of the same errors; NaN without any."""
 
     @property
     def expected_error(self) -> float:
-        """Relative error that the next prediction is unlikely to exceed, by which its interval is widened.
+        """Returns the relative error that the next prediction is unlikely to exceed, by which its interval is widened.
 
-        10% is assumed until three have been checked; then it is the 90th percentile of the errors seen, but not under
-        10% until ten have been.
+        It is 10% until three predictions have been checked, then the 90th percentile of the errors seen, but not under
+        10% until ten have been checked.
         """
         if self.n < ENOUGH_VERIFIED:
             return UNVERIFIED_ERROR
@@ -89,7 +90,7 @@ class Calibration:
 
     @property
     def sentence(self) -> str:
-        """Returns how good they were, for a person."""
+        """Returns the accuracy so far in words."""
         if not self.n:
             return f"No prediction has been checked here yet: an error of {percent(self.expected_error)} is assumed."
         return (
@@ -99,7 +100,7 @@ class Calibration:
 
 
 def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibration:
-    """Returns the errors of predictions that were run, each (predicted, low, high, measured) in samples/s."""
+    """Returns the errors of checked predictions, each (predicted, low, high, measured) in samples/s."""
     if not checked:
         return Calibration(0, math.nan, math.nan)
     predicted, low, high, measured = np.array(checked, dtype=float).T
@@ -120,11 +121,11 @@ def predict(
     cores: int,
     expected_error: float = UNVERIFIED_ERROR,
 ) -> Prediction | None:
-    """Returns what `config` (resolved) will reach; None where one of the two runs has no steady steps.
+    """Returns the expected throughput of `config` (resolved); None if one of the two runs has no steady steps.
 
     `profile` are the steps of the profiled run, whose transfer was `profile_transfer`, and `micro` those of the
-    loader-only run of `config`, both (n,) columns of `StepRecord` at the same batch size. `on_cpu` says whether the CPU
-    is the device that trains, on `cores` cores.
+    loader-only run of `config`: both (n,) columns of `StepRecord`, at the same batch size. `on_cpu` says whether the
+    CPU trains, on `cores` cores. The interval is widened by the relative `expected_error` on both sides.
     """
     profiled, loaded = _steady(profile), _steady(micro)
     blocking = config.transfer == "blocking"
@@ -140,7 +141,7 @@ def predict(
     fetch = fetch + per_sample
     if on_cpu:
         low, high = _on_cpu(fetch, compute, config, cores)
-        # Where in the range the truth lies is not known: each draw takes a place of its own, the estimate the middle.
+        # The truth may be anywhere in the range: each draw takes a random place in it, the estimate the middle.
         place = np.random.default_rng(1).random(len(low))
         place[0] = 0.5
         takes = low + place * (high - low)
@@ -165,13 +166,17 @@ def _steady(steps: Series) -> dict[str, Floats]:
 
 
 def _typical(seconds: Floats, samples: Floats) -> Floats:
-    """(n,) seconds of the median step for each sample: a copy that the host was late to end is no longer copy."""
+    """Returns seconds a step, (n,), at the median for each sample.
+
+    A copy is not longer only because the host read its end late.
+    """
     return samples * float(np.nan_to_num(median(seconds / samples)))
 
 
 def _launch_s(profile: Series, transfer: str) -> float:
-    """Returns seconds of host work to launch a step: of the quickest one, since a full launch queue makes the others
-    wait.
+    """Returns the seconds of host work to launch a step.
+
+    They are those of the quickest step: a full launch queue makes the others wait.
     """
     got = got_s(profile)
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
@@ -180,8 +185,9 @@ def _launch_s(profile: Series, transfer: str) -> float:
 
 
 def _draws(seconds: Floats, samples: Floats) -> Floats | None:
-    """Returns seconds a sample of each row of `seconds` (m, n): (m, 1 + resamples), the estimate first. None without
-    steps.
+    """Returns the seconds a sample of each row of `seconds` (m, n), and of its resamples; None without steps.
+
+    The result is (m, 1 + resamples), with the estimate first.
     """
     n = len(samples)
     if not n:
@@ -196,7 +202,7 @@ def _draws(seconds: Floats, samples: Floats) -> Floats | None:
 
 
 def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
-    """Returns seconds a sample on an asynchronous device."""
+    """Returns the seconds a sample takes on an asynchronous device."""
     if config.transfer == "blocking":
         return np.asarray(np.maximum(fetch, compute) + h2d)
     if config.transfer == "pinned":
@@ -207,13 +213,13 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 
 
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
-    """Returns seconds a sample where the CPU trains: the least and the most it may be."""
+    """Returns the least and the most seconds that a sample may take where the CPU trains."""
     both = fetch + compute
     if synchronous(config):
         return both, both
     workers = (config.workers or 1) if config.loader != "ahead" else 1
     threads = config.threads or cores
-    # What there is to do, spread over all cores without a pause. In the loader-only run every worker was busy.
+    # All work, spread over all cores without a pause. In the loader-only run every worker was busy.
     work = (min(workers, cores) * fetch + threads * compute) / cores
     least = np.minimum(np.maximum.reduce([fetch, compute, work]), both)
     without_a_core = min(1.0, max(0.0, (workers + threads - cores) / workers))

@@ -1,4 +1,4 @@
-"""A judged run as rules of advice look at it, and a piece of advice."""
+"""What rules of advice know of a judged run, and a piece of advice."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from vitprof.config.parts import STORAGES
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to try."""
+    """A piece of advice."""
 
     settings: Mapping[str, Any]
-    """Fields of `RunConfig` to change (`apply`); empty where nothing here can be set."""
+    """Fields of `RunConfig` to change (`apply`); empty if vitprof cannot set it."""
     words: str
-    """What to do, to follow "try"."""
+    """What to do, worded to follow "try"."""
     reason: str
-    """Why it should help, one sentence."""
+    """Why it should help, in a sentence."""
     samples_per_s: float = math.nan
-    """What it was measured or predicted to give; NaN where nobody knows."""
+    """Measured or predicted throughput with it; NaN if there is neither."""
     low: float = math.nan
     """Lower end of the 95% interval."""
     high: float = math.nan
     """Upper end of the 95% interval."""
     measured: bool = False
-    """Whether the figure comes from a run; if not, it is predicted."""
+    """Whether that figure was measured by a run; if not, it is predicted."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +41,37 @@ class Situation:
     config: RunConfig
     """Resolved."""
     cause: str
-    """As `Verdict.cause`."""
+    """See `Verdict.cause`."""
     kind: str
-    """As `Verdict.kind`."""
+    """See `Verdict.kind`."""
     sure: bool = True
-    """Whether all of the interval of the idle time lies in that class; if not, loading may cost more than it says."""
+    """Whether the whole interval of the idle time is in that class; if not, loading may cost more than the class
+    says."""
     on_cpu: bool = False
-    """The CPU trains: there is no copy to save, and loading takes from training."""
+    """Whether the CPU trains: there is no copy to save, and loading takes CPU from training."""
     simulated: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     """The run's facts and its environment in one mapping."""
     free_cores: float = math.nan
-    """Cores that nobody uses; NaN if not known."""
+    """Cores that are idle while the job trains; NaN if not known."""
     samples_per_s: float = math.nan
-    """How fast the run is."""
+    """Throughput of the run."""
     signatures: Sequence[Signature] = ()
     causes: Sequence[str] = ()
-    """Stages with a large share of the idle time, the largest first: advised for when the first has no remedy left."""
+    """Stages with a large share of the idle time, the largest first; their advice follows that for `cause`."""
 
     @property
     def jpeg(self) -> bool:
+        """Returns whether the data set is of kind "jpeg" (`DatasetInfo.kind`)."""
         return dataset_info(self.config.dataset, self.config.n_images).kind == "jpeg"
 
     @property
     def form(self) -> str:
+        """Returns the form in which the storage keeps samples (`StoragePart.form`)."""
         return STORAGES[self.config.storage or ""].form
 
     @property
     def warm(self) -> bool:
-        """Returns whether the files were in the page cache when training began, or it is not known."""
+        """Returns whether the files were in the page cache when training began; True if that is not known."""
         cached = self.facts.get("page_cached_frac")
         return cached is None or not float(cached) < MOSTLY_CACHED_FRAC

@@ -37,7 +37,7 @@ Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "laun
 
 
 class MeasuredHeadroom(Protocol):
-    """What `judge` reads of a measured headroom (`vitprof.analysis.verdict.headroom.Headroom`)."""
+    """The figures of a measured headroom that `judge` reads (`vitprof.analysis.verdict.headroom.Headroom`)."""
 
     @property
     def speed_up(self) -> float: ...
@@ -49,47 +49,51 @@ class MeasuredHeadroom(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run was input-bound, by what, and what to do about it. Shares are of the time in steady state."""
+    """Whether a run was input-bound, by what, and what to do about it. Shares are of the steady-state time."""
 
     kind: Kind
     sentence: str
-    """All of it in one sentence for a person."""
+    """The whole verdict in one sentence."""
     idle_frac: float
-    """Share of the time that the device idled for data: data wait, then copies."""
+    """Share of the time that the device idled for data: exposed data wait and exposed copies."""
     idle_frac_low: float
-    """Lower end of its 95% interval; it decides the kind."""
+    """Lower end of its 95% interval, which decides the kind."""
     idle_frac_high: float
     """Upper end of its 95% interval."""
     host_frac: float
     """Share of the time that the device idled for the loop itself: Python, launches, recording."""
     launch_frac: float
-    """Share of the time that the device waited for launches inside its steps, which counts as compute elsewhere; NaN
-    where that is not known."""
+    """Share of the time that the device waited for launches inside its steps, which other figures count as compute; NaN
+    if not known."""
     cause: str
     """read, decode, transform, collate, rest, hand_over, transfer, loading (stages not known), slow_drive,
-    cpu_contention; launches where the host is slower than the device; empty where it does not idle."""
+    cpu_contention; launches where the host is slower than the device; empty if the device never idled for data, or for
+    an inconclusive verdict."""
     cause_frac: float
-    """Share of the idle time for data that the cause has; see `exposure.find_exposure`. 1 for launches."""
+    """The cause's share of the idle time for data (`exposure.find_exposure`); 1 for launches."""
     cause_ms_per_batch: float
-    """Milliseconds for each batch by which the device's idle time would fall without the cause."""
+    """Milliseconds a batch by which the device's idle time would fall without the cause."""
     shares: tuple[Share, ...]
     """All shares of the idle time for data, the largest first."""
     speed_up_if_free: float
     """How many times as fast the job would be if data were free."""
     speed_up_low: float
+    """Lower end of its 95% interval."""
     speed_up_high: float
+    """Upper end of its 95% interval."""
     speed_up_measured: bool
-    """Whether that was measured by replaying batches; if not, it is worked out from the gaps: at most that."""
+    """Whether the speed-up was measured by replaying batches. If not, it is computed from the gaps and is an upper
+    bound."""
     advice: tuple[Advice, ...]
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...]
     """Patterns found, the costliest first."""
     n_steps: int
-    """Steady steps behind it."""
+    """Steady steps behind the verdict."""
     simulated: bool
-    """Whether the device was only simulated."""
+    """Whether the device was simulated."""
     single_event: SingleEvent | None = None
-    """The one step without which the verdict were another; None where no single one decides it."""
+    """The one step without which the run would be in another class; None if no single step decides it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN becomes None."""
@@ -98,7 +102,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
-        """Returns the inverse of `to_dict`; unknown names are passed over, missing figures are "not available"."""
+        """Returns the verdict that `to_dict` was called on; ignores unknown names and sets missing figures to NaN."""
         known: dict[str, Any] = {f.name: values.get(f.name) for f in dataclasses.fields(cls)}
         for f in dataclasses.fields(cls):
             if f.type == "float" and known[f.name] is None:
@@ -128,14 +132,15 @@ def judge(
 ) -> Verdict:
     """Returns the verdict on a finished (or stopped, or failed) run.
 
-    `config` is the run's, resolved; `facts` its facts and its environment in one mapping. `headroom` is what replaying
-    batches measured, if it was; of a user's own script the facts tell. `alternatives` are other ways to run the same
-    job with their predicted or measured speed. `possible` says whether a config can run on this machine; without it,
-    what needs extra packages is not advised. `gaps` are those of all steps, if they are known.
+    `config` is the run's, resolved; `facts` holds its facts and its environment in one mapping. `headroom` is the
+    speed-up that replaying batches measured, if it was; for a user's own script it is read from the facts.
+    `alternatives` are other ways to run the same job, with predicted or measured speed. `possible` says whether a
+    config can run on this machine; without it, nothing that needs extra packages is advised. `gaps` are those of all
+    steps, if already known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
-    (`analysis.thresholds`). Inconclusive: too few steady steps, no device work, or an interval that reaches from "not"
-    to "input-bound".
+    (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, or if the
+    interval reaches from "not" to "input-bound".
     """
     trace = Trace.of(steps, telemetry, config, facts)
     signatures = find_signatures(steps, telemetry, config, facts)
@@ -209,7 +214,7 @@ def judge(
 
 
 def _kind(exposure: Exposure) -> Kind:
-    """Returns the class: what the device waits for most, where both data and launches hold it up."""
+    """Returns the class of the run. Where both data and launches hold the device up, the larger of the two decides."""
     low = exposure.idle.low
     if exposure.paced.low >= LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
         return "launch-bound"
@@ -248,7 +253,7 @@ def _inconclusive(
 def _speed_up(exposure: Exposure, found: MeasuredHeadroom | None, *, other_runs: bool) -> SpeedUp:
     if found is not None and math.isfinite(found.speed_up):
         return SpeedUp(found.speed_up, found.speed_up_low, found.speed_up_high, measured=True, other_runs=other_runs)
-    # the steps as they are, without the time that the device idled for data
+    # an upper bound: the same steps without the time that the device idled for data
     value, low, high = (1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)
     return SpeedUp(value, low, high, measured=False)
 

@@ -1,4 +1,4 @@
-"""What a verdict says: the sentences, made of figures that are known by then."""
+"""The sentences of a verdict, made from figures computed elsewhere."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from vitprof.formats import number, percent
 
 @dataclass(frozen=True)
 class Device:
-    """What a run trained on, as far as words and advice depend on it."""
+    """The device of a run, as far as wording and advice depend on it."""
 
     words: str
-    """What to say of it while it waits: "the GPU is idle"."""
+    """Clause for its waiting, before a share of time: "the GPU is idle"."""
     simulated: bool
     on_cpu: bool
 
 
 def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
-    """Returns the device as the run's environment (in `facts`) names it, else as it was asked for."""
+    """Returns the device that the run's environment (in `facts`) names, else the one that `config` asks for."""
     name = str(facts.get("device") or config.device)
     if name.startswith("simulated"):
         return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
@@ -67,14 +67,14 @@ def _steps_for(config: RunConfig, needed: int) -> int:
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
         return warmup + needed
-    # Of the steps that begin no epoch, those of the warm-up and then `needed` more.
+    # Counted among the steps that begin no epoch: those of the warm-up, then `needed` more.
     last = warmup - -(-warmup // in_epoch) + needed - 1
     epochs, rest = divmod(last, in_epoch - 1)
     return epochs * in_epoch + rest + 2
 
 
 def waiting(exposure: Exposure) -> str:
-    """Returns what the device is idle for: data, and copies where these are a part to speak of."""
+    """Returns what the device waits for: data, and copies if they have at least `COPIES_TOLD_FRAC` of the idle time."""
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
     return f"waiting for data{' and copies' if copies >= COPIES_TOLD_FRAC else ''}"
 
@@ -84,7 +84,7 @@ CLASSES = (
     f"{INPUT_BOUND_FRAC * 100:g}% moderately, over {INPUT_BOUND_FRAC * 100:g}% input-bound"
 )
 """The classes of the verdict, for help texts."""
-TRAIN_LONGER = "train for longer to know"
+TRAIN_LONGER = "train for longer to find out"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",
     "collate": "putting samples together into batches (collate) is",
@@ -106,10 +106,11 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
     "other-programs": "other programs",
     "launches": "launches",
 }
-"""A verdict's cause, or the pattern that stands for one -> its name in a table or a list."""
+"""A verdict's cause, or the signature with that meaning -> its name in a table or a list."""
 
 
 def cause_words(config: RunConfig, cause: str) -> str:
+    """Returns the cause as the start of a clause: "preparation (decoding by PIL) is". `config` is resolved."""
     storage = STORAGES.get(config.storage or "")
     if is_own_script(config) and cause == "read":
         return "the dataset (reading and decoding) is"
@@ -144,7 +145,10 @@ def verdict_sentence(
     *,
     sure: bool,
 ) -> str:
-    """Returns the sentence of a verdict that is not inconclusive. `sure`: its whole interval is in its class."""
+    """Returns the sentence of a verdict that is not inconclusive.
+
+    `sure` says whether the whole interval of the idle share is in the class `kind`. `config` is resolved.
+    """
     idle = exposure.idle
     spread = f"{_interval(idle.low, idle.high)}, {exposure.n} steps"
     waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}{event_words(event)}"
@@ -155,7 +159,7 @@ def verdict_sentence(
     if kind == "not input-bound":
         gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
         if not sure:
-            return f"{_title(kind)}: {waits}; with a faster loader it may gain up to {percent(gain)}: {TRAIN_LONGER}."
+            return f"{_title(kind)}: {waits}; a faster loader may gain up to {percent(gain)}: {TRAIN_LONGER}."
         rest = "the time goes into the model, and loading keeps up"
         return f"{_title(kind)}: {waits}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
@@ -179,7 +183,7 @@ def _paced(device: Device, exposure: Exposure) -> str:
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
-    """Returns the end of the sentence for a replay, where nothing is loaded: what is left to wait for."""
+    """Returns the end of the sentence for a replay, in which nothing is loaded: what is left to wait for."""
     where = "on the device" if config.replay == "device" else "in host memory"
     copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
     left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""
@@ -195,22 +199,22 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
     if speed_up.measured:
         interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
         when = "measured"
-        # without its idle time a step of this run would take less of it than with free data of those: they lost less
+        # with free data more of a step is left in those runs than in this one: they lost less to loading
         if speed_up.other_runs and 1 / speed_up.high > 1 - exposure.idle.low + EQUAL_FRAC:
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
     if device.on_cpu and not synchronous(config):
-        # workers that stop free their share of the CPU for the training
+        # without loading, the workers' share of the CPU goes to training: the gain may be larger
         return f"with free data this job would run about {times} (loading and training share the CPU)"
     return f"with free data this job would run at most {times}"
 
 
 def _inflated(exposure: Exposure, contention: Contention) -> str:
-    """Returns which part of that speed-up is what other programs took, which a loader cannot give back."""
+    """Returns a clause on how much of that speed-up other programs took, out of a loader's reach; "" if little."""
     if not contention.inflates(exposure.idle_ms):
         return ""
     if contention.of_training_too:
-        return ", if other programs, which slow loading and training alike, go on"
+        return ", as long as other programs, which slow loading and training alike, keep running"
     step_ms = exposure.idle_ms / exposure.idle.value
     without = (step_ms - contention.waited_ms) / (step_ms - exposure.idle_ms)
     return f" ({number(without)}x without the other programs: they make data look slower)"

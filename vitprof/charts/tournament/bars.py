@@ -22,15 +22,16 @@ from vitprof.charts.tournament.shared import (
 )
 
 EQUAL, UNDECIDED, OTHER_CACHE = "as fast, within 5%", "undecided", "another page cache"
+"""Names of bars, in the legend."""
 GROUPS = {"equal": EQUAL}
-"""Names of bars by `LeaderboardRow.standing`, where they differ."""
+"""`LeaderboardRow.standing` -> name of its bars, where they differ."""
 
 
 def throughput_bars(board: Leaderboard) -> go.Figure:
-    """samples/s of the ranked settings as bars with 95% intervals, the fastest on top, and the baseline as a line.
+    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
 
-    What is as fast as the fastest is hatched, what can be is dotted, what had another page cache is crossed. Beside
-    each is its speed-up.
+    Settings as fast as the fastest are hatched, those that can be are dotted, those with another page cache are
+    crossed. Each bar has its speed-up beside it.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
@@ -63,7 +64,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     names = [plain(setting_in_words(row.entry)) for row in ranked]
     equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
     names_axis: dict[str, Any] = {"type": "category", "automargin": True, "fixedrange": True}
-    names_axis |= {"range": [max(len(names), 1) - 0.5, -0.5]}  # the same on both sides: texts stand beside their bars
+    names_axis |= {"range": [max(len(names), 1) - 0.5, -0.5]}  # the same on both sides: texts are beside their bars
     names_axis |= {"categoryorder": "array", "categoryarray": names}
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
@@ -81,7 +82,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         xaxis=axis("throughput (samples/s)", range=[0, 1.03 * max(_ends(ranked))] if ranked else None)
         | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
         yaxis=names_axis,
-        # what stands beside a bar, in a column of its own: on a narrow screen it would be cut at the end of the bar
+        # texts beside bars have a column of their own: on a narrow screen they would be cut at the end of the bar
         yaxis2=names_axis
         | {"overlaying": "y", "side": "right", "showgrid": False, "tickvals": names}
         | {"ticktext": [_bar_text(row, board) for row in ranked]},
@@ -89,14 +90,12 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
 
 
 def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
-    """Returns how far bar and interval reach."""
+    """Returns how far each bar reaches, interval included."""
     return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
 
 
 def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
-    """Returns the 95% intervals, dark with a light rim to be seen on any bar and in either theme, and what stands
-    beside.
-    """
+    """Returns the intervals, dark with a light rim to show on any bar in either theme, and a trace for `yaxis2`."""
     names = [plain(setting_in_words(row.entry)) for row in rows]
     traces = []
     for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
@@ -111,14 +110,15 @@ def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Sc
         }
         speeds = [row.samples_per_s for row in rows]
         traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
-    # for the axis at the right, which Plotly draws only where a trace has it
+    # Plotly draws the axis on the right only if a trace uses it
     traces.append(go.Scatter(x=speeds, y=names, yaxis="y2", mode="markers", marker_opacity=0))
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
 def _group(row: LeaderboardRow, best: LeaderboardRow | None) -> str:
-    """Returns the name of a setting's bar. Cold and warm files are different experiments: neither is the other's
-    fastest.
+    """Returns the name of a setting's bar.
+
+    Cold and warm files are different experiments: neither is compared with the other's fastest.
     """
     if best is not None and row.entry.page_cache != best.entry.page_cache:
         return OTHER_CACHE

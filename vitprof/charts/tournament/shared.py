@@ -14,16 +14,16 @@ from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_
 from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, plain
 
 FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
-"""The best and the Pareto front; what is neither."""
+"""Colours of the best and the Pareto front, and of all others."""
 BASELINE = "#808080"
-"""What the others are compared with: as far from white paper as from the dark theme's, 4 to 1."""
+"""Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to 1."""
 LEGEND_BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0, "yanchor": "bottom"}
-"""The legend, under the chart: it may take several lines where the page is narrow, and the title stands above."""
+"""A legend under the chart: it may take several lines on a narrow page, and the title is above."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What an axis is told in."""
+    """The unit of an axis: its name, and its size in bytes or seconds."""
 
     name: str
     size: float
@@ -39,16 +39,19 @@ TIMES = (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0))
 
 
 def time_unit(most_s: float) -> Unit:
-    return unit_for(most_s / 2, TIMES)  # minutes from 2 min on, hours from 2 h on
+    """Returns the unit for times up to `most_s` seconds: minutes from 2 min on, hours from 2 h on."""
+    return unit_for(most_s / 2, TIMES)
 
 
 def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
+    """Returns the figure with its title, its content in words (`alt`) and this layout."""
     heading = {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 1, "yref": "container"}
     heading |= {"xanchor": "left", "yanchor": "top", "pad": {"t": 6, "l": 4}, "automargin": False}
     return figure.update_layout(title=heading, meta={"alt": alt}, **({"margin": MARGIN} | layout))
 
 
 def spread_words(low: float, high: float, words: Any) -> str:
+    """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not known."""
     return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
 
 
@@ -57,11 +60,12 @@ COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
 
 
 def comparison_words(against: str) -> str:
-    """Returns what is to be said beside a speed-up that is neither clearly above nor below 1."""
+    """Returns what to add to a speed-up that is neither clearly above nor below 1; else ""."""
     return COMPARISON_WORDS.get(against, "")
 
 
 def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
+    """Returns a row of the leaderboard as hover text."""
     runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")

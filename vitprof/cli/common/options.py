@@ -1,4 +1,4 @@
-"""The options of `run`, made from the fields of `RunConfig`: a new field is a new option, with no word said twice."""
+"""The options of `run`, generated from the fields of `RunConfig`, so that a new field is a new option."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitprof.config.strategies import STRATEGIES
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
-"""The type of a field of `RunConfig`, without " | None", to what reads it and what help calls it."""
+"""Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
 KNOWN_NAMES: dict[str, Iterable[str]] = {
     "dataset": DATASETS,
     "model": MODELS,
@@ -26,22 +26,25 @@ KNOWN_NAMES: dict[str, Iterable[str]] = {
     **PARTS_BY_KIND,
     **CHOICES,
 }
-"""What can be given for options that take one of several names."""
+"""Option -> the names that it takes, shown in the help."""
 
 ANYWAY_HELP = (
-    "begin also while another program's job runs on this machine: they slow each other down, and both runs say so for "
-    "good. If not, wait for it (Ctrl-C ends that)"
+    "begin even while another program's job runs on this machine: they slow each other down, and both runs are marked. "
+    "If not given, wait for that job (Ctrl-C ends the wait)"
 )
 Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
 
 
 def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Returns a keyword argument of a command whose signature is made."""
+    """Returns a keyword argument for a command whose signature is generated."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def option(name: str, panel: str | None = None) -> inspect.Parameter:
-    """Returns the field of `RunConfig` called `name` as a keyword argument that Typer makes an option of."""
+    """Returns the field of `RunConfig` called `name` as a keyword argument that Typer turns into an option.
+
+    `panel`: heading of the help under which it is shown.
+    """
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     flag = "--" + name.replace("_", "-")
@@ -53,12 +56,12 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, RUN_BOUNDS[name].allowed)}
-    elif name in KNOWN_NAMES:  # shown, not enforced: the message for another value is RunConfig's own
+    elif name in KNOWN_NAMES:  # only shown: RunConfig checks the value and has the message for it
         settings["help"] += f"; one of {', '.join(KNOWN_NAMES[name])}"
     annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]
     return parameter(name, annotation, field.default)
 
 
 def run_signature(*more: inspect.Parameter) -> inspect.Signature:
-    """Returns every field of `RunConfig` as an option, in the panels that `GROUPS` names, and `more`."""
+    """Returns a signature with every field of `RunConfig` as an option, in the panels of `GROUPS`, then `more`."""
     return inspect.Signature([*(option(name, panel) for panel, names in GROUPS.items() for name in names), *more])

@@ -1,6 +1,4 @@
-"""What `tournament` does for a user's own script, besides running it: its options, and the question after the first
-trial.
-"""
+"""`tournament` for a user's own script: its options, and the question that it asks after the first trial."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
 
 TRIAL_STEPS = 100
-"""Of a trial, if not said."""
+"""Length of a trial in training steps, unless --steps is given."""
 GO_WITH_A_SCRIPT = (
     "command",
     "vary",
@@ -39,11 +37,14 @@ GO_WITH_A_SCRIPT = (
     "markdown",
     "telemetry_hz",
 )
-"""Options of `tournament` that mean something for a user's own script."""
+"""Options of `tournament` that can be given with a user's own script."""
 
 
 def own_spec(asked: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
-    """Returns the tournament on a script that the options ask for. Raises `ConfigError`."""
+    """Returns the tournament on a script that the options ask for.
+
+    `asked` holds the options of `tournament` by name, `given` the settings of its jobs. Raises `ConfigError`.
+    """
     if not asked["command"]:
         raise ConfigError("vary", ",".join(asked["vary"]), "give the script's command after --: -- python train.py")
     if not asked["vary"]:
@@ -69,15 +70,16 @@ def own_spec(asked: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -
 
 
 def is_to_be_agreed(store: RunStore, tournament_id: int) -> bool:
-    """Returns whether the first trial of a script is done, and nobody has agreed yet that it is repeated."""
+    """Returns whether the first trial of a script is done, but the user has not agreed yet to repeat it."""
     script = tournament(store, tournament_id).spec.script
     return script is not None and script.loader is not None and not script.agreed
 
 
 def ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> None:
-    """Shows what the first trial wrote, and asks whether the script is repeated, unless it wrote nothing or `yes`.
+    """Shows which files the first trial wrote, and asks whether to repeat the script. Does not ask if it wrote none or
+    `yes` is given.
 
-    Ends the program with status 2 where nobody agrees, or there is no terminal to ask on.
+    Ends the program with status 2 if the user does not agree or there is no terminal to ask on.
     """
     script = tournament(store, tournament_id).spec.script
     assert script is not None
@@ -88,8 +90,8 @@ def ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> None:
         terminal.err.print(f"  {path}", soft_wrap=True)
     if script.writes and not yes:
         terminal.err.print(
-            "Every trial runs the script again and writes them again. VITPROF_TRIAL, in its environment, is the number "
-            "of the trial: a script can write elsewhere by it.",
+            "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
+            "number of the trial, which the script finds in the environment variable VITPROF_TRIAL.",
             soft_wrap=True,
         )
         again = f"tournament {tournament_id} is paused; to repeat the script: {resume_command(tournament_id)} --yes"
@@ -103,7 +105,7 @@ def ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> None:
 def _confirmed() -> bool:
     try:
         return typer.confirm("Repeat it?", err=True)
-    except typer.Abort:  # Ctrl-C, or an end of input
+    except typer.Abort:  # Ctrl-C or end of input
         return False
 
 

@@ -14,25 +14,26 @@ from vitprof.analysis.timing.transforms import shares_in_words, transform_times
 from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.accelerators import is_simulated
+from vitprof.program import program
 from vitprof.records import RunSummary
 from vitprof.store import StoredRun
 
 
 def _storage(s: RunSummary) -> str:
-    """Size of the storage, what making it took, and how much of it the system had in memory."""
+    """Returns the size of the storage, how long making it took, and how much of it was in the page cache."""
     made = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
     cached = f", {formats.percent(s.page_cached_frac)} in the page cache at the start"
     return formats.size(s.storage_bytes) + made + (cached if math.isfinite(s.page_cached_frac) else "")
 
 
 def _own_cost(s: RunSummary) -> str:
-    """Returns what measuring took of the run's time."""
+    """Returns the share of the run's time that vitprof's own measuring took."""
     inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
     return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
 
 
 def show_run(run: StoredRun, console: Console) -> None:
-    """The figures that answer the question, as a table."""
+    """Prints the main figures of a run as a table, and its verdict. Prints nothing for a run without steps."""
     s = run.summary
     if s is None or not s.n_steps:
         return
@@ -77,7 +78,10 @@ def show_run(run: StoredRun, console: Console) -> None:
 
 
 def show_watched(run: StoredRun, console: Console) -> None:
-    """Prints what came of watching a script: the sentence, what it rests on, and what to try, at most three things."""
+    """Prints the result of watching a script: the verdict's sentence, what it is based on, and things to try.
+
+    Prints nothing for a run without steps or verdict.
+    """
     s = run.summary
     if s is None or not s.n_steps or run.verdict is None:
         return
@@ -101,10 +105,11 @@ def show_watched(run: StoredRun, console: Console) -> None:
         console.print(f"  try {advice.words}. {advice.reason}", soft_wrap=True)
     if (headroom := own_headroom(run.facts)) is not None:
         console.print(own_headroom_sentence(headroom), soft_wrap=True)
+    console.print(f"  for its charts type {program()} and open run {run.id} under History", soft_wrap=True)
 
 
 def _tell(verdict: Verdict, console: Console) -> None:
-    """The verdict, what to try as options of `run`, and patterns found."""
+    """Prints the verdict, things to try as options of `run`, and patterns found."""
     console.print(f"\n{verdict.sentence}", soft_wrap=True)
     for advice in verdict.advice:
         options = " ".join(

@@ -1,4 +1,4 @@
-"""The options of `tournament`, and what they ask for."""
+"""The options of `tournament`, and the `TournamentSpec` that they ask for."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from vitprof.experiments.tuning.forecast import DEFAULT_S
 
 DEFAULT_BATCH_SIZES = str(RunConfig.batch_size)
 TRIAL_S = 5.0
-"""Seconds of training of a trial that has no other budget."""
+"""Seconds of training in each trial if no budget is given."""
 TOURNAMENT_PANEL, OUTPUT_PANEL, WORK_PANEL = "Tournament", "Output", "Work"
 OF_EACH_TRIAL = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
-"""Fields of `RunConfig` that are no options here: a trial has its own."""
+"""Fields of `RunConfig` that are no options here, because each trial has its own."""
 SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OF_EACH_TRIAL}
 SHARED_HELP = {
     "epochs": "budget of each trial: epochs",
@@ -63,16 +63,14 @@ OPTIONS = (
             typer.Option(
                 "--vary",
                 metavar="NAME=VALUES",
-                help=f"of your own script's DataLoader, such as workers=0,2,4; give it again for more: "
-                f"{', '.join(VARIED)}",
+                help=f"values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other "
+                f"names: {', '.join(VARIED)}",
                 rich_help_panel=TOURNAMENT_PANEL,
             ),
         ],
     ),
     _own("yes", "--yes", bool, False, "repeat your own script without asking, whatever it writes", WORK_PANEL),
-    _own(
-        "strategies", "--strategies", str, "", "strategies, separated by commas; all: every strategy that can run here"
-    ),
+    _own("strategies", "--strategies", str, "", "strategies, separated by commas, or all: every one that can run here"),
     _own(
         "batch_sizes",
         "--batch-sizes",
@@ -86,7 +84,7 @@ OPTIONS = (
         "--page-caches",
         str,
         "",
-        f"states of the page cache, separated by commas; of {', '.join(CHOICES['page_cache'])}",
+        f"states of the page cache, separated by commas: {', '.join(CHOICES['page_cache'])}",
     ),
     _number("repeats", "--repeats", int, 3, "rounds; every setting runs once in each"),
     _own(
@@ -94,7 +92,7 @@ OPTIONS = (
         "--until-decided/--no-until-decided",
         bool,
         True,
-        f"then up to {MORE_ROUNDS} more rounds of the settings that can still be the fastest, until it is decided",
+        f"add up to {MORE_ROUNDS} rounds of the settings that can still be the fastest, until it is decided",
     ),
     _number("more_rounds", "--more-rounds", int, None, "with --resume: run this many more rounds of every setting"),
     _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
@@ -110,9 +108,9 @@ OPTIONS = (
         "--time",
         float | None,
         None,
-        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; where it is too short "
-        "for all settings of your own script, the best third goes on after each round; with --auto: for the search "
-        f"(default {DEFAULT_S:g})",
+        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
+        "for all settings of your own script, the best third goes on after each round; with --auto: time for the "
+        f"search (default {DEFAULT_S:g})",
         parser=reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h"),
         metavar="TIME",
     ),
@@ -147,7 +145,7 @@ SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for nam
 
 
 def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
-    """A tournament that is resumed keeps its settings. Raises `ConfigError` for any that was given, default or not."""
+    """Raises `ConfigError` if a setting was given for a tournament that is resumed, even with its default value."""
     told = ("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown")
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
@@ -156,7 +154,7 @@ def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
-    """Returns what `--strategies` asks for. Raises `ConfigError`."""
+    """Returns the names of the strategies that `--strategies` asks for. Raises `ConfigError`."""
     if not text:
         raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
     if text != "all":
@@ -170,8 +168,12 @@ def _base(given: dict[str, Any]) -> RunConfig:
 
 
 def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
+    """Returns the tournament that the options ask for.
+
+    `asked` holds the options of `OPTIONS` by name, `given` the settings that all trials share. Raises `ConfigError`.
+    """
     base = _base(given)
-    if asked["time"] is not None:  # by the option's name: "seconds" is another one
+    if asked["time"] is not None:  # under the option's name: --seconds is another option
         TOURNAMENT_BOUNDS["seconds"].check("time", asked["time"])
     return TournamentSpec(
         base=base,

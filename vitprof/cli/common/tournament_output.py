@@ -1,4 +1,4 @@
-"""What a tournament and a search for settings look like on a terminal."""
+"""Prints tournaments and searches for settings on a terminal."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vitprof.analysis.tournament import (
     runs_words,
     setting_in_words,
     spoiled_words,
+    uneven_words,
 )
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
@@ -29,11 +30,11 @@ from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_wo
 from vitprof.records import json_number
 
 MAX_REASONS_SHOWN = 6
-"""Settings of which the break-even is told: the fastest of each strategy, these many at most."""
+"""The most settings whose break-even is shown; they are the fastest of each strategy."""
 
 
 def running_words(standing: TournamentState, board: Leaderboard) -> str:
-    """Returns what a tournament is doing, in a line."""
+    """Returns one line that says what a tournament is doing."""
     p, spec = standing.progress, standing.tournament.spec
     doing = f"{key_in_words(p.current_key)}, round {p.current_round}" if p.current_key else "between runs"
     rounds = "added because it is not decided yet" if p.current_round > spec.repeats else rounds_words(spec)
@@ -47,7 +48,7 @@ def show_board(
     pays: Sequence[BreakEven],
     best: Recommendation | None,
 ) -> None:
-    """The leaderboard, what did not run and why, break-even and the recommendation."""
+    """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
     found = standing.tournament
     simulated = ", simulated device" if is_simulated(found.spec.base.device) else ""
     script = found.spec.script
@@ -73,7 +74,7 @@ def show_board(
         terminal.out.print(table)
     else:
         terminal.out.print(f"tournament {found.id}: {found.name}: no setting gave a figure")
-    for line in _not_ranked(board):
+    for line in (*filter(None, [uneven_words(board)]), *_not_ranked(board)):
         terminal.out.print(line, soft_wrap=True)
     if script is None and (told := _worth_telling(ranked, pays)):
         terminal.out.print(f"Against {key_in_words(board.baseline)}:")
@@ -135,7 +136,7 @@ def _setting(row: LeaderboardRow) -> list[str]:
 
 
 def _not_ranked(board: Leaderboard) -> list[str]:
-    """Returns a line for each reason why trials have no place."""
+    """Returns a line for each reason why settings have no rank."""
     why: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
@@ -161,7 +162,7 @@ def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) 
 
 
 def show_tuning(found: Tuning) -> None:
-    """Shows what was tried, what won, and the command that runs it."""
+    """Prints what was tried, what won, and the command that runs it."""
     table = Table("", "setting", "samples/s", "", title=f"settings of {found.strategy}", title_justify="left")
     for t in found.tried:
         remark = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
@@ -182,7 +183,7 @@ def show_tuning(found: Tuning) -> None:
 
 
 def tuning_object(found: Tuning) -> dict[str, Any]:
-    """Returns what a search found, as plain values for JSON."""
+    """Returns the result of a search as plain values for JSON."""
 
     def tried(t: Tried) -> dict[str, Any]:
         own = {"rung": t.rung, "run_id": t.run_id, "samples_per_s": json_number(t.samples_per_s), "error": t.error}

@@ -1,4 +1,4 @@
-"""What an object in JSON is described with: its fields, and of each the type, the unit, and when it is null."""
+"""Descriptions of JSON objects: the fields of each, with their type and unit, and when they are null or left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Kind = Mapping[str, Any]
-"""A JSON Schema of one value. A `Shape` in it stands for a reference to that object."""
+"""A JSON Schema of one value. A `Shape` in it is a reference to that object."""
 
 TEXT: Kind = {"type": "string"}
 NUMBER: Kind = {"type": "number"}
@@ -23,7 +23,7 @@ WHOLE: Kind = {"type": "integer"}
 SWITCH: Kind = {"type": "boolean"}
 ANYTHING: Kind = {}
 UNKNOWN = "where it is not known"
-"""When a figure is null, if nothing else is said."""
+"""When a figure is null, unless its description says otherwise."""
 SUFFIXES = {
     "_samples_per_s": "samples/s",
     "samples_per_s": "samples/s",
@@ -43,9 +43,9 @@ SUFFIXES = {
     "_w": "W",
     "_c": "°C",
 }
-"""How a name ends -> the unit that it says; the longest ending counts. `_low` and `_high` change nothing."""
+"""Ending of a name -> unit; the longest ending counts. `_low` and `_high` behind it change nothing."""
 NOT_KNOWN = re.compile(r"[;,.:]?\s*\b(?:NaN|None)\b:?\s*(?P<when>[^.;]*)(?P<rest>.*)", re.DOTALL)
-"""The part of a docstring that says what NaN or None stands for."""
+"""The part of a docstring that says when a value is NaN or None."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class Field:
     doc: str
     """What it means."""
     unit: str = ""
-    """Of a number; "" where it is a plain number, or none."""
+    """Unit of a number; "" where it has none or is no number."""
     null: str = ""
     """When it is null; "" where it never is."""
     absent: str = ""
-    """When the object does not have it; "" where it always has."""
+    """When the object leaves it out; "" where it always has it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """An object: what it is, and its fields. It has no others, unless it is `open`."""
+    """A JSON object: what it is, and its fields. It has no other fields unless it is `open`."""
 
     name: str
     """Its name within a schema, in small letters with hyphens."""
@@ -74,41 +74,42 @@ class Shape:
     doc: str
     """What it is, in whole sentences."""
     own: Mapping[str, Field]
+    """Its fields by name, without those of `also`."""
     also: Shape | None = None
     """The object whose fields it has too, before its own."""
     open: bool = False
-    """Whether it may have fields that are not described: facts that depend on device and versions."""
+    """Whether it may have fields that are not described, because they depend on device and versions."""
 
     @property
     def fields(self) -> dict[str, Field]:
-        """Returns all its fields."""
+        """Returns all its fields by name: those of `also`, then its own."""
         return {**(self.also.fields if self.also else {}), **self.own}
 
 
 def named(name: str) -> str:
-    """Returns the unit that a name says; "" for none."""
+    """Returns the unit that the ending of a name stands for; "" for none."""
     name = re.sub(r"_(low|high|median|mean|p95|peak|first)$", "", name)
     name = re.sub(r"_(mean|peak|median|p95)$", "", name)
     return next((SUFFIXES[end] for end in sorted(SUFFIXES, key=len, reverse=True) if f"_{name}".endswith(end)), "")
 
 
 def field(kind: Kind | Shape, doc: str, **more: str) -> Field:
-    """Returns a field; see `Field` for what else can be said."""
+    """Returns a field; `more` are further attributes of `Field`."""
     return Field(kind, doc, **more)
 
 
 def listed(kind: Kind | Shape) -> Kind:
-    """Returns a list of such values."""
+    """Returns the kind of a list of such values."""
     return {"type": "array", "items": kind}
 
 
 def by_name(kind: Kind | Shape) -> Kind:
-    """Returns an object whose names are no fields: what they are, its field says."""
+    """Returns the kind of an object that maps any name to such a value; the field's `doc` says what the names are."""
     return {"type": "object", "additionalProperties": kind}
 
 
 def one_of(*values: str) -> Kind:
-    """Returns a text that is one of these."""
+    """Returns the kind of a text that is one of these."""
     return {"type": "string", "enum": list(values)}
 
 
@@ -120,10 +121,11 @@ def fields_of(
     leave: tuple[str, ...] = (),
     **own: Field,
 ) -> dict[str, Field]:
-    """Returns the fields of a dataclass, in the words that stand in it, so that both stay the same.
+    """Returns the fields of a dataclass, described by its own docstrings so that the two stay the same.
 
-    Its floats become null where they are NaN: when, the text after "NaN" says, else `null`; "" for a record without
-    NaN. `shapes` describes the dataclasses in it. `own` replaces fields or adds some; `leave` leaves some out.
+    NaN in a float becomes null. When that is, the docstring says after "NaN", else `null` does; give "" for a record
+    without NaN. `shapes` describes the dataclasses that it contains. `own` replaces fields or adds some; `leave` leaves
+    some out. Raises `TypeError` for an annotation that has no JSON.
     """
     said, hints = told(record), get_type_hints(record)
     found: dict[str, Field] = {}
@@ -143,7 +145,7 @@ def fields_of(
 
 @functools.cache
 def told(record: type) -> dict[str, str]:
-    """Returns what each field of a dataclass means: its metadata's "doc", or the text under it, in one line."""
+    """Returns what each field of a dataclass means, in one line: "doc" of its metadata, or the docstring under it."""
     words = {f.name: str(f.metadata["doc"]) for f in dataclasses.fields(record) if "doc" in f.metadata}
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
     assert isinstance(made, ast.ClassDef)
@@ -154,14 +156,14 @@ def told(record: type) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Returns a docstring as a table has it: without a capital in front, a full stop, and references to code."""
+    """Returns a docstring as a table shows it: without capital letter, full stop and references to code."""
     text = re.sub(r"\s*\((?:see )?`[\w.]+`[^)]*\)|; see `[\w.]+`", "", text)
     text = re.sub(r"`(?:\w+\.)+(\w+)`", r"`\1`", text).rstrip(".")
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _split(doc: str, null: str) -> tuple[str, str]:
-    """Returns what a docstring says of the value, and of when there is none."""
+    """Returns what a docstring says about the value, and when there is none."""
     found = NOT_KNOWN.search(doc)
     if found is None:
         return doc, null
@@ -169,7 +171,7 @@ def _split(doc: str, null: str) -> tuple[str, str]:
 
 
 def _kind(hint: Any, shapes: Mapping[type, Shape]) -> tuple[Kind | Shape, bool]:
-    """Returns the JSON of values with this annotation, and whether there may be none. Raises `TypeError`."""
+    """Returns the kind of values with this annotation, and whether they may be None. Raises `TypeError`."""
     origin, given = get_origin(hint), get_args(hint)
     if hint in shapes:
         return shapes[hint], False
@@ -194,6 +196,6 @@ def _kind(hint: Any, shapes: Mapping[type, Shape]) -> tuple[Kind | Shape, bool]:
 
 
 def _inner(hint: Any, shapes: Mapping[type, Shape]) -> Kind | Shape:
-    """Returns the JSON of what a list or a mapping holds; a number in it may be null."""
+    """Returns the kind of what a list or a mapping holds; a number in it may be null."""
     kind, _ = _kind(hint, shapes)
     return {"type": ["number", "null"]} if kind == NUMBER else kind

@@ -1,4 +1,4 @@
-"""What commands print that measure, hold against bounds, or look at what there is."""
+"""Output of `run`, `headroom`, `predict`, `check`, `strategies` and `import`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ N_RUNS = field(WHOLE, "runs behind it")
 ANCHOR = Shape(
     "anchor",
     "Anchors",
-    "A form of the job whose data cost less than the next one's, over all its repeats.",
+    "A variant of the job whose data cost less than the next one's, over all its repeats.",
     fields_of(
         Anchor,
-        role=field(one_of(*ANCHOR_ROLES), "A: data on the device; B: in host memory; C: files in memory; D: not"),
+        role=field(
+            one_of(*ANCHOR_ROLES),
+            "data are A: on the device, B: in host memory, C: in files in memory, D: in files not in memory",
+        ),
         low=field(NUMBER, "lower end of the 95% interval of s_per_sample", unit=PER_SAMPLE, null=UNKNOWN),
-        high=field(NUMBER, "upper end of it", unit=PER_SAMPLE, null=UNKNOWN),
+        high=field(NUMBER, "upper end of the 95% interval of s_per_sample", unit=PER_SAMPLE, null=UNKNOWN),
         n_runs=N_RUNS,
     ),
 )
@@ -45,9 +48,9 @@ COST = Shape(
     "What a stage of loading costs: the difference of two anchors.",
     fields_of(
         StageCost,
-        name=field(TEXT, f"{', '.join(ADDED_STAGE.values())}; two together where the anchor between is missing"),
+        name=field(TEXT, f"{', '.join(ADDED_STAGE.values())}; two together where the anchor between them is missing"),
         low=field(NUMBER, "lower end of the 95% interval of s_per_sample", unit=PER_SAMPLE, null=UNKNOWN),
-        high=field(NUMBER, "upper end of it", unit=PER_SAMPLE, null=UNKNOWN),
+        high=field(NUMBER, "upper end of the 95% interval of s_per_sample", unit=PER_SAMPLE, null=UNKNOWN),
         share=field(NUMBER, "share of the time of the slowest anchor", unit="share", null=UNKNOWN),
     ),
 )
@@ -59,13 +62,13 @@ HEADROOM = Shape(
     {
         **_headroom,
         "parts": field(listed(COST), "what each stage of loading costs"),
-        "sentence": field(TEXT, "all of it in a sentence"),
+        "sentence": field(TEXT, "the result in a sentence"),
     },
 )
 OF_RUN = Shape(
     "headroom-of-run",
     "The headroom of a run",
-    "What free data would gain, for a run of the store.",
+    "How much faster a run of the store would be with free data.",
     {
         "schema_version": VERSION,
         "run_id": field(WHOLE, "the run"),
@@ -75,11 +78,11 @@ OF_RUN = Shape(
 RAN = Shape(
     "ran",
     "A job that was run",
-    "The run, and with `--headroom` what free data would gain.",
+    "The run, and with `--headroom` how much faster it would be with free data.",
     {
         "headroom": field(
             HEADROOM,
-            "what free data would gain",
+            "how much faster it would be with free data",
             null="where it was stopped before anything was measured",
             absent="without `--headroom`, and where the run did not end as done",
         )
@@ -91,11 +94,11 @@ NOT_RUN = "where it was not run"
 PREDICTION = Shape(
     "prediction",
     "Predictions",
-    "What another strategy would reach.",
+    "The throughput that another strategy would reach.",
     {
         "prediction_id": field(WHOLE, "number of the prediction in the store"),
         "strategy": field(TEXT, "the strategy"),
-        "config": field(CONFIG, "the job that it is about, ready to be run"),
+        "config": field(CONFIG, "the job that was predicted, ready to be run"),
         "samples_per_s": field(NUMBER, "predicted throughput", unit="samples/s"),
         "low": field(NUMBER, "lower end of its 95% interval", unit="samples/s", null=UNKNOWN),
         "high": field(NUMBER, "upper end of its 95% interval", unit="samples/s", null=UNKNOWN),
@@ -107,21 +110,21 @@ PREDICTION = Shape(
 CALIBRATION = Shape(
     "calibration",
     "How good predictions were",
-    "Over all predictions like these that were checked by running them.",
+    "The errors of all predictions like these that were checked by running them.",
     {
         "n": field(WHOLE, "predictions that were checked"),
         "median_abs_error_frac": field(
             NUMBER, "median of |predicted - measured| / measured", unit="share", null="where none was checked"
         ),
         "inside_frac": field(
-            NUMBER, "share whose measured figure lies in the interval", unit="share", null="where none was checked"
+            NUMBER, "share whose measured throughput lies in the interval", unit="share", null="where none was checked"
         ),
     },
 )
 PREDICTIONS = Shape(
     "predictions",
     "Predictions for a run",
-    "What other strategies would reach with a run's job.",
+    "The throughput that other strategies would reach with the job of a run.",
     {
         "schema_version": VERSION,
         "run_id": field(WHOLE, "the run whose job it is"),
@@ -136,30 +139,32 @@ REFUSED = "where it was refused"
 JUDGED = Shape(
     "judged",
     "Bounds that were checked",
-    "A bound, and what became of it.",
+    "A bound, and whether it was met.",
     {
         "bound": field(one_of(*get_args(Kind)), "which bound it is"),
         "limit": field(NUMBER, "its limit", unit="share; samples/s for min_samples_per_s"),
-        "outcome": field(one_of(*get_args(Outcome)), "met or missed where the whole interval is on that side"),
+        "outcome": field(
+            one_of(*get_args(Outcome)), "met or missed where the whole interval is on that side of the limit"
+        ),
         "value": field(NUMBER, "what was measured", unit=OF_LIMIT, null=f"{REFUSED}, or is not known"),
         "low": field(NUMBER, "lower end of its 95% interval", unit=OF_LIMIT, null=f"{REFUSED}, or is not known"),
         "high": field(NUMBER, "upper end of its 95% interval", unit=OF_LIMIT, null=f"{REFUSED}, or is not known"),
-        "n_runs": field(WHOLE, "runs behind it; of a slowdown those of both sides", null=REFUSED),
-        "n_steps": field(WHOLE, "their steady steps", null=REFUSED),
-        "between_runs": field(SWITCH, "whether the noise from run to run is in the interval", null=REFUSED),
+        "n_runs": field(WHOLE, "runs behind it; for a slowdown those of both sides", null=REFUSED),
+        "n_steps": field(WHOLE, "steady steps of these runs", null=REFUSED),
+        "between_runs": field(SWITCH, "whether the interval includes the noise from run to run", null=REFUSED),
         "reason": field(TEXT, "why it was refused, or what would decide it", null="where it is decided"),
-        "sentence": field(TEXT, "all of it in one line"),
+        "sentence": field(TEXT, "the result in one line"),
     },
 )
 CHECK = Shape(
     "check",
     "A check",
-    "Runs held against bounds.",
+    "Runs checked against bounds.",
     {
         "schema_version": VERSION,
         "exit_status": field(WHOLE, "0: all met, 1: one is missed, 2: one is undecided or refused"),
-        "runs": field(listed(TEXT), "names of the runs"),
-        "baseline": field(listed(TEXT), "names of the runs that they are compared with"),
+        "runs": field(listed(TEXT), "labels of the runs"),
+        "baseline": field(listed(TEXT), "labels of the runs that they are compared with"),
         "simulated": SIMULATED,
         "bounds": field(listed(JUDGED), "one for each bound that was given"),
         "remarks": field(listed(TEXT), "differences between the runs that were allowed"),
@@ -172,16 +177,18 @@ STRATEGY = Shape(
     "A strategy, as it is for this data set on this machine.",
     fields_of(
         Strategy,
-        name=field(TEXT, "its name, as `run --strategy` takes it"),
-        title=field(TEXT, "its name in words"),
+        name=field(TEXT, "its name, for `run --strategy`"),
+        title=field(TEXT, "its title"),
         storage=field(TEXT, "the format samples are stored in"),
         loader=field(TEXT, "what builds batches"),
         transfer=field(TEXT, "how a batch reaches the device"),
         location=field(TEXT, "where the storage is kept"),
         defaults=field(by_name(ANYTHING), "settings that it takes, with their defaults here"),
-        fixed=field(by_name(ANYTHING), "settings that make it what it is, and cannot be changed"),
+        fixed=field(by_name(ANYTHING), "settings that belong to it and cannot be changed"),
         available=field(SWITCH, "whether it can run here"),
-        availability=field(one_of(*get_args(Verdict)), "ok: as it should; note: with a limit; bad: it would fail"),
+        availability=field(
+            one_of(*get_args(Verdict)), "ok: runs as it should; note: runs, with a limit; bad: would fail"
+        ),
         reason=field(TEXT, "why it is not ok, in one line; empty if it is"),
     ),
 )
@@ -191,7 +198,7 @@ STRATEGY_LIST = Shape(
     "The strategies, for one data set.",
     {
         "schema_version": VERSION,
-        "dataset": field(TEXT, "data set that they were checked for"),
+        "dataset": field(TEXT, "data set that the strategies were checked for"),
         "strategies": field(listed(STRATEGY), "one for each strategy"),
     },
 )
@@ -199,11 +206,11 @@ STRATEGY_LIST = Shape(
 CAME = Shape(
     "imported-run",
     "Imported runs",
-    "A run of the file, as it is here now.",
+    "A run of the file, as it is in this store now.",
     {
         "run_id": field(WHOLE, "its number in this store"),
         "name": field(TEXT, "its name"),
-        "already_here": field(SWITCH, "whether it had been here before, and was left as it is"),
+        "already_here": field(SWITCH, "whether the store had it already, so that it was left as it is"),
         "helper": field(SWITCH, "whether it belongs to another run, such as an anchor of its headroom"),
     },
 )

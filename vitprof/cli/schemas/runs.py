@@ -1,4 +1,4 @@
-"""A run as JSON: what `run`, `runs`, `watch` and `export` print of it."""
+"""Output of `run`, `runs`, `watch` and `export`: a run as JSON."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from vitprof.cli.schemas.fields import (
 from vitprof.config import BUDGETS, CHOICES, RunConfig
 from vitprof.records import SCHEMA_VERSION, Phase, RunSummary, Status, StepRecord, TelemetrySample, columns
 
-VERSION = field({"type": "integer", "const": SCHEMA_VERSION}, "version of what the names mean")
-RUN_ID = field(WHOLE, "number of the run in the store it came from")
-SIMULATED = field(SWITCH, "whether the device was only imitated")
+VERSION = field({"type": "integer", "const": SCHEMA_VERSION}, "version of the fields and their meaning")
+RUN_ID = field(WHOLE, "number of the run in the store that it was read from")
+SIMULATED = field(SWITCH, "whether the device was simulated")
 NO_BUDGET = "where the run has another budget"
 NO_SUM = "where the run was never summed up"
 NO_SETTING = "where it is not set"
@@ -39,7 +39,7 @@ _config = fields_of(RunConfig, null="")
 CONFIG = Shape(
     "config",
     "Settings of a run",
-    "All settings of a job: those that were given, and once the job has begun the defaults that it took for the rest. "
+    "All settings of a job: those that were given and, once the job has begun, the defaults that it took for the rest. "
     "Each is an option of `vitprof run`.",
     {
         name: dataclasses.replace(
@@ -65,13 +65,13 @@ SUMMARY = Shape(
 SHARE = Shape(
     "share",
     "Shares of the idle time",
-    "What one stage of loading, or the rest of it, has of the device's idle time.",
+    "How much of the device's idle time is due to one stage of loading, or to the rest of it.",
     fields_of(Share),
 )
 ADVICE = Shape(
     "advice",
     "Things to try",
-    "Something to try, and what it is known to give.",
+    "Something to try, and the gain that is known for it.",
     fields_of(
         Advice,
         low=field(NUMBER, "lower end of its 95% interval", unit="samples/s", null=UNKNOWN),
@@ -95,9 +95,9 @@ VERDICT = Shape(
         kind=field(one_of(*get_args(Kind)), "the verdict in a word or two"),
         single_event=field(
             SINGLE_EVENT,
-            "the one step without which the verdict were another",
-            null="where no single one decides it",
-            absent="in a run that was judged before that was looked for",
+            "the one step without which the verdict would be another",
+            null="where no single step decides it",
+            absent="in a run of a version that did not look for it",
         ),
         speed_up_low=field(NUMBER, "lower end of the 95% interval of speed_up_if_free", null=UNKNOWN),
         speed_up_high=field(NUMBER, "upper end of the 95% interval of speed_up_if_free", null=UNKNOWN),
@@ -112,15 +112,15 @@ RUN = Shape(
         "schema_version": VERSION,
         "run_id": RUN_ID,
         "name": field(TEXT, "name of the run"),
-        "status": field(one_of(*get_args(Status)), "what became of it so far"),
+        "status": field(one_of(*get_args(Status)), "its state now"),
         "created_utc": field(TEXT, "when it was submitted, ISO 8601 with a Z"),
-        "config": field(CONFIG, "all settings"),
+        "config": field(CONFIG, "its settings"),
         "simulated": SIMULATED,
         "environment": field(ENVIRONMENT, "the machine and the software"),
         "facts": field(FACTS, "what was measured once: preparing, staging, transforms"),
         "verdict": field(VERDICT, "whether loading held the device up", null="where it has no steps, or has not ended"),
-        "summary": field(SUMMARY, "the figures"),
-        "notices": field(listed(TEXT), "what a person should know about the figures, one line each"),
+        "summary": field(SUMMARY, "its figures"),
+        "notices": field(listed(TEXT), "what to know when reading the figures, one line each"),
         "error": field(TEXT, "why it failed, in one line", null="where it did not fail"),
     },
 )
@@ -130,14 +130,14 @@ LISTED = Shape(
     "What is known of a run, and what a person wrote about it.",
     {
         "tags": field(listed(TEXT), "its tags, sorted"),
-        "note": field(TEXT, "what a person wrote about it; empty if nothing"),
+        "note": field(TEXT, "the note that a person wrote about it; empty if there is none"),
     },
     also=RUN,
 )
 RUNS = Shape(
     "runs",
     "Runs of the store",
-    "The runs that were asked for, in that order.",
+    "The runs that match, in the order that was asked for.",
     {"schema_version": VERSION, "runs": field(listed(LISTED), "one for each run")},
 )
 
@@ -154,7 +154,7 @@ def _columns(record: type) -> dict[str, Field]:
     }
 
 
-MOMENTS = "All lists have the same length. Moments are seconds since the job left the queue; null stands for not known."
+MOMENTS = "All lists have the same length. Moments are seconds since the job left the queue; null means not known."
 STEPS = Shape("steps", "Steps by column", f"One value for each step, in order. {MOMENTS}", _columns(StepRecord))
 TELEMETRY = Shape(
     "telemetry",
@@ -180,7 +180,7 @@ EXPORTED = Shape(
     "A run of an export",
     "What is known of a run; with `--steps` all that was measured.",
     {
-        "phases": field(listed(PHASE), "what the run did besides its steps", absent=NOT_ASKED),
+        "phases": field(listed(PHASE), "what the run did other than steps", absent=NOT_ASKED),
         "steps": field(STEPS, "its steps, one list for each column", absent=NOT_ASKED),
         "telemetry": field(TELEMETRY, "its telemetry, one list for each column", absent=NOT_ASKED),
     },
@@ -189,6 +189,6 @@ EXPORTED = Shape(
 EXPORT = Shape(
     "export",
     "Runs of an export",
-    "The runs that were named, in that order.",
+    "The runs that were named, in the order in which they were named.",
     {"schema_version": VERSION, "runs": field(listed(EXPORTED), "one for each run")},
 )

@@ -1,4 +1,4 @@
-"""What `selftest` prints, without and with `--gpu`."""
+"""Output of `selftest`, without and with `--gpu`."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from vitprof.experiments.selftest.report import Result
 
 ABOUT = {
     "schema_version": VERSION,
-    "ok": field(SWITCH, "whether all is right"),
+    "ok": field(SWITCH, "whether no case failed and it was not stopped"),
     "stopped": field(SWITCH, "whether it was stopped before its end"),
-    "sentence": field(TEXT, "all of it in one line"),
-    "seconds": field(NUMBER, "what it took", unit="s"),
+    "sentence": field(TEXT, "the result in one line"),
+    "seconds": field(NUMBER, "how long it took", unit="s"),
     "asked": field(WHOLE, "cases that were asked for; fewer have results where it was stopped"),
 }
 RESULT = Shape(
     "selftest-result",
     "Cases of a self-test",
-    "What came of a case: medians over its rounds.",
+    "The result of a case: medians over its rounds.",
     fields_of(
         Result,
         case=field(TEXT, "name of the case"),
-        what=field(TEXT, "what is put in the way, in words"),
-        reported_ms=field(NUMBER, "what the verdict says that it costs, for each batch", unit="ms", null=UNKNOWN),
-        tolerance_ms=field(NUMBER, "the most that error_ms may be", unit="ms", null=UNKNOWN),
+        what=field(TEXT, "how the job is slowed down, in words"),
+        reported_ms=field(NUMBER, "cost for each batch that the verdict reports", unit="ms", null=UNKNOWN),
+        tolerance_ms=field(NUMBER, "largest error_ms that is allowed", unit="ms", null=UNKNOWN),
         rounds=field(WHOLE, "rounds that were run"),
         cause_ok=field(SWITCH, "whether most rounds named a right cause"),
         size_ok=field(SWITCH, "whether error_ms is within tolerance_ms"),
         idle_ok=field(SWITCH, "whether the idle share is right"),
-        ok=field(SWITCH, "whether all of it is right"),
-        wrong=field(TEXT, "what is not right, in words; empty if nothing"),
+        ok=field(SWITCH, "whether cause, size and idle share are right, and no job failed"),
+        wrong=field(TEXT, "what is wrong, in words; empty if nothing is"),
     ),
 )
 SELFTEST = Shape(
     "selftest",
     "A self-test",
-    "Jobs slowed down in known ways on a simulated device, and whether vitprof named cause and size.",
+    "Jobs slowed down in known ways on a simulated device, and whether vitprof found the cause and its size.",
     {**ABOUT, "results": field(listed(RESULT), "one for each case that was run")},
 )
 GPU_RESULT = Shape(
     "gpu-result",
     "Cases of a self-test on a GPU",
-    "What came of a case.",
+    "The result of a case.",
     {
         "case": field(TEXT, "name of the case"),
         "expected": field(TEXT, "what must be found, in words"),
-        "seconds": field(NUMBER, "what it took", unit="s"),
+        "seconds": field(NUMBER, "how long it took", unit="s"),
         **fields_of(
             Outcome,
-            status=field(one_of(*get_args(Status)), "what came of it"),
+            status=field(one_of(*get_args(Status)), "whether it passed"),
             figures=field(by_name(ANYTHING), "every figure behind it, with its unit in its name"),
         ),
     },
@@ -73,7 +73,7 @@ GPU_SELFTEST = Shape(
     "selftest-gpu",
     "A self-test on a GPU",
     "Whether what vitprof reports is true on this machine's GPU. `selftest-gpu.json` in `VITPROF_HOME` holds the same, "
-    "without what names the machine.",
+    "without anything that identifies the machine.",
     {
         **ABOUT,
         "advice": field(TEXT, "what to read or do next"),

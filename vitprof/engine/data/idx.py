@@ -1,7 +1,7 @@
-"""MNIST's IDX files: where they lie under a root, and strict reading and writing of them.
+"""MNIST's IDX files: where they are under a root, and strict reading and writing of them.
 
 An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw values.
-Only MNIST's two kinds are known here: unsigned bytes with one axis (labels) or three (images).
+Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three (images).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FILES: tuple[str, ...] = (
 
 
 def raw_dir(root: Path) -> Path:
-    """Returns where torchvision looks for the four files when it is given `root`."""
+    """Returns the directory where torchvision looks for the four files if its root is `root`."""
     return root / "MNIST" / "raw"
 
 
 def split_files(root: Path, train: bool) -> tuple[Path, Path]:
-    """Returns images file and labels file of the training or the test split under `root`."""
+    """Returns the images file and the labels file of the training or the test split under `root`."""
     images, labels = FILES[:2] if train else FILES[2:]
     return raw_dir(root) / images, raw_dir(root) / labels
 
@@ -53,13 +53,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_error(path: Path, error: OSError) -> DataError:
-    """Returns the `DataError` to raise where writing `path` failed with `error`."""
+    """Returns the `DataError` to raise if writing `path` failed with `error`."""
     remedy = "set VITPROF_HOME to a directory with more room"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what = "disk" if error.errno == errno.ENOSPC else "disk quota"
         return DataError(f"{what} full while writing {path}; free some space or {remedy}")
     if error.errno == errno.EFBIG:
-        return DataError(f"{path} is larger than files may be here; raise the limit (ulimit -f) or {remedy}")
+        return DataError(f"{path} exceeds the limit on file size; raise the limit (ulimit -f) or {remedy}")
     return DataError(
         f"cannot write {path}: {error.strerror or error}; set VITPROF_HOME to a directory that can be written to"
     )
@@ -77,9 +77,9 @@ def ensure_space(directory: Path, needed_bytes: int) -> None:
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; nothing stays there if that fails.
+    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if that fails.
 
-    Raises `DataError` where the file cannot be written, `ValueError` for another dtype or number of axes.
+    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of axes.
     """
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
         raise ValueError(f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}")
@@ -96,9 +96,9 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Reads an IDX file: a writable uint8 array of shape (n,) or (n, height, width).
+    """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
 
-    Raises `DataError` that names the file if it is missing or unreadable, if the magic number is not one of `MAGICS`,
+    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is not one of `MAGICS`,
     or if the file is not exactly as long as its header says.
     """
     try:
@@ -123,7 +123,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
-    """`n` big-endian unsigned 32-bit integers."""
+    """Returns `n` big-endian unsigned 32-bit integers."""
     if len(raw) != 4 * n:
         raise _unusable(path, "it ends inside its header")
     return struct.unpack(f">{n}I", raw)

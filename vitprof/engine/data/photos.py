@@ -29,33 +29,33 @@ IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed
 
 CLASSES = 100
 BYTES_AN_IMAGE = 105_000
-"""Room an image takes on disk, about (measured); asked before anything is made."""
+"""Approximate room that an image takes on disk (measured); free space is checked with it before anything is made."""
 IMAGES_A_CHUNK = 32
-"""Images made between two looks at `stop`, about 0.1 s of one core."""
+"""Images made between two calls of `stop`, about 0.1 s of one core."""
 
 
 SUFFIXES = (".jpg", ".jpeg")
 
 
 def cores() -> int:
-    """Returns cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def class_name(label: int) -> str:
-    """Returns the name of the folder of a class; sorted by name they are sorted by label."""
+    """Returns the name of a class's folder. Names sort in the order of the labels."""
     return f"class-{label:03d}"
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Yields all class folders of both splits. Those without an image are there too."""
+    """Yields all class folders of both splits, including those without an image."""
     for split in ("train", "test"):
         for label in range(CLASSES):
             yield root / split / class_name(label)
 
 
 def files(root: Path) -> dict[str, Path]:
-    """Returns every image file that is there: path below `root` -> path."""
+    """Returns every image file that exists: path relative to `root` -> path. Raises `OSError`."""
     found: dict[str, Path] = {}
     for split in ("train", "test"):
         for folder in os.scandir(root / split):
@@ -75,24 +75,24 @@ def make(
     progress: OnProgress | None = None,
     stop: Stop | None = None,
 ) -> None:
-    """Makes both splits under `directory`, which must exist. Complete files that are there already are kept.
+    """Makes both splits under `directory`, which must exist. Complete files that already exist are kept.
 
     The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
-    OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
-    Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if the disk is full or
-    the files cannot be written. What was made until then stays, and the next call goes on from there.
+    OpenCV and simplejpeg. Labels are balanced (exactly if 100 divides n) and shuffled.
+    Raises `JobStopped` if `stop()` turned true (called after every `IMAGES_A_CHUNK`), `DataError` if the disk is full
+    or the files cannot be written. Files made until then stay, and the next call continues from there.
     """
     n = n_train + n_test
-    # first: the list of what is to be made takes minutes, and 2 GB, where millions are asked for
+    # before the list of files to make: for millions of images that takes minutes and 2 GB
     idx.ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
     done = n - len(todo)
     with idx.writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
-    from vitprof.engine.data import scenes  # brings OpenCV, which the dashboard can do without
+    from vitprof.engine.data import scenes  # here, since it imports OpenCV, which the dashboard does not need
 
-    scenes.fields()  # made once, not by each thread
+    scenes.fields()  # computed here once, not by each thread
 
     def chunk(start: int) -> int:
         jobs = todo[start : start + IMAGES_A_CHUNK]
@@ -104,24 +104,24 @@ def make(
 
     def tell() -> None:
         if stop is not None and stop():
-            raise JobStopped("stopped while the data set photos was being made; what is there is kept")
+            raise JobStopped("stopped while the data set photos was being made; the images made so far are kept")
         if progress is not None:
             progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
 
     tell()
-    # OpenCV, NumPy and simplejpeg release the GIL in what takes the time here.
+    # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
     with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
         try:
             for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
                 done += size
                 tell()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # or leaving the `with` would make all the rest
+            pool.shutdown(wait=False, cancel_futures=True)  # otherwise leaving the `with` would make all the rest
             raise
 
 
 def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
-    """File, label and random stream of each image."""
+    """Yields the file, the label and the random stream of each image."""
     for stream, (split, n) in enumerate((("train", n_train), ("test", n_test))):
         labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
         for i, label in enumerate(labels):
@@ -129,13 +129,14 @@ def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tup
 
 
 def _n_files(directory: Path) -> int:
-    """Returns how many files an earlier try has left."""
+    """Returns the number of files that an earlier try has left."""
     return sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
 
 
 def _complete(path: Path) -> bool:
-    """Returns whether a file of an earlier try is whole: it ends with JPEG's end of image, which occurs nowhere else in
-    it.
+    """Returns whether a file of an earlier try is complete: it ends with JPEG's end-of-image marker.
+
+    The marker occurs nowhere else in a file.
     """
     try:
         with path.open("rb") as file:
@@ -155,7 +156,7 @@ def unreadable(path: Path | str, why: object) -> SampleError:
 class PhotosSource:
     """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by file name.
 
-    Raises `DataError` if the split has no images, or not the class folders that it should have.
+    Raises `DataError` if the split has no images, the wrong number of class folders, or two files of one name.
     """
 
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
@@ -184,15 +185,15 @@ class PhotosSource:
                 raise DataError(f"{path} has the same name as {first[path.stem]}, and names are IDs; {remedy}")
 
     def path(self, index: int) -> Path:
-        """Returns the file of a sample."""
+        """Returns the path of a sample's file."""
         return self._paths[index]
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """See `vitprof.engine.data.source.Source`. An empty file is a `SampleError` here already."""
+        """See `vitprof.engine.data.source.Source`. Raises `SampleError` for an unreadable or empty file."""
         return [self._read(path) for path in self._paths[start:stop]]
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """See `vitprof.engine.data.source.Source`. Decoded by simplejpeg, in a thread for each core."""
+        """See `vitprof.engine.data.source.Source`. simplejpeg decodes, in one thread for each core."""
         paths = self._paths[start:stop]
         out = np.empty((len(paths), *self._shape), np.uint8)
         from vitprof.engine.decode import centre_crop, open_decoder

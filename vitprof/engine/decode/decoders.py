@@ -1,7 +1,7 @@
-"""Decoders: the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
+"""Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
 
-All do the same: decode, take the crop, resize it, mirror it, write it into the caller's array. All spend their time
-outside the GIL. None turns an image by its EXIF orientation. Resizing is each library's own, so that pixels differ
+All do the same: decode, take the crop, resize it, mirror it, and write it into the caller's array. All spend their time
+outside the GIL. None rotates an image by its EXIF orientation. Each library resizes in its own way, so pixels differ
 slightly between them; tests/engine/decode/test_decoders.py states by how much.
 """
 
@@ -24,27 +24,28 @@ from vitprof.errors import ConfigError
 
 Pixels = NDArray[np.uint8]
 ChooseCrop = Callable[[int, int], Crop]
-"""(height, width) of the encoded image -> what to take of it."""
+"""(height, width) of the encoded image -> the part to take of it."""
 
 cv2 = opencv()
 
 AREA_FROM = 2.0
-"""INTER_AREA from this shrinking factor on, INTER_LINEAR below. Linear reads 2 x 2 pixels for each it makes, so up to
-a factor of 2 it skips none; area is 6 times slower there (0.43 against 0.06 ms from 328 to 224 pixels)."""
+"""OpenCV resizes with INTER_AREA from this shrinking factor on, with INTER_LINEAR below. Linear reads 2 x 2 pixels for
+each one it makes, so it skips none up to a factor of 2; there area takes 0.43 ms instead of 0.06 ms (328 to 224
+pixels)."""
 
 
 class Decoder(Protocol):
-    """Decodes one image. Safe to call from several threads; can be pickled."""
+    """A function that decodes one image. Safe to call from several threads; can be pickled."""
 
     def __call__(self, encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-        """Writes the crop of the image into `out` (size, size, 1 or 3), contiguous, RGB or grey.
+        """Writes the crop of the image into `out`: (size, size, 1 or 3) uint8, contiguous, grey or RGB.
 
-        Raises `ValueError` with a short reason for bytes that are no whole image.
+        Raises `ValueError` with a short reason for bytes that are not a complete image.
         """
 
 
 class _Buffer(threading.local):
-    """What simplejpeg decodes into, for each thread: a fresh array would cost its page faults for every image."""
+    """The array that simplejpeg decodes into, one for each thread: a new one would cause page faults for each image."""
 
     def __init__(self) -> None:
         self.array = np.empty(0, np.uint8)
@@ -59,15 +60,16 @@ _buffer = _Buffer()
 
 
 def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """libjpeg-turbo through simplejpeg, resized by OpenCV. JPEG only. See `Decoder`."""
+    """Decodes with libjpeg-turbo through simplejpeg, and resizes with OpenCV. JPEG only. See `Decoder`."""
     size, channels = out.shape[0], out.shape[2]
     try:
         height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError:
-        raise ValueError("it ends inside its header, or is no JPEG file") from None
+        raise ValueError("it ends inside its header, or is not a JPEG file") from None
     box = crop(height, width)
-    # libjpeg can decode to 1/2, 1/4, 1/8 of the size for less than the whole costs. Only as far as the crop still has
-    # a pixel for each of the sample's; the sizes between are slower than the whole (simplejpeg's documentation).
+    # libjpeg can decode to 1/2, 1/4 or 1/8 of the size faster than to full size. This goes only so far that the crop
+    # still has a pixel for each of the sample's; sizes in between are slower than full size (simplejpeg's
+    # documentation).
     factor = _dct_factor(box, size)
     image = simplejpeg.decode_jpeg(
         encoded,
@@ -91,10 +93,10 @@ def _dct_factor(box: Crop, size: int) -> int:
 
 
 def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
-    """`_fit` for an image that is `factor` times smaller than the one `box` was chosen in.
+    """Does what `_fit` does for an image that is `factor` times smaller than the one `box` was chosen in.
 
-    There the box lies between pixels: taking the nearest would shift the sample by half a pixel (largest difference
-    from Pillow 150 of 255 instead of 20, on edges).
+    There the box's edges are between pixels: rounding them would shift the sample by half a pixel (largest difference
+    from Pillow, on edges: 150 of 255 instead of 20).
     """
     size = out.shape[0]
     step_x, step_y = box.width / (factor * size), box.height / (factor * size)
@@ -112,8 +114,8 @@ def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
 
 
 def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """OpenCV's imdecode. See `Decoder`."""
-    _check_end(encoded)  # OpenCV 4 gives what there is of a truncated file, the rest grey
+    """Decodes with OpenCV's imdecode. See `Decoder`."""
+    _check_end(encoded)  # of a truncated file OpenCV 4 returns the decodable part, the rest grey
     colour = cv2.IMREAD_GRAYSCALE if out.shape[2] == 1 else cv2.IMREAD_COLOR
     try:
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), colour | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -122,26 +124,26 @@ def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     if image is None:
         raise ValueError("OpenCV cannot decode it")
     _fit(image, crop(*image.shape[:2]), out)
-    if out.shape[2] == 3:  # on the small image; decoding to RGB directly needs OpenCV 4.11
+    if out.shape[2] == 3:  # here, on the small image; decoding to RGB directly needs OpenCV 4.11
         cv2.cvtColor(out, cv2.COLOR_BGR2RGB, dst=out)
 
 
 def _check_end(encoded: bytes) -> None:
-    """Raises `ValueError` if a JPEG or PNG file has no end."""
+    """Raises `ValueError` if a JPEG or PNG file is empty or has no end marker."""
     if not encoded:
         raise ValueError("it is empty")
     if encoded.startswith(b"\x89PNG"):
         complete = encoded.rfind(b"IEND\xaeB`\x82") > 0  # the last chunk, which is empty, with its checksum
     else:
-        # End of image, behind the last start of scan: a thumbnail in the header has both too. Inside compressed data
-        # neither can occur, because 0xff is followed by 0 there (ITU-T T.81, F.1.2.3).
+        # The end-of-image marker must come after the last start of scan: a thumbnail in the header has both, too.
+        # Neither can occur inside compressed data, where 0xff is followed by 0 (ITU-T T.81, F.1.2.3).
         complete = encoded.endswith(b"\xff\xd9") or encoded.rfind(b"\xff\xd9") > encoded.rfind(b"\xff\xda") >= 0
     if not complete:
-        raise ValueError("it ends too early, or is no image")
+        raise ValueError("it ends too early, or is not an image")
 
 
 def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
-    """Resize `box` of `image` to `out` with OpenCV, and mirror it if it says so."""
+    """Resizes `box` of `image` into `out` with OpenCV, and mirrors it if `box.flip`."""
     part = image[box.top : box.top + box.height, box.left : box.left + box.width]
     size = (out.shape[1], out.shape[0])
     if (box.width, box.height) == size:
@@ -154,7 +156,7 @@ def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
 
 
 def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """torchvision.io's decode_image and its antialiased resize on uint8 tensors. See `Decoder`.
+    """Decodes with torchvision.io's decode_image, and resizes uint8 tensors with antialiasing. See `Decoder`.
 
     Deprecated since torchvision 0.29; kept so that runs that chose it can be run again.
     """
@@ -179,14 +181,14 @@ def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
 
 
 def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """Pillow, with its antialiased bilinear resize, as torchvision's transforms call it. See `Decoder`."""
+    """Decodes with Pillow and its antialiased bilinear resize, as torchvision's transforms do. See `Decoder`."""
     _check_end(encoded)
     try:
         with Image.open(io.BytesIO(encoded)) as file:
             image = file.convert("L" if out.shape[2] == 1 else "RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         # Pillow's own text names the BytesIO object, not the file
-        reason = "Pillow knows no such format" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+        reason = "Pillow does not know its format" if isinstance(error, UnidentifiedImageError) else _first_line(error)
         raise ValueError(reason) from error
     box = crop(image.height, image.width)
     corners = (box.left, box.top, box.left + box.width, box.top + box.height)
@@ -214,7 +216,7 @@ _DECODERS: dict[str, Decoder] = {
 def open_decoder(name: str) -> Decoder:
     """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
 
-    Raises `ConfigError` for torchvision's where the installed torchvision has none any more.
+    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it.
     """
     if name == "torchvision":
         try:

@@ -1,6 +1,6 @@
-"""What only PyTorch can tell of a GPU: whether it sees one, whether a kernel runs, and what is wrong if not.
+"""Checks of a GPU that need PyTorch: whether it sees one, whether a kernel runs, and what is wrong if not.
 
-The rules and their words are those of `vitprof.config.gpu_findings`.
+The rules and their texts are in `vitprof.config.gpu_findings`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from vitprof.errors import one_line
 from vitprof.telemetry import Nvml, driver_version, own_gpu, shown_here
 
 HIDDEN = ("", "-1")
-"""Values of CUDA_VISIBLE_DEVICES with which somebody hides all GPUs on purpose."""
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs on purpose."""
 
 
 NOTHING_THERE = ("no NVIDIA driver", "No CUDA GPUs are available", "not compiled with CUDA")
-"""What PyTorch says where there is no GPU, or it was built for machines without one."""
+"""Parts of PyTorch's error messages where there is no GPU, or where it was built without CUDA."""
 
 
 def why_no_cuda() -> Finding | None:
-    """Returns why PyTorch has no NVIDIA GPU though there seems to be one, or another accelerator instead; None where
-    there is nothing, or it is hidden on purpose.
+    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator.
+
+    None if it has neither, or if the GPUs are hidden on purpose.
     """
     if other := other_accelerator():
         return rules.not_supported(torch.__version__, other)
@@ -44,7 +45,7 @@ def why_no_cuda() -> Finding | None:
         if built_for and (old := rules.driver_too_old(torch.__version__, built_for, driver, divmod(number // 10, 100))):
             return old
     shown = shown_here()
-    # CUDA's driver shows none where it fails; then what it showed before, or what NVML lists, is there nonetheless
+    # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless
     names = [gpu.name for gpu in shown] or own_gpu.kept() or listed
     if not names:
         return None if any(words in error for words in NOTHING_THERE) else rules.cuda_fails(torch.__version__, error)
@@ -59,18 +60,18 @@ def nvml_lists() -> tuple[str, list[str]]:
 
 
 def _cuda_error() -> str:
-    """Returns in PyTorch's words why CUDA does not start."""
+    """Returns PyTorch's message on why CUDA does not start, in one line."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:  # AssertionError: a build without CUDA
         return one_line(error)
-    return "it counts no device"
+    return "it finds no device"
 
 
 def first_kernel(device: torch.device) -> Finding | None:
-    """Runs one small kernel; returns what is wrong where it fails, None where it works.
+    """Runs one small kernel. Returns what is wrong if it fails, None if it works.
 
-    Raises what an exhausted device memory raises: that says nothing about kernels.
+    An out-of-memory error is raised again: it says nothing about kernels.
     """
     try:
         torch.zeros(1, device=device).add_(1).item()
@@ -84,7 +85,7 @@ def first_kernel(device: torch.device) -> Finding | None:
 
 
 def limits(device: torch.device, config: RunConfig) -> Iterator[Finding]:
-    """Yields what makes a run of `config` on a CUDA `device` other than it is meant."""
+    """Yields what makes a run of `config` on the CUDA `device` differ from what was meant."""
     if config.precision == "bf16":
         card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
         if (emulated := rules.bf16_emulated(card, capability)) is not None:

@@ -1,4 +1,4 @@
-"""A device that has no memory left: telling it from other errors, and what to say."""
+"""Recognises that a device is out of memory, and says what to do about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitprof.errors import DeviceError
 from vitprof.formats import size
 
 OTHERS_BYTES = 1 << 30
-"""What other processes hold, from which on it is named. A context of CUDA itself takes up to half of that."""
+"""Memory of other processes is mentioned above this. A CUDA context itself takes up to half of that."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class DeviceMemory:
     """Memory of a CUDA device at one moment, in bytes."""
 
     name: str
-    """The device's."""
+    """The device's name."""
     total: int
-    """What it has."""
+    """All memory of the device."""
     free: int
-    """What nobody holds: no process, and not this one's allocator."""
+    """Memory that nothing holds: no other process, and not this one's allocator."""
     allocated: int
-    """What PyTorch's tensors took at most."""
+    """Peak of the memory that PyTorch's tensors took."""
     reserved: int
-    """What PyTorch's allocator holds, for tensors now or later."""
+    """Memory that PyTorch's allocator holds, for tensors now or later."""
 
     @property
     def others(self) -> int:
-        """What is held besides: by other processes, by CUDA and its libraries."""
+        """Returns the memory held by other processes and by CUDA with its libraries, in bytes."""
         return max(0, self.total - self.free - self.reserved)
 
 
@@ -49,7 +49,7 @@ def device_memory() -> DeviceMemory | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether `error` is the device's memory that was too small: PyTorch's, CUDA's, or a library's of CUDA."""
+    """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a CUDA library's."""
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError)
@@ -58,8 +58,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory(said: str, config: RunConfig, memory: DeviceMemory | None) -> str:
-    """Returns in one line what a job asked for, who has the memory, and what to try with less. `said` is the error's
-    text.
+    """Returns in one line what a job asked for, who holds the memory, and which settings take less.
+
+    `said` is the error's text.
     """
     asked = re.search(r"Tried to allocate ([\d.]+ \w+)", said)
     line = f"CUDA out of memory{f' on {memory.name}' if memory else ''}"
@@ -67,17 +68,17 @@ def out_of_memory(said: str, config: RunConfig, memory: DeviceMemory | None) -> 
     tries = list(_less(config))
     if memory is not None:
         line += (
-            f"; of {size(memory.total)} PyTorch had {size(memory.allocated)} allocated at the most and holds "
+            f"; of {size(memory.total)} PyTorch allocated {size(memory.allocated)} at most and holds "
             f"{size(memory.reserved)} reserved, {size(memory.free)} are free"
         )
         if memory.others > OTHERS_BYTES:
             line += f", and other processes (with CUDA itself) hold {size(memory.others)}"
-            tries.append("end what else uses this GPU")
+            tries.append("stop other programs that use this GPU")
     return f"{line}; try {', or '.join(tries)}"
 
 
 def _less(config: RunConfig) -> list[str]:
-    """Returns settings that take less of the device's memory, those first that cost nothing else."""
+    """Returns settings that take less of the device's memory, beginning with those that cost nothing else."""
     found = []
     if config.transfer == "resident":
         found.append("transfer pinned (resident keeps the whole set on the device)")
@@ -95,7 +96,7 @@ def _less(config: RunConfig) -> list[str]:
 def telling_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
     """Returns what `job`, a run of `config`, returns.
 
-    Raises `DeviceError` where the device's memory was too small, and has all of it given back then.
+    Raises `DeviceError` if the device is out of memory, after the job's memory there has been released.
     """
     try:
         return job()
@@ -103,7 +104,7 @@ def telling_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
         if not is_out_of_memory(error):
             raise
         why = out_of_memory(str(error), config, device_memory())
-    # Out here nothing holds the error any more, and with it the frames of the job and all their tensors.
+    # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

@@ -15,13 +15,14 @@ from vitprof.errors import ConfigError, DataError
 from vitprof.telemetry import shown_here
 
 INPUTS = ("encoded", "start", "shape", "flip")
-"""Names of what the pipeline is fed with, in the order of `Sample`."""
+"""Names of the pipeline's inputs, in the order of `Sample`."""
 
 
 class Sample(NamedTuple):
-    """What the pipeline is fed with for one sample."""
+    """The inputs of the pipeline for one sample."""
 
     encoded: NDArray[np.uint8]
+    """The bytes of a JPEG file."""
     start: NDArray[np.int32]
     """(top, left) of the crop in pixels of the original."""
     shape: NDArray[np.int32]
@@ -31,8 +32,9 @@ class Sample(NamedTuple):
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
-    """Returns a DALI pipeline that has run once. Raises `ConfigError` where DALI is missing, `DataError` where it
-    fails.
+    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from `workers` threads.
+
+    Raises `ConfigError` if DALI is missing, `DataError` if it fails.
     """
     try:
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
@@ -48,9 +50,9 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
         pipeline = dali.Pipeline(
             batch_size=batch_size,
             num_threads=workers,
-            device_id=device.index,  # None on the CPU: it does not touch a GPU then
+            device_id=device.index,  # None on the CPU, so that it does not touch a GPU
             prefetch_queue_depth=depth,
-            exec_dynamic=True,  # its outputs stay valid while the next ones are made
+            exec_dynamic=True,  # outputs stay valid while the next ones are made
         )
         with pipeline:
             encoded, start, shape = (
@@ -65,12 +67,12 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
                 shape=shape,
                 axis_names="HW",
                 output_type=types.RGB,
-                adjust_orientation=False,  # no other decoder turns images by their EXIF orientation
+                adjust_orientation=False,  # no other decoder rotates images by their EXIF orientation
             )
             images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
             pipeline.set_outputs(fn.flip(images, horizontal=flip, vertical=0))
         pipeline.build()
-        # The first call of schedule_run fills DALI's queue: it runs `depth` times. Later ones run once.
+        # The first call of schedule_run fills DALI's queue with `depth` runs; later calls run once.
         nothing = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
         corner, whole = np.array((0, 0), np.int32), np.array((8, 8), np.int32)
         for _ in range(depth):
@@ -86,23 +88,25 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
 
 
 def end_pipeline(pipeline: Any) -> None:
-    """Ends the pipeline's threads, as its deletion does.
+    """Ends the pipeline's threads, as its deletion would. May be called twice.
 
-    That may come late: what DALI raised keeps the object through its traceback. Deleted in a worker process of a
-    DataLoader, forked meanwhile, it would wait for ever for threads that are not there. May be called twice.
+    Deletion may come late, because the traceback of an error that DALI raised keeps the object. Deleted in a DataLoader
+    worker that was forked meanwhile, it would wait forever for threads that do not exist there.
     """
     if pipeline is not None:
         pipeline.__del__()
 
 
 def feed(pipeline: Any, samples: list[Sample]) -> None:
+    """Gives the samples of one batch to the pipeline's inputs."""
     for name, values in zip(INPUTS, zip(*samples, strict=True), strict=True):
         pipeline.feed_input(name, list(values))
 
 
 def reason(error: Exception) -> str:
-    """Returns the line that says what is wrong: DALI's last; it quotes the lines of the pipeline's definition before
-    it.
+    """Returns the line of DALI's message that says what is wrong.
+
+    It is the last informative one; those before it quote the pipeline's definition.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]

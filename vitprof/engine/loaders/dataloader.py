@@ -31,11 +31,11 @@ SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl(2)."""
 FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making"]
-"""What a fork server imports once, so that its workers need not (DESIGN.md section 6)."""
+"""Modules that a fork server imports once, so that its workers need not."""
 
 
 class EpochOrder(Sampler[int]):
-    """Indices in the order of the current epoch. Written as PyTorch's RandomSampler is: one randperm, one list."""
+    """Indices in the order of the current epoch. Made as in PyTorch's RandomSampler: one randperm, one list."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -49,11 +49,11 @@ class EpochOrder(Sampler[int]):
 
 
 Ticket = tuple[int, NDArray[np.int64]]
-"""Epoch and indices of a batch. NumPy, because a tensor would be sent to a worker through shared memory of its own."""
+"""Epoch and indices (b,) of a batch. NumPy, because each tensor sent to a worker takes its own shared memory."""
 
 
 class BatchOrder(Sampler[Any]):
-    """Whole batches in the order of the current epoch. A `Ticket` each, where PyTorch's own samplers give a list."""
+    """Whole batches in the order of the current epoch: a `Ticket` each, where PyTorch's own samplers yield a list."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -68,7 +68,7 @@ class BatchOrder(Sampler[Any]):
 
 
 class TimedBatches(Dataset[Batch]):
-    """A maker as a Dataset that is asked for whole batches."""
+    """A maker wrapped as a Dataset that returns whole batches."""
 
     def __init__(self, make: Maker) -> None:
         self._make = make
@@ -80,24 +80,25 @@ class TimedBatches(Dataset[Batch]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Returns the batch as it is: the collate function where batches are made whole."""
+    """Returns the batch unchanged: the collate function for a Dataset that returns whole batches."""
     return batch
 
 
 def end_with_the_job(_worker: int) -> None:
-    """Has Linux end this worker at once when the job's training thread ends, also while it is stopped: a worker looks
-    for its owner every 5 s, and one that is stopped (SIGSTOP) never does.
+    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped.
+
+    By itself a worker checks for its owner only every 5 s, and never while stopped (SIGSTOP).
     """
-    with contextlib.suppress(OSError, AttributeError):  # not on this system
+    with contextlib.suppress(OSError, AttributeError):  # not available on this system
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def start_method(config: RunConfig) -> str | None:
-    """Returns how worker processes start; None is Python's own choice.
+    """Returns the start method of worker processes; None means Python's default.
 
-    A job's own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 of 10 runs. The
-    dashboard's process, full of threads, deadlocked in 5 of 16 when it forked, so a job in a thread of it asks a
-    fork server (DESIGN.md sections 6 and 7).
+    A job in its own process forks: that takes 0.03 of spawn's time to the first batch, with no deadlock in 10 of 10
+    runs. The dashboard's process, with its many threads, deadlocked in 5 of 16 runs when it forked, so a job in one of
+    its threads uses a fork server.
     """
     if config.start_method is not None:
         return config.start_method
@@ -107,7 +108,7 @@ def start_method(config: RunConfig) -> str | None:
 
 
 class DataLoaderLoader:
-    """A DataLoader whose epochs follow the order that all strategies share."""
+    """A loader around a DataLoader, whose epochs follow the order that all strategies share."""
 
     def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder, config: RunConfig) -> None:
         self._loader = loader
@@ -139,18 +140,18 @@ class DataLoaderLoader:
             self._end_fleeting(batches)
 
     def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
-        """Ends the workers of an epoch that was broken off, unless they are to live on."""
+        """Ends the workers of an epoch, unless they are persistent."""
         if not self._persistent:
             _end_workers(batches)
 
     @staticmethod
     def _blame_worker(error: Exception, batches: Iterator[Any]) -> None:
-        """Says that a worker died where PyTorch only says that a connection did."""
+        """Raises a `RuntimeError` that names the worker that died, where PyTorch only reports a lost connection."""
         workers = getattr(batches, "_workers", [])
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
             if worker.sentinel in ended:
-                worker.join(1.0)  # its files are closed a moment before its status can be asked for
+                worker.join(1.0)  # its files are closed a moment before its exit status is available
             if worker.exitcode:
                 how = f"exit status {worker.exitcode}"
                 if worker.exitcode < 0:
@@ -158,7 +159,7 @@ class DataLoaderLoader:
                 raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
 
     def close(self) -> None:
-        for batches in (self._batches, self._loader._iterator):  # PyTorch keeps one of its own when workers persist
+        for batches in (self._batches, self._loader._iterator):  # PyTorch keeps an iterator of persistent workers
             _end_workers(batches)
         self._batches = self._loader._iterator = None
 
@@ -166,8 +167,8 @@ class DataLoaderLoader:
 def _end_workers(batches: Iterator[Any] | None) -> None:
     """Ends the worker processes of a DataLoader's iterator, if it has any.
 
-    Dropping it would do that too, but a public way to do it now does not exist (pytorch issue 57273), and waiting for
-    the garbage collector would leave processes behind.
+    PyTorch has no public way to do this (pytorch issue 57273). Dropping the iterator would do it too, but only when it
+    is garbage-collected, and processes would stay until then.
     """
     end = getattr(batches, "_shutdown_workers", None)
     if end is not None:
@@ -175,7 +176,7 @@ def _end_workers(batches: Iterator[Any] | None) -> None:
 
 
 def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
-    """Raises `DataError` where the batches that workers keep ready do not fit into /dev/shm: a bus error otherwise."""
+    """Raises `DataError` if the batches that workers keep ready do not fit into /dev/shm: workers would get SIGBUS."""
     if not config.workers or not SHARED_MEMORY.is_dir():
         return
     needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
@@ -183,7 +184,7 @@ def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
     if needed > free:
         raise DataError(
             f"{SHARED_MEMORY} has {free / 1e6:,.0f} MB free; {config.workers} workers with {config.prefetch_factor} "
-            f"batches of {config.batch_size} each need {needed / 1e6:,.0f} MB: give fewer workers, a smaller prefetch "
+            f"batches of {config.batch_size} each need {needed / 1e6:,.0f} MB: use fewer workers, a smaller prefetch "
             "factor or batch, or enlarge it (docker run --shm-size)"
         )
 
@@ -204,7 +205,7 @@ def over_samples(
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
-    """Returns a DataLoader that asks for whole batches: one call for each, in the loop or in a worker."""
+    """Returns a DataLoader over whole batches: one call of `make` for each, in the loop or in a worker."""
     order = BatchOrder(schedule)
     loader: DataLoader[Any] = DataLoader(
         TimedBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
@@ -216,7 +217,7 @@ def _options(config: RunConfig) -> dict[str, Any]:
     workers = config.workers or 0
     options: dict[str, Any] = {
         "num_workers": workers,
-        # Pinning starts CUDA: not for a run that only uses the CPU of a machine with a GPU.
+        # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
         "pin_memory": bool(config.pin_memory)
         and not (config.device == "cpu" or is_simulated(config.device))
         and torch.cuda.is_available(),
@@ -228,7 +229,7 @@ def _options(config: RunConfig) -> dict[str, Any]:
             "persistent_workers": bool(config.persistent_workers),
             "multiprocessing_context": start_method(config),
         }
-        if config.isolation == "process":  # elsewhere who starts them is a thread that may end before they do
+        if config.isolation == "process":  # otherwise the thread that starts them may end before they do
             options["worker_init_fn"] = end_with_the_job
         if options["multiprocessing_context"] == "forkserver":
             torch.multiprocessing.get_context("forkserver").set_forkserver_preload(FORK_SERVER_IMPORTS)

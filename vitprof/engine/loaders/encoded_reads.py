@@ -1,7 +1,7 @@
-"""For loaders whose decoder takes a batch at once: threads that read whole batches ahead.
+"""Threads that read whole batches ahead, for loaders whose decoder takes a batch at once.
 
 Each image comes with the crop that `making.EncodedMaker` takes of it, so every strategy trains on the same samples. A
-file that is no whole JPEG is found here, before a decoder gets it.
+file that is not a complete JPEG is found here, before a decoder gets it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ TASKS_A_WORKER = 4
 """Pieces of a batch for each reading thread."""
 
 S = TypeVar("S")
-"""A sample in the form that the decoder takes."""
+"""Type of a sample as the decoder takes it."""
 
 
 @dataclass(frozen=True)
 class ReadBatch(Generic[S]):
-    """What could be read of a batch."""
+    """The samples of a batch that could be read."""
 
     samples: list[S]
-    """In the batch's order."""
+    """The samples, in the batch's order."""
     indices: Tensor
-    """Of those samples, (b,) int64."""
+    """Their indices, (b,) int64."""
     unreadable: tuple[str, ...]
     """One line for each sample that was left out."""
 
@@ -52,11 +52,11 @@ class BatchReads(Generic[S]):
     stopwatches: list[Stopwatch]
     """One for each piece."""
     begun_s: float = field(default_factory=perf_counter)
-    """When reading it was asked for, on the host's monotonic clock."""
+    """When reading was requested, on the host's monotonic clock."""
 
     @property
     def read_s(self) -> float:
-        """Returns seconds that threads spent on reading it, over all of them."""
+        """Returns the seconds that threads spent reading it, summed over all threads."""
         return sum(stopwatch.read_s for stopwatch in self.stopwatches)
 
     def is_read(self) -> bool:
@@ -64,7 +64,7 @@ class BatchReads(Generic[S]):
         return all(piece.done() for piece in self.pieces)
 
     def result(self) -> ReadBatch[S]:
-        """Waits until the batch is read and returns it; raises what reading raised once no thread reads for it."""
+        """Waits until the batch is read and returns it. Raises what reading raised, once all its threads are done."""
         for piece in self.pieces:
             piece.exception()
         found = [sample for piece in self.pieces for sample in piece.result()]
@@ -76,7 +76,7 @@ class BatchReads(Generic[S]):
         return ReadBatch([sample for _, sample in kept], good, unreadable)
 
     def cancel(self) -> None:
-        """Cancels what has not begun and waits for what has."""
+        """Cancels the pieces that have not begun and waits for the others."""
         for piece in self.pieces:
             piece.cancel()
         for piece in self.pieces:
@@ -85,10 +85,10 @@ class BatchReads(Generic[S]):
 
 
 class EncodedReads(Generic[S]):
-    """Reads batches with `workers` threads, each sample handed to `prepare` in the thread that read it.
+    """A reader of batches with `workers` threads. Each thread calls `prepare` on the samples that it has read.
 
-    `prepare` returns the sample as the decoder takes it, and raises `ValueError` with a short reason for bytes that it
-    cannot take.
+    `prepare` returns the sample as the decoder takes it, and raises `ValueError` with a short reason for unusable
+    bytes.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class EncodedReads(Generic[S]):
         self._pool = ThreadPoolExecutor(self._workers, f"vitprof-{config.loader}-read")
 
     def begin(self, epoch: int, indices: Tensor) -> BatchReads[S]:
-        """Starts to read the samples at `indices` (b,) int64, as `epoch` crops them."""
+        """Starts to read the samples at `indices` (b,) int64, with their crops for `epoch`."""
         chosen = indices.tolist()
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
         starts = range(0, len(chosen), piece)
@@ -118,7 +118,7 @@ class EncodedReads(Generic[S]):
         return BatchReads(indices, pieces, stopwatches)
 
     def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> S | str:
-        """Returns the sample, or what is wrong with it where such samples are to be skipped."""
+        """Returns the sample. Returns the error message of an unreadable one where such samples are skipped."""
         try:
             begun = perf_counter()
             stopwatch.wait("read")
@@ -139,13 +139,13 @@ class EncodedReads(Generic[S]):
 
 
 def _size(encoded: bytes) -> tuple[int, int]:
-    """(height, width) of a JPEG. Raises `ValueError` with a short reason for bytes that are no whole JPEG."""
+    """Returns (height, width) of a JPEG. Raises `ValueError` with a short reason if it is not a complete JPEG."""
     try:
         height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError:
-        raise ValueError("it ends inside its header, or is no JPEG file") from None
-    # A decoder that takes only the rows of the crop would not miss the end. The marker for it cannot occur inside
-    # compressed data (ITU-T T.81, F.1.2.3); behind it there may be padding.
+        raise ValueError("it ends inside its header, or is not a JPEG file") from None
+    # A decoder that decodes only the crop's rows would not notice a missing end. The end marker cannot occur inside
+    # compressed data (ITU-T T.81, F.1.2.3); padding may follow it.
     if not encoded.endswith(b"\xff\xd9") and encoded.rfind(b"\xff\xd9") <= encoded.rfind(b"\xff\xda"):
         raise ValueError("it ends too early")
     return height, width

@@ -1,7 +1,7 @@
-"""How a batch is made: read from the storage, decoded and cropped, augmented. Loaders decide when, and in which thread.
+"""Makers: they read a batch from the storage, decode, crop and augment it. Loaders decide when, and in which thread.
 
-A maker is a pure function of (epoch, indices): every loader makes the same batch of the same samples, random crops
-included, whichever process or thread it does that in.
+A maker is a pure function of (epoch, indices): every loader, in any process or thread, makes the same batch of the same
+samples, including random crops.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from vitprof.engine.storage import EncodedStorage, PixelStorage
 from vitprof.errors import SampleError
 
 HOW_TO_SKIP = (
-    "mend the data set's own file and delete what was prepared from it, or leave such samples out (--skip-unreadable)"
+    "repair the data set's own file and delete what was prepared from it, or skip such samples (--skip-unreadable)"
 )
 
 
 class Maker(Protocol):
-    """Makes batches out of a storage. Can be pickled and used in several threads."""
+    """A function that makes batches from a storage. Can be pickled and used in several threads."""
 
     shape: tuple[int, int, int]
     """(height, width, channels) of the images it makes."""
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        """Returns the samples at `indices` (b,) int64 as uint8, in `out` (b, height, width, channels) if given.
+        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
 
-        With `RunConfig.loader_times` it says how it was made. Raises `SampleError` for one that cannot be read, unless
-        such samples are to be skipped.
+        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample that cannot be read,
+        unless such samples are skipped.
         """
 
     def punctual(self) -> Maker:
-        """Returns the same maker without the wait that `RunConfig.inject` puts into each batch."""
+        """Returns the same maker without the wait that `RunConfig.inject` adds to each batch."""
 
 
 def images_first(pixels: Tensor) -> Tensor:
-    """(b, height, width, channels) seen as (b, channels, height, width); nothing is copied."""
+    """Returns a view of `pixels` (b, height, width, channels) as (b, channels, height, width)."""
     return pixels.permute(0, 3, 1, 2)
 
 
 class PixelMaker:
-    """Batches of a storage that reads pixels."""
+    """The maker for a storage of form "pixels"."""
 
     def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         self.shape = storage.shape
@@ -69,7 +69,7 @@ class PixelMaker:
         return same
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off costs next to nothing
+        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off must cost next to nothing
         begun = perf_counter() if times else 0.0
         if wait is not None:
             wait.into("read")
@@ -84,7 +84,7 @@ class PixelMaker:
         if self._augment:
             if wait is not None:
                 wait.into("transform")
-            if out is None:  # it may be the storage's own memory
+            if out is None:  # `pixels` may be the storage's own memory
                 pixels = pixels.clone()
             augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
             changed = perf_counter()
@@ -114,7 +114,7 @@ class PixelMaker:
 
 
 class EncodedMaker:
-    """Batches of a storage that reads JPEG or PNG."""
+    """The maker for a storage of form "encoded" (JPEG or PNG)."""
 
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         self.shape = (info.image_size, info.image_size, info.channels)
@@ -136,23 +136,23 @@ class EncodedMaker:
         return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
 
     def stopwatch(self, *, first: bool) -> Stopwatch | None:
-        """Returns what a piece of a batch is to be timed with, if anything; the first piece gets the wait."""
+        """Returns the stopwatch for a piece of a batch, None if nothing is timed; the first piece gets the wait."""
         wait = self._wait if first else None
         return Stopwatch(wait) if self._times or wait is not None else None
 
     def fill(
         self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch | None = None
     ) -> list[str]:
-        """Decodes the samples into `rows` (b, height, width, channels); what is wrong with each, "" if nothing.
+        """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
 
-        Notes in `stopwatch` how long that took. Raises `SampleError` unless unreadable samples are to be skipped.
+        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
         """
         return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
     def finish(
         self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch | None = None, begun_s: float = 0.0
     ) -> Batch:
-        """Returns the batch of samples that were filled in since `begun_s`, without those that could not be read."""
+        """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
         filled = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
@@ -160,7 +160,7 @@ class EncodedMaker:
         if any(wrong):
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
             indices, readable = indices[good], out[good]
-            out = out[: len(good)].copy_(readable)  # it may be memory that is waited for, so the batch stays in it
+            out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
             unreadable = tuple(filter(None, wrong))
         images, labels = images_first(out), self._storage.labels.index_select(0, indices)
         if not self._times or stopwatch is None:
@@ -205,14 +205,14 @@ class EncodedMaker:
             raise self.undecodable(index, error) from error
 
     def crop(self, epoch: int, index: int) -> Callable[[int, int], decode.Crop]:
-        """(height, width) of the encoded image -> what of it becomes the sample in this epoch."""
+        """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""
         if self._augment and self._info.kind == "jpeg":
             uniform = augment.sample_uniform(self._seed, epoch, index, decode.N_UNIFORM)
             return partial(_random_crop, uniform=uniform, flips=self._info.flips)
         return partial(decode.centre_crop, size=self._info.image_size)
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
-        """Returns the error to raise for a sample whose bytes are no whole image."""
+        """Returns the error to raise for a sample whose bytes are not a complete image."""
         return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
 
 
@@ -222,7 +222,7 @@ def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: b
 
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
-    """Returns the affine maps of these samples in this epoch, (b, 2, 3)."""
+    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `augment.affine` does."""
     uniform = [augment.sample_uniform(seed, epoch, i, augment.N_UNIFORM) for i in indices.tolist()]
     return augment.affine(torch.from_numpy(np.array(uniform).reshape(-1, augment.N_UNIFORM)), info)
 

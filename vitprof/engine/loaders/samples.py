@@ -1,7 +1,7 @@
-"""A Dataset of samples, as a DataLoader or a generator uses it: what cannot be read left out, and every part timed.
+"""A Dataset of samples, as a DataLoader or a generator uses it: with unreadable samples left out, and every part timed.
 
-The Dataset's own code stays what it is: it is the form that tutorials show. Around it stand a clock for each batch
-and, inside, what the storage times itself (`vitprof.engine.storage.SampleStorage.dataset`).
+The Dataset's own code is unchanged, since tutorials show it in that form. Each batch is timed around it, and the
+storage times stages inside it (`vitprof.engine.storage.SampleStorage.dataset`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vitprof.errors import SampleError
 
 
 class Skipping(Dataset[Any]):
-    """A Dataset that gives the message in place of a sample that cannot be read."""
+    """A Dataset that returns the error message in place of a sample that cannot be read."""
 
     def __init__(self, samples: Dataset[Any]) -> None:
         self._samples = samples
@@ -34,9 +34,7 @@ class Skipping(Dataset[Any]):
 
 
 def collate_skipping(samples: list[Any]) -> Batch:
-    """Returns the samples that could be read as a batch, with the messages for the others. Without a sample it is
-    empty.
-    """
+    """Returns a batch of the samples that could be read, with the messages of the others; it may be empty."""
     unreadable = tuple(sample for sample in samples if isinstance(sample, str))
     if len(unreadable) == len(samples):
         return Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), unreadable)
@@ -47,17 +45,19 @@ def collate_skipping(samples: list[Any]) -> Batch:
 
 
 class Fetched(NamedTuple):
-    """The samples of a batch, and how long making them took."""
+    """The samples of a batch, and how long making them took, in seconds."""
 
     samples: list[Any]
     begun_s: float
+    """When work on them began, on the host's monotonic clock."""
     read_s: float
+    """NaN, as the next two, where the Dataset does not tell."""
     decode_s: float
     transform_s: float
 
 
 class TimedSamples(Dataset[Any]):
-    """A Dataset that is asked for all samples of a batch at once, so that it can say how long they took."""
+    """A Dataset that makes all samples of a batch in one call, so that it can time them."""
 
     def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
         self._samples, self._stopwatch = samples, stopwatch
@@ -69,13 +69,13 @@ class TimedSamples(Dataset[Any]):
         stopwatch.wait_for_rest()
         samples = fetch(self._samples, indices)
         stopwatch.end_rest(begun)
-        if not stopwatch.noted and not stopwatch.rest:  # a Dataset that tells nothing
+        if not stopwatch.noted and not stopwatch.rest:  # the Dataset times nothing
             return Fetched(samples, begun, math.nan, math.nan, math.nan)
         return Fetched(samples, begun, stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s)
 
 
 class TimedCollate:
-    """Another collate function, of what `TimedSamples` gives."""
+    """A collate function for what `TimedSamples` returns: calls another one and times it, if `tell`."""
 
     def __init__(self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool) -> None:
         self._collate, self._wait, self._tell = collate, wait, tell
@@ -94,13 +94,13 @@ class TimedCollate:
 
 
 def worker_number() -> float:
-    """Returns the number of the DataLoader worker that this process is; NaN where it is none."""
+    """Returns the number of this DataLoader worker; NaN in a process that is not a worker."""
     worker = get_worker_info()
     return math.nan if worker is None else worker.id
 
 
 def fetch(samples: Any, indices: list[int]) -> Any:
-    """Returns what a DataLoader gets from a Dataset for the indices of a batch."""
+    """Returns the samples at `indices` as a DataLoader fetches them: with `__getitems__` if the Dataset has it."""
     at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
     return [samples[index] for index in indices] if at_once is None else at_once(indices)
 
@@ -108,9 +108,9 @@ def fetch(samples: Any, indices: list[int]) -> Any:
 def open_samples(
     storage: Any, config: RunConfig, *, train: bool
 ) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
-    """Returns the Dataset of a storage of form "samples" and what makes batches of it, as the resolved `config` has it.
+    """Returns the Dataset of a storage of form "samples" and its collate function, for the resolved `config`.
 
-    Without anything to measure, to put in or to skip they are the storage's own and PyTorch's `default_collate`.
+    With nothing to time, to delay or to skip, these are the storage's own Dataset and PyTorch's `default_collate`.
     """
     wait = asked_wait(config, train=train)
     stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None

@@ -1,6 +1,7 @@
-"""The system's cache of file pages: how much of some files is in it, read them into it, or drop them from it.
+"""The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it.
 
-Cold and warm reads are different experiments (0.07-0.22 of the speed, DESIGN.md section 6), so a run says which it was.
+Cold and warm reads are different experiments (cold ones were measured to have 0.07 to 0.22 of the
+speed), so a run records which it was.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram
 
 MOST_FILES_ASKED = 2000
-"""Files that are asked about; of more, evenly spaced ones."""
+"""Most files that are examined; if there are more, evenly spaced ones are."""
 STILL_CACHED = 0.03
-"""Share that may stay cached after `drop`: a page being read or written at that moment."""
+"""Share that may stay cached after `drop`: pages being read or written at that moment."""
 
 
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
     """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
-    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it cannot be told. To be called
-    before a storage is opened: pages that are mapped into a process cannot be dropped. Raises `DataError` and
-    `JobStopped`.
+    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it is unknown. Call it before opening
+    a storage: pages mapped into a process cannot be dropped. Raises `DataError` and `JobStopped`, and `ValueError` for
+    another `wanted`.
     """
     if wanted not in ("as-is", "warm", "cold"):
         raise ValueError(wanted)
@@ -46,11 +47,11 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 
 
 def cached_fraction(paths: Iterable[Path]) -> float:
-    """Returns the share of the bytes of `paths` that the page cache holds, 0..1, by mincore of at most
-    `MOST_FILES_ASKED` of them.
+    """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore.
 
-    NaN where the system cannot tell: no mincore, or files of other users (for those Linux says of every page that it
-    is there). Files that cannot be read do not count.
+    At most `MOST_FILES_ASKED` files are examined. NaN where the system cannot tell: no mincore, or files of other users
+    (for those Linux reports every page as cached). Files that cannot be mapped do not count; raises `DataError` for one
+    whose size cannot be read.
     """
     every = [path for path in paths if _bytes(path)]
     chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)]
@@ -62,7 +63,7 @@ def cached_fraction(paths: Iterable[Path]) -> float:
         try:
             found = _cached_pages(path, mincore)
         except DataError:
-            continue  # whoever reads it says so; here it only does not count
+            continue  # reading it raises the error; here it just does not count
         if found is None:
             return math.nan
         cached, pages = cached + found[0], pages + found[1]
@@ -70,10 +71,11 @@ def cached_fraction(paths: Iterable[Path]) -> float:
 
 
 def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> float:
-    """Drops `paths` from the page cache, and returns the share that is still in it by mincore, at most `STILL_CACHED`.
+    """Drops `paths` from the page cache. Returns the share that is still in it by mincore, at most `STILL_CACHED`.
 
-    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` where that is not
-    possible: no such call on this system, files on a RAM disk, files that a process has mapped.
+    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` if the files cannot be
+    dropped (the system has no such call, a RAM disk, a process has them mapped) or it cannot be told whether they
+    were, and `JobStopped`.
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
         raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")
@@ -81,7 +83,7 @@ def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
         if is_in_ram(path):
             raise DataError(f"{path} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is")
     cached = math.nan
-    for _ in range(2):  # pages that are being moved between the system's lists at that moment stay the first time
+    for _ in range(2):  # twice, since pages that the system is moving between its lists survive the first time
         for i, path in enumerate(paths):
             _tell(progress, stop, i, len(paths), "dropping files from the page cache")
             _drop(path)
@@ -95,16 +97,16 @@ def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
         )
     if math.isnan(cached) and any(_bytes(path) for path in paths):
         raise DataError(
-            f"whether {os.path.commonpath(paths)} left the page cache cannot be told (it belongs to another user); "
+            f"cannot tell whether {os.path.commonpath(paths)} left the page cache (it belongs to another user); "
             "choose page_cache as-is"
         )
     return cached
 
 
 def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> None:
-    """Reads `paths` from beginning to end, so that as much of them is cached as the system has room for.
+    """Reads `paths` from beginning to end, so that the system caches as much of them as it has room for.
 
-    Raises `DataError` that names a file that cannot be read, and `JobStopped`.
+    Raises a `DataError` that names a file that cannot be read, and `JobStopped`.
     """
     buffer = memoryview(bytearray(BLOCK_BYTES))
     total, done = sum(_bytes(path) for path in paths), 0
@@ -144,7 +146,7 @@ def _drop(path: Path) -> None:
 
 
 def _mincore() -> ctypes._FuncPointer | None:
-    """Returns the system's mincore; None where there is none or its answer means something else."""
+    """Returns Linux's mincore; None on other systems, where its answer means something else."""
     if sys.platform != "linux":
         return None
     function = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)
@@ -154,11 +156,11 @@ def _mincore() -> ctypes._FuncPointer | None:
 
 
 def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] | None:
-    """(cached, all) pages of a file; None where the system does not tell."""
+    """Returns (cached, all) pages of a file; None where the system does not tell."""
     try:
         with path.open("rb", buffering=0) as file:
             facts = os.fstat(file.fileno())
-            # mm/mincore.c, can_do_mincore: owner, or whoever may write
+            # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore)
             may_write = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
             if facts.st_uid != os.geteuid() and not may_write:
                 return None
@@ -168,7 +170,7 @@ def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] |
                 view = np.frombuffer(mapped, np.uint8)
                 state = np.empty(-(-len(view) // mmap.PAGESIZE), np.uint8)
                 failed = mincore(view.ctypes.data, len(view), state.ctypes.data)
-                del view  # a mapping that is looked at cannot be closed
+                del view  # a mapping with a view on it cannot be closed
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     return None if failed else (int(np.count_nonzero(state & 1)), len(state))

@@ -1,8 +1,8 @@
 """Storages: how samples are kept and read. One file each, found by the names of `vitprof.config.parts.STORAGES`.
 
 A storage gives one of three things (its form): finished samples one by one through a torch Dataset, uint8 pixels in
-whole batches, or encoded images. What makes batches of them stands in `loaders`; where their files lie and how
-fast those can be read is a `Place` (`vitprof.engine.locations`).
+whole batches, or encoded images. `loaders` makes batches of them. A `Place` says where the files are and how fast they
+can be read (`vitprof.engine.locations`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.stopwatch import Stopwatch
 
 Pixels = Literal["uint8", "unit", "normalised"]
-"""uint8 as stored; float32 scaled to 0..1; float32 with mean subtracted and divided by the standard deviation."""
+"""How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the standard deviation."""
 
 
 class Throttle(Protocol):
-    """Holds reads back to the speed of a slower drive. Shared by all processes that read; can be pickled."""
+    """A limit on reads to the speed of a slower drive. Shared by all processes that read; can be pickled."""
 
     def wait(self, n_bytes: int, n_files: int) -> None:
         """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files."""
 
     def close(self) -> None:
-        """Lets everybody go who waits, and holds nobody back afterwards."""
+        """Ends all waits, and holds no read back afterwards."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a storage's files lie."""
+    """Where a storage's files are, and how fast they can be read."""
 
     root: Path
     throttle: Throttle | None = None
+    """None where reads are not held back."""
 
     def reading(self, n_bytes: int, n_files: int = 0) -> None:
-        """To be called for every read: `n_bytes`, and how many files were opened for them."""
+        """Waits as long as the throttle says. Call it for every read, with its bytes and the files opened for it."""
         if self.throttle is not None:
             self.throttle.wait(n_bytes, n_files)
 
 
 class Storage(Protocol):
-    """One split of a data set, ready to be read; can be pickled and opens its files anew in each process."""
+    """One split of a data set, ready to be read. Can be pickled, and opens its files again in each process."""
 
     labels: Tensor
     """(n,) int64, in memory."""
@@ -62,13 +63,13 @@ class SampleStorage(Storage, Protocol):
     """Form "samples": a Dataset as tutorials write it."""
 
     pixels: Pixels
-    """What the images of the dataset are."""
+    """How the Dataset gives images."""
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
-        """Returns the samples one by one, images (channels, height, width).
+        """Returns the Dataset: pairs of image (channels, height, width) and label.
 
-        Where `stopwatch` is given they note there how long their parts took, and it is told which parts those are
-        (`Stopwatch.noted`) and what the rest of the time is (`Stopwatch.rest`).
+        Its samples note on `stopwatch`, if given, how long their stages took; `Stopwatch.noted` is set to those stages,
+        `Stopwatch.rest` to the stage that the rest of the time belongs to.
         """
 
 
@@ -79,11 +80,11 @@ class PixelStorage(Storage, Protocol):
     """(height, width, channels) of an image."""
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, into `out` if it is given.
+        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` if it is given.
 
         Without `out` the result may share memory with the storage and must not be written to. Safe to call from
-        several threads. Raises `SampleError` that names the file of a sample that cannot be read, `DataError` where
-        the storage as a whole cannot.
+        several threads. Raises a `SampleError` that names the file if one sample cannot be read, `DataError` if the
+        storage as a whole cannot.
         """
 
 
@@ -114,15 +115,15 @@ OPENERS: dict[str, tuple[str, str]] = {
     "memory": ("memory", "open_uint8"),
     "memory-float": ("memory", "open_float"),
 }
-"""Module of this package and what in it opens the storage: called with the data set's facts, the place, train or not.
-Imported when asked for: h5py, lmdb and torchvision take their time."""
+"""Storage -> module of this package, and the name in it that opens the storage: called with the data set's facts, the
+place, and whether to open the training split. Imported when needed: h5py, lmdb and torchvision are slow to import."""
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Opens one split in the storage called `name`: a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
+    """Opens one split of the storage called `name`. Returns a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
 
-    Which of them `parts.STORAGES[name].form` says. `options` are the storage's own: `augment` of those that
-    have transforms. Raises `DataError`.
+    `parts.STORAGES[name].form` says which. `options` are the storage's own, such as `augment` for those that have
+    transforms. Raises `DataError` if a file is missing or damaged.
     """
     module, opener = OPENERS[name]
     return getattr(importlib.import_module(f"vitprof.engine.storage.{module}"), opener)(info, place, train, **options)

@@ -1,4 +1,4 @@
-"""How a storage is written: what a module of this package offers so that `prepare` can make its files."""
+"""How a storage is written: what a module of this package defines for `prepare` to make its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitprof.config.catalog import DatasetInfo
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """What a writer has to know about the split it writes."""
+    """Facts about the split that a writer writes."""
 
     name: str
     """"train" or "test"."""
@@ -25,11 +25,12 @@ class SplitFacts:
     """(height, width, channels) of an image, where pixels are written."""
     ids: list[str]
     labels: NDArray[np.int64]
+    """(n,)"""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some samples of a split, in order. One of `pixels` and `encoded` is there, as the writer's module asks for."""
+    """Some samples of a split, in order. One of `pixels` and `encoded` is set: the one that `Format.needs` names."""
 
     ids: list[str]
     pixels: NDArray[np.uint8] | None
@@ -38,20 +39,20 @@ class Chunk:
 
 
 class SplitWriter:
-    """Writes one split into a directory; the training split comes first. Every method may raise `OSError`."""
+    """A writer of one split into a directory; the training split comes first. Every method may raise `OSError`."""
 
     def add(self, start: int, chunk: Chunk) -> None:
-        """Writes a chunk whose first sample is number `start`. Chunks come in order.
+        """Writes a chunk whose first sample is number `start`. Chunks are added in order.
 
-        Of a resumable format the chunks of an interrupted try may come twice.
+        In a resumable format, chunks of an interrupted try may be added again.
         """
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Writes what can be written only once all samples are added. Of a resumable format it may come twice."""
+        """Writes what can only be written once all samples are added. May be called again in a resumable format."""
 
     def close(self) -> None:
-        """Closes what is open. Comes last, also after an error."""
+        """Closes what is open. Called last, also after an error."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,20 @@ class Format:
     """How a storage is written."""
 
     version: int
-    """Rises with every change to what is written: storages on disk are then made again."""
+    """Raised with every change to what is written: storages on disk are then made again."""
     needs: Literal["pixels", "encoded"]
+    """The field of a `Chunk` that its writer takes."""
     open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""
     bytes_a_sample: Callable[[DatasetInfo], float]
-    """Room a sample takes on disk, about; asked before anything is written."""
+    """Approximate room that a sample takes on disk; free space is checked with it before anything is written."""
     resumable: bool = False
-    """Whether the next try goes on where one was interrupted. Many small files do: 70,000 take 7 to 19 s. What is in
-    one file is started over: the whole of `digits` takes 0.1 to 0.3 s."""
+    """Whether a try continues where the last one was interrupted. Formats of many small files do: 70,000 files take 7
+    to 19 s. Those of one file start over: the whole of `digits` takes 0.1 to 0.3 s."""
 
 
 def image_bytes(info: DatasetInfo) -> int:
-    """Returns the bytes of one image as uint8 pixels."""
+    """Returns the size of one image as uint8 pixels, in bytes."""
     return info.image_size**2 * info.channels
 
 
@@ -87,11 +89,11 @@ FORMATS: dict[str, tuple[str, str]] = {
     "lmdb-encoded": ("lmdb", "ENCODED_FORMAT"),
     "memmap": ("memmap", "FORMAT"),
 }
-"""Storage -> module of `storage` and the name of its `Format` there. Imported when needed: h5py takes 0.1 s."""
+"""Storage -> module of `storage`, and the name of its `Format` there. Imported when needed: h5py takes 0.1 s."""
 
 
 def format_of(storage: str) -> Format:
-    """Returns how the storage of that name is written."""
+    """Returns the format of the storage called `storage`."""
     module, name = FORMATS[storage]
     form: Format = getattr(importlib.import_module(f"vitprof.engine.storage.{module}"), name)
     return form

@@ -1,7 +1,7 @@
 """JPEG files one after another in one HDF5 data set.
 
-X_train is the bytes of all files of the training split as one row of uint8, offsets_train (n + 1) int64 says where
-each begins and the last one ends, Y_train (n,) int64 are the labels; the same for "test".
+X_train holds the bytes of all files of the training split as one row of uint8. offsets_train (n + 1,) int64 says where
+each file begins and where the last one ends. Y_train (n,) int64 are the labels. The same for "test".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COPY_BYTES = 8 << 20
 
 
 class Writer(SplitWriter):
-    """Collects the bytes of a split in a file beside: how long they are together is known only at the end."""
+    """A writer that first collects a split's bytes in a separate file: their total length is known only at the end."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         self._path = directory / HDF5_FILE
@@ -61,12 +61,12 @@ class Writer(SplitWriter):
         self._collected.close()
 
 
-# Twice the 0.1 MB of an average photo: while a split is finished its bytes are there twice.
+# Twice the 0.1 MB of an average photo: while a split is being finished its bytes are on disk twice.
 ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 220_000)
 
 
 class EncodedStorage:
-    """One `pread` for each sample, at the place in the file that h5py and the offsets give."""
+    """Encoded images, each read with one `pread` at the position that h5py and the offsets give."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
@@ -87,18 +87,24 @@ class EncodedStorage:
         return len(self.labels)
 
     def read_encoded(self, index: int) -> bytes:
-        file = self._files.get("data") or self._open()
+        file = self._files["data"] if "data" in self._files else self._open()
         begin, end = self._positions[index : index + 2].tolist()
         if begin == end:
             raise SampleError(f"{self.name_of(index)} is empty; delete {self._place.root} and it is made again")
         self._place.reading(end - begin)
-        data = os.pread(file, end - begin, begin)
+        try:
+            data = os.pread(file, end - begin, begin)
+        except OSError as error:
+            raise SampleError(
+                f"{self.name_of(index)} cannot be read ({error.strerror or error}); delete {self._place.root} and it "
+                "is made again"
+            ) from error
         if len(data) != end - begin:
             raise unusable(self._path, "it became shorter while it was read")
         return data
 
     def _open(self) -> int:
-        """Returns the descriptor, which a forked child may share: pread says where to read each time."""
+        """Returns the file's descriptor. A forked child may share it: pread takes the position with each call."""
         try:
             mine = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

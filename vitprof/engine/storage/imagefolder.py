@@ -26,9 +26,9 @@ from vitprof.errors import DataError
 class ImageFolderStorage:
     """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
 
-    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; else, and in the test split
-    always, Resize and CenterCrop (torchvision's reference training). Raises `DataError` where there is no image;
-    samples raise `SampleError` that names the file.
+    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise, and always in the test
+    split, Resize and CenterCrop (torchvision's reference training). Raises `DataError` if the folder cannot be read or
+    has another number of classes or images than the data set; samples raise a `SampleError` that names the file.
     """
 
     pixels: Pixels = "normalised"
@@ -44,17 +44,17 @@ class ImageFolderStorage:
         to_input = transforms.Compose([*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
         remedy = f"delete {place.root} and it is made again"
         try:
-            # A small set has classes without a sample; its labels must be those of the whole set all the same.
+            # A small set has classes without a sample; its labels must still be those of the full set.
             self._dataset = datasets.ImageFolder(str(root), transform=to_input, loader=_Loader(place), allow_empty=True)
         except OSError as error:
-            # torchvision's own, without an errno, for a directory without class folders
+            # torchvision's own error, without an errno, if there are no class folders
             why = error.strerror or "it has no class folders"
             raise DataError(f"cannot read {error.filename or root}: {why}; {remedy}") from error
         if len(self._dataset.classes) != info.classes:
             found = len(self._dataset.classes)
             raise DataError(f"{root} has {found} class folders instead of {info.classes}; {remedy}")
         expected = info.n_train if train else info.n_test
-        if len(self._dataset) != expected:  # torchvision passes over what is no file without a word
+        if len(self._dataset) != expected:  # torchvision silently skips what is not a file
             raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {remedy}")
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
 
@@ -71,16 +71,16 @@ class ImageFolderStorage:
         return dataset  # type: ignore[no-any-return]
 
     def name_of(self, index: int) -> str:
-        """Returns the file of a sample, for messages."""
+        """Returns the path of a sample's file, for messages."""
         return str(self._dataset.samples[index][0])
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no file stays open between reads."""
 
 
 @dataclass(frozen=True)
 class _Loader:
-    """torchvision's `pil_loader`, told to the throttle, with errors that name the file."""
+    """torchvision's `pil_loader`, slowed by the throttle, timed, and with errors that name the file."""
 
     place: Place
     stopwatch: Stopwatch | None = None
@@ -110,7 +110,7 @@ class _Loader:
                     converted: Image.Image = image.convert("RGB")
                     return converted
         except UnidentifiedImageError as error:
-            raise unreadable(path, "it is empty, or no image") from error
+            raise unreadable(path, "it is empty, or not an image") from error
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             why = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
             raise unreadable(path, why) from error

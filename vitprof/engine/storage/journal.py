@@ -1,4 +1,4 @@
-"""How far the making of a storage of many small files has come, kept on disk so that the next try goes on there."""
+"""The progress of making a storage of many small files, kept on disk so that the next try continues from there."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ JOURNAL = "journal.json"
 
 @dataclass
 class Journal:
-    """What has been written so far. Trusted only until the machine restarts: what was written may be lost with it."""
+    """What has been written so far. Trusted only until the machine restarts: written data may be lost in a crash."""
 
     made_of: dict[str, Any]
+    """Identity of the storage (`manifest.identity`); a journal with a different one is ignored."""
     split: str = "train"
     """The split being written; those before it are complete."""
     done: int = 0
     """Samples of that split that have been written."""
     spent_s: float = 0.0
-    """Time spent so far, in all tries."""
+    """Seconds spent so far, in all tries."""
     unreadable: dict[str, dict[int, str]] = field(default_factory=dict)
-    """For each split with samples that are left out: their numbers in the data set, and why."""
+    """Split -> number in the data set -> reason, for each sample that is left out."""
 
     @classmethod
     def read(cls, directory: Path, made_of: dict[str, Any]) -> Journal | None:
-        """Returns the journal of an earlier try at the same; None if there is none that can be used."""
+        """Returns the journal of an earlier try at the same storage; None if there is none that can be used."""
         try:
             entry = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
             if entry["made_of"] != made_of or entry["boot"] != _boot():
@@ -37,10 +38,10 @@ class Journal:
             unreadable = {s: {int(i): str(why) for i, why in found.items()} for s, found in entry["unreadable"].items()}
             return cls(made_of, str(entry["split"]), int(entry["done"]), float(entry["spent_s"]), unreadable)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # as good as none: made from the start
+            return None  # unusable: start over
 
     def write(self, directory: Path) -> None:
-        """Puts it on disk in one step. Raises `OSError`."""
+        """Replaces the journal on disk atomically. Raises `OSError`."""
         entry = {
             "made_of": self.made_of,
             "boot": _boot(),
@@ -55,13 +56,13 @@ class Journal:
 
     @staticmethod
     def remove(directory: Path) -> None:
-        """A storage that is finished has none."""
+        """Removes the journal; a finished storage has none."""
         for name in (JOURNAL, f"{JOURNAL}.tmp"):
             (directory / name).unlink(missing_ok=True)
 
 
 def _boot() -> str:
-    """Tells one start of the machine from another. Data in the page cache survive a process, not a crash."""
+    """Returns an ID of the machine's current boot: data in the page cache survive a killed process, but not a crash."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # not Linux

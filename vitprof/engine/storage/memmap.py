@@ -18,10 +18,10 @@ from vitprof.errors import DataError
 
 
 class Writer(SplitWriter):
-    """Writes train.npy or test.npy, chunk after chunk.
+    """A writer of train.npy or test.npy, chunk after chunk.
 
-    By write calls, not through a mapping: a full disk is an error of a write call, but kills a process that writes to
-    mapped memory (SIGBUS).
+    It uses write calls, not a mapping: on a full disk a write call fails with an error, while writing to mapped memory
+    kills the process (SIGBUS).
     """
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
@@ -41,10 +41,11 @@ FORMAT = Format(1, "pixels", Writer, image_bytes)
 
 
 class MemmapStorage:
-    """A gather of rows of the mapped file for each batch.
+    """Images in a mapped file: one gather of rows for each batch.
 
-    No advice to the system (madvise): from a cold cache MADV_RANDOM read 0.05 times as fast for rows of 150 kB, since
-    it turns readahead off, and MADV_WILLNEED for each row was no faster than none. Warm all three were the same.
+    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast for rows of 150 kB,
+    since it turns readahead off, and MADV_WILLNEED for each row was no faster than no advice. From a warm cache all
+    three were equally fast.
     """
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
@@ -63,14 +64,14 @@ class MemmapStorage:
         if self._images is None:
             self._place.reading(0, 1)
             try:
-                # "c" (private) because torch warns about arrays that cannot be written to; nothing is ever written
+                # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
                 images = np.load(self._path, mmap_mode="c", allow_pickle=False)
             except FileNotFoundError:
                 raise self._unusable("cannot be read (it is missing)") from None
             except OSError as error:
                 raise self._unusable(f"cannot be read ({error.strerror or error})") from error
             except (ValueError, EOFError, OverflowError) as error:  # NumPy's message advises to trust the file
-                raise self._unusable("cannot be read (it is no array of numbers, or it is damaged)") from error
+                raise self._unusable("cannot be read (it is not an array of numbers, or it is damaged)") from error
             if not isinstance(images, np.memmap):
                 raise self._unusable("is not a .npy file")
             if images.dtype != np.uint8 or images.shape != (len(self), *self.shape):
@@ -83,7 +84,7 @@ class MemmapStorage:
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         self._place.reading(len(indices) * self._image_bytes)
-        # As fast as np.take(out=, mode="clip"), and a wrong index is an error
+        # as fast as np.take(out=, mode="clip"), and raises an error for a wrong index
         return torch.index_select(self._rows(), 0, indices, out=out)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Making a storage from a data set once: timed, with progress, and never used half made.
+"""Makes a storage from a data set once: timed, with progress, and never used half made.
 
-A storage lies in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` beside it, chunk by
-chunk. Only when everything is written is the directory renamed to its final name, its manifest inside. A try that was
-interrupted is started over; one at many small files goes on, by a journal of what has been written.
+A storage is kept in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` next to it, chunk by
+chunk. Only when everything is written is the directory, with its manifest, renamed to its final name. An interrupted
+try starts over, except with many small files: then it continues from a journal of what has been written.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from vitprof.formats import size
 SPLITS: tuple[str, ...] = ("train", "test")
 MAX_CHUNK_SAMPLES = 512
 MAX_CHUNK_BYTES = 20_000_000
-"""Chunks of large images are smaller, by halves, so that a stop need not wait long."""
+"""Chunks of large images have fewer samples (halved until they fit), so that a stop need not wait long."""
 JOURNAL_EVERY_S = 2.0
-"""How much work an interruption may cost where the next try goes on."""
+"""Most work, in seconds, that an interruption costs where the next try continues."""
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A storage that is there."""
+    """A finished storage."""
 
     directory: Path
     size_bytes: int
     """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
     prepare_s: float
-    """How long making it took, when it was made (0 for a data set's own files). Includes earlier tries that it went on
-    from."""
+    """Seconds that making it took, when it was made (0 for a data set's own files), with the earlier tries that it
+    continued."""
     n_unreadable: int = 0
     """Samples of the data set that were left out because they cannot be read."""
     unreadable: tuple[str, ...] = ()
-    """What is wrong with the first of them, a line each."""
+    """Errors of the first 10 of them, one line each."""
 
 
 def prepare_storage(
@@ -74,11 +74,11 @@ def prepare_storage(
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
 ) -> Prepared:
-    """Makes `storage` of the data set under `source_root` if it is not there yet, and says where it is.
+    """Makes `storage` of the data set under `source_root` if it does not exist yet. Returns where it is, and facts.
 
-    Several processes may do this at once: one makes it, the others wait. With `skip_unreadable` samples of the data
-    set that cannot be read are left out; the manifest counts them. Raises `DataError` (`SampleError` for such a
-    sample) and `JobStopped`; of many small files those written until then are kept and used by the next try.
+    Several processes may call this at once: one makes it, the others wait. With `skip_unreadable`, samples of the data
+    set that cannot be read are left out and counted in the manifest. Raises `DataError` (`SampleError` for an
+    unreadable sample) and `JobStopped`; formats of many small files keep what is written until then for the next try.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -95,7 +95,7 @@ def prepare_storage(
     if manifest["n_unreadable"] and not skip_unreadable:
         raise DataError(
             f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
-            f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or mend them and delete {root}"
+            f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or repair them and delete {root}"
         )
     left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
     return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)
@@ -140,7 +140,7 @@ class _Making:
             except SampleError:
                 if not skip_unreadable:
                     raise
-            # Looked for only when there is one: to read every sample twice would cost everybody the time.
+            # Looked for only once one is found, so that intact data sets are not read twice.
             found = {
                 name: find_unreadable(sources[name], self._form.needs, self._chunk, self._tell(name), self._stop)
                 for name in SPLITS
@@ -193,7 +193,7 @@ class _Making:
             for start in range(journal.done, facts.n, self._chunk):
                 if self._stop():
                     note(start)
-                    then = "goes on from there" if self._form.resumable else "starts over"
+                    then = "continues from there" if self._form.resumable else "starts over"
                     raise JobStopped(f"stopped while preparing {self._root}; the next try {then}")
                 end = min(start + self._chunk, facts.n)
                 pixels = source.pixels(start, end) if self._form.needs == "pixels" else None
@@ -211,10 +211,10 @@ class _Making:
             writer.close()
 
     def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
-        """Gives the finished storage its manifest and its name."""
+        """Writes the finished storage's manifest, and renames the directory to its final name."""
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
-        to_disk(self._partial)  # before the manifest, which says what room the files take: some file systems know late
+        to_disk(self._partial)  # before the manifest, which records the room on disk: some file systems know it late
         reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
         manifest = write_manifest(
             self._partial,
@@ -247,5 +247,5 @@ class _Making:
         remedy = "or set VITPROF_HOME to a directory with more room"
         if self._form.resumable:
             delete = f"delete {self._partial}, which frees {size(allocated_bytes(self._partial))}"
-            remedy = f"and start again to go on from there, or {delete}"
+            remedy = f"and start again to continue from there, or {delete}"
         return DataError(f"disk full while preparing {self._root}; free some space {remedy}")

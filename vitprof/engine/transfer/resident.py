@@ -1,4 +1,4 @@
-"""No copy for each batch: the storage itself lies on the device."""
+"""A transfer without a copy for each batch: the storage itself is on the device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vitprof.formats import size
 
 
 class Gathered(MemoryStorage):
-    """A storage on a device that gathers by itself, long after it was told to: marks stand around each gather."""
+    """A storage on a device, with marks around each gather, which the device does some time after its launch."""
 
     def __init__(self, storage: MemoryStorage, device: Device) -> None:
         super().__init__(storage.images, storage.labels)
         self._mark = device.mark
         self.last: tuple[Mark, Mark] | None = None
-        """Where the last gather began and where it ended."""
+        """Marks where the last gather began and ended."""
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         began = self._mark()
@@ -33,7 +33,7 @@ class Gathered(MemoryStorage):
 
 
 class Resident:
-    """Moves the storage once; its batches are made on the device."""
+    """A transfer that moves the whole storage once; batches are made on the device."""
 
     normalises = False
     buffer: Buffer | None = None
@@ -43,16 +43,17 @@ class Resident:
         self._device = device
         self._gathered: Gathered | None = None
         self._simulated_s = 0.0
-        """What a gather takes on a simulated device, whose own is done by the host in no time of the device."""
+        """Seconds that a gather takes on a simulated device: the host does the real one, in no time of the device."""
 
     def place(self, storage: Any) -> Any:
-        """Returns the storage on the device. Raises `DeviceError` where it does not fit into what is free there."""
+        """Returns the storage on the device. Raises `DeviceError` if it does not fit into the free memory there."""
         device = self._device
         needed, free = storage.images.nbytes, device.free_memory_bytes()
         if needed > free:
             raise DeviceError(
                 f"transfer resident: a split of {len(storage):,} images takes {size(needed)} of device memory and "
-                f"{size(free)} are free; end what else uses this GPU, take fewer images, or choose transfer pinned"
+                f"{size(free)} are free; stop other programs that use this GPU, use fewer images, or choose transfer "
+                "pinned"
             )
         moved = storage.to(device.torch_device)
         if isinstance(device, SimulatedDevice):

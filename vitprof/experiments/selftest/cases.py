@@ -1,4 +1,4 @@
-"""The cases: a job, what is put in its way, and what must be said of it."""
+"""The cases: jobs that are slowed down, and what vitprof must report about each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitprof.config.accelerators import accelerator
 
 N_PHOTOS = 120
 SLOW_MB_S, SLOW_LATENCY_MS = 40.0, 3.0
-"""A drive on which a photo of about 0.1 MB takes half its time for opening and half for its bytes."""
+"""A slow drive, on which latency and bytes each take about half of the time for a photo of 0.1 MB."""
 
 
 WITH_WORKERS = "workers"
@@ -20,34 +20,35 @@ WITH_WORKERS = "workers"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A job that is slowed down in a known way, and its reference: the same job without that."""
+    """A job that is slowed down in a known way, and its reference: the same job without the slowdown."""
 
     name: str
     what: str
-    """What is put in its way, in words."""
+    """The slowdown, in words."""
     base: RunConfig
     """The reference."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """What is different in the slowed job."""
+    """Settings that are different in the slowed job."""
     launch_ms: float = 0.0
-    """What launching a step takes in the slowed job."""
+    """Milliseconds that launching a step takes in the slowed job; 0 where launches are not slowed."""
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
     part: str
-    """The part of loading that must get the blame (`timing.exposure.Share.name`); empty where no part has it."""
+    """The part of loading whose reported cost is checked (`timing.exposure.Share.name`); empty where it is none."""
     right: tuple[str, ...]
-    """Causes (`analysis.verdict.verdict.Verdict.cause`) that count as right, or else names of signatures."""
+    """Causes (`analysis.verdict.verdict.Verdict.cause`) or names of signatures that count as right; empty where the
+    slowdown must cost nothing."""
     why: str
-    """Why these, and what size is expected."""
+    """Why these are right, and what size is expected."""
 
     @property
     def slowed(self) -> RunConfig:
-        """Returns the job with what is put in its way."""
+        """Returns the slowed job."""
         return dataclasses.replace(self.base, **self.changes)
 
     @property
     def compute_ms(self) -> float:
-        """Returns what the simulated device computes for each batch."""
+        """Returns how many milliseconds the simulated device computes for each batch."""
         return accelerator(self.base.device).compute_s(self.base.batch_size) * 1e3
 
     @property
@@ -57,42 +58,42 @@ class Case:
 
     @property
     def injected_ms(self) -> float | None:
-        """Returns the wait that is put into each batch; None where it is not injected."""
+        """Returns the milliseconds of wait that are injected into each batch; None where none is."""
         inject = self.slowed.inject
         return injection(inject)[1] * 1e3 if inject else None
 
     @property
     def own_process(self) -> bool:
-        """Returns whether it must not run in a thread: worker processes want to be forked, and CPU hogs are children of
-        it.
+        """Returns whether the job needs a process of its own: its workers are forked, or CPU hogs are children of this
+        process.
         """
         return self.hogs or self.base.strategy == WITH_WORKERS
 
     @property
     def hidden(self) -> bool:
-        """Returns whether the device must not notice anything."""
+        """Returns whether the slowdown must cost the device nothing."""
         return not self.right
 
 
 COMMON: dict[str, Any] = {"threads": 1, "evaluate": False, "warmup_steps": 4, "steps": 32}
 
 # Sample by sample in the training loop, as tutorials do: all five parts can be told apart. Fetching 16 digits takes
-# longer than the device's 1 ms, or about that, so nearly all of a wait is exposed.
+# about as long as the device's 1 ms, or longer, so nearly all of a wait is exposed.
 IN_THE_LOOP = RunConfig(strategy="per-sample", batch_size=16, device="simulated:1,0", **COMMON)
 WHOLE_BATCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:4,0", **COMMON)
 GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON)
-# The fetch is next to nothing, the device takes 12 ms: less than one of the waits, more than the other.
+# The fetch takes almost no time, and the device 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
-# Four digits: a worker that has slept makes more of them slower than one that has not.
+# Only four digits: with more of them, a worker that has just slept would be slower than one that has not.
 WORKERS = RunConfig(strategy=WITH_WORKERS, storage="memory", workers=2, batch_size=4, device="simulated:4,0", **COMMON)
 PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 4, "steps": 30}
-# Two photos: decoding them hides behind compute. Threads slow each other down, so more of them would not be the same
-# with a wait among them.
+# Two photos: decoding them is hidden behind compute. Threads slow each other down, so with more photos a wait in one
+# thread would change how long the others take.
 THREADS = RunConfig(strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36})
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
-# Long enough for ten readings of the CPU's use, on which the rule about other programs rests. Other programs begin when
-# training is seen to have begun, up to 0.6 s later: within the warm-up. Without torchvision, which takes longer to load
-# than this job to run.
+# Long enough for the ten readings of CPU use that the rule about other programs needs. Other programs start when this
+# process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes longer to
+# load than this job takes to run.
 CPU_BOUND = RunConfig(
     strategy="generator",
     device="simulated:1,0",
@@ -100,12 +101,12 @@ CPU_BOUND = RunConfig(
     **PHOTOS | {"warmup_steps": 200, "steps": 320},
 )
 
-# 1 ms of kernels; long enough for the steps behind a gate.
+# 1 ms of kernels; long enough for the steps that are measured behind a gate.
 LAUNCHES = RunConfig(
     strategy="memory", batch_size=64, device="simulated:1,0", **COMMON | {"warmup_steps": 6, "steps": 100}
 )
 
-LOOP_WHY = "It is the only part of that length, and it is exposed but for what the device still computes."
+LOOP_WHY = "It is the only part of that length, and it is exposed except while the device still computes."
 CASES: tuple[Case, ...] = (
     *(
         Case(
@@ -141,7 +142,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:8"},
         part="read",
         right=(),
-        why="All of it passes while the device computes: it must cost nothing, and the run not be input-bound.",
+        why="All of it passes while the device computes: it must cost nothing, and the run must not be input-bound.",
     ),
     Case(
         name="slow drive",
@@ -155,8 +156,8 @@ CASES: tuple[Case, ...] = (
         },
         part="read",
         right=("slow_drive",),
-        why="A batch takes the latency of its files and their bytes / bandwidth longer. Reading is the part; that the "
-        "drive is slow is known from the settings.",
+        why="A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the "
+        "settings say that the drive is slow.",
     ),
     Case(
         name="launch-bound",
@@ -166,7 +167,7 @@ CASES: tuple[Case, ...] = (
         launch_ms=4.0,
         part="",
         right=("launches",),
-        why="The device waits for launches for 3 ms inside each step. Marks around a step alone call that compute.",
+        why="The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.",
     ),
     Case(
         name="CPU hogs",
@@ -176,9 +177,9 @@ CASES: tuple[Case, ...] = (
         part="",
         right=("cpu_contention", "other-programs"),
         why="The loop's own work gets slower, in all its parts alike; either the cause or the signature must say why. "
-        "How much they take is the system's choice: it is compared with what the reference idled less, but for the "
-        "CPU time that the same work took more. Beside other programs a core computes slower too (shared halves, "
-        "caches, clocks); the verdict's size is the wait for a core.",
+        "The system decides how much CPU they take, so the size is compared with how much longer the device idled than "
+        "in the reference, minus the additional CPU time of the same work. Beside other programs a core also computes "
+        "more slowly (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.",
     ),
     Case(
         name="read, whole batches",
@@ -187,7 +188,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:20"},
         part="read",
         right=("read",),
-        why="The fetch itself takes next to nothing: all but the 4 ms that the device computes is exposed.",
+        why="The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.",
     ),
     Case(
         name="decode, generator",
@@ -205,7 +206,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:40"},
         part="read",
         right=("read",),
-        why="Two batches are made at once: a batch comes every 20 ms and the device computes for 4 of them.",
+        why="Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that.",
     ),
     Case(
         name="collate, workers",
@@ -214,7 +215,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "collate:40"},
         part="collate",
         right=("collate",),
-        why="As for reading: whichever part the workers wait in, the device waits for their pace.",
+        why="As for reading: the device waits for the workers, whichever part they wait in.",
     ),
     Case(
         name="read, threads",
@@ -227,9 +228,9 @@ CASES: tuple[Case, ...] = (
     ),
 )
 QUICK: tuple[Case, ...] = CASES[:10]
-"""Those that share jobs, or that no other stands for."""
+"""Cases that share jobs, or that check what no other case does."""
 
 
 def n_jobs(cases: Sequence[Case], rounds: int) -> int:
-    """Returns the jobs that these cases take, reference runs included."""
+    """Returns how many jobs `rounds` rounds of these cases take, reference runs included and retries not."""
     return (len(cases) + len({case.base for case in cases})) * rounds

@@ -1,4 +1,4 @@
-"""Runs the cases as real jobs, each next to its reference, and compares."""
+"""Runs the cases as real jobs, each after its reference, and compares the two."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from vitprof.store import RunStore
 
 POLL_S = 0.1
 RETRIES = 3
-"""More rounds that a case gets before it counts as failed: other programs can spoil one."""
+"""Additional rounds that a case gets before it counts as failed, since other programs can spoil one."""
 
 
 @dataclass(frozen=True)
 class SelftestProgress:
-    """How far a selftest is."""
+    """The progress of a self-test."""
 
     words: str
     """What is running."""
     done: int
-    """Jobs that have ended."""
+    """Jobs that have ended; on a GPU, cases."""
     total: int
-    """Jobs in all, as far as is known: cases that are not right at once are run again."""
+    """Jobs in total so far, since cases that are not right at once are run again; on a GPU, cases."""
     left_s: float
-    """Jobs left times the mean seconds of a job so far, less what the present one has had; NaN at the beginning."""
+    """Estimated seconds left: by the mean of the jobs so far (NaN before one has ended), on a GPU by the cases'
+    budgets."""
 
 
 Report = Callable[[SelftestProgress], None]
@@ -57,14 +58,15 @@ def run_selftest(
     isolation: Isolation = "process",
     retries: int = RETRIES,
 ) -> SelftestReport:
-    """Runs `cases`, `rounds` times each, and says what vitprof reported of them.
+    """Runs each of `cases` `rounds` times and returns the report on what vitprof said about them.
 
-    Each round runs the reference first, then what is to be compared with it. Cases that are not right get up to
-    `retries` rounds more, all of which count: medians decide. Runs and logs go to a temporary directory that is removed
-    at the end; data sets that are missing are made in `VITPROF_HOME`. Where `stop()` turns true the report has the
-    cases that were run until then. An exception, Ctrl-C too, ends jobs and other processes before it goes on.
+    Each round runs the reference first, then the jobs that are compared with it. Cases that are not right get up to
+    `retries` additional rounds; all rounds of a case count, and medians decide. Runs and logs are written to a
+    temporary directory that is removed at the end; missing data sets are made in `VITPROF_HOME`. Once `stop()` returns
+    true, the report has the cases that were run until then. An exception, such as Ctrl-C, ends all jobs and other
+    processes before it propagates.
 
-    Raises `VitprofError` where a data set cannot be made, or nothing can be run at all.
+    Raises `VitprofError` where a data set cannot be made or nothing can be run at all.
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory:
@@ -93,7 +95,7 @@ def run_selftest(
 
 
 def _by_base(cases: Sequence[Case]) -> dict[RunConfig, list[Case]]:
-    """Cases that share a reference."""
+    """Returns the cases by the reference that they share."""
     groups: dict[RunConfig, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.base, []).append(case)
@@ -106,16 +108,16 @@ def _jobs(cases: Sequence[Case]) -> int:
 
 @dataclass
 class _Found:
-    """What came of a case so far."""
+    """The rounds of a case so far."""
 
     rounds: list[Round] = field(default_factory=list)
     retries: int = 0
     failure: str = ""
-    """Of the last round, if it failed."""
+    """Why the last round failed; "" where it did not."""
 
 
 class _Work:
-    """The jobs of a selftest, and what they gave."""
+    """The jobs of a self-test, and their results so far."""
 
     def __init__(self, manager: JobManager, progress: Report, stop: Stop, isolation: Isolation) -> None:
         self._manager, self._progress, self._stop, self._isolation = manager, progress, stop, isolation
@@ -131,7 +133,7 @@ class _Work:
         self._began = time.monotonic()
 
     def round(self, cases: Sequence[Case], *, retry: bool = False) -> None:
-        """Each of `cases` once, after its reference. Raises `JobStopped`."""
+        """Runs each of `cases` once, after its reference. Raises `JobStopped`."""
         for base, group in _by_base(cases).items():
             try:
                 reference: Observed | None = self._run(base, group[0], "reference")
@@ -159,11 +161,11 @@ class _Work:
         return case_result(case, found.rounds, retries=found.retries, failure=found.failure)
 
     def _slowed(self, case: Case) -> tuple[Observed, float]:
-        """Returns the slowed run, and what was put into each of its batches, in ms; NaN where that is no wait."""
+        """Runs the slowed job; returns it and the wait in ms that each of its batches was given, NaN without a wait."""
         if case.hogs:
             with BusyCores() as hogs:
                 return self._run(case.slowed, case, "slowed", hogs), math.nan
-        if case.launch_ms:  # how long launching really takes, the run tells
+        if case.launch_ms:  # the run itself shows how long launching really takes
             return self._run(case.slowed, case, "slowed"), math.nan
         n_waits, wait_ms = _waits(case)
         with Sleeper(wait_ms / 1e3) as sleeper:
@@ -171,8 +173,9 @@ class _Work:
         return slowed, n_waits * (wait_ms + sleeper.late_s(slowed.start_s, slowed.end_s) * 1e3)
 
     def _run(self, config: RunConfig, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
-        """Runs a job to its end, with `hogs` from its training on: loading PyTorch beside them would take many times as
-        long and tell nothing. Raises `JobError` where it does not finish, `JobStopped`.
+        """Runs a job to its end and returns its figures. Raises `JobError` where it does not finish, `JobStopped`.
+
+        `hogs` start when its training does: loading PyTorch beside them would take many times as long and show nothing.
         """
         isolation: Isolation = "process" if case.own_process else self._isolation
         manager = self._manager
@@ -183,7 +186,7 @@ class _Work:
                 hogs.begin()
             if self._stop():
                 raise JobStopped("the selftest was stopped")
-        if self._stop():  # what stopped it may have ended the job too, which is no failure of the case
+        if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
             raise JobStopped("the selftest was stopped")
         self._ended_one()
         return observe(manager.store, run_id, case)
@@ -196,13 +199,13 @@ class _Work:
         left_s = math.nan
         if self._done:
             each = (self._ended - self._began) / self._done
-            # A job that takes longer than the others takes nothing off those after it.
+            # A job that takes longer than the mean must not shorten the estimate for the jobs after it.
             left_s = each * (self.total - self._done) - min(each, time.monotonic() - self._ended)
         self._progress(SelftestProgress(words, self._done, self.total, left_s))
 
 
 def _waits(case: Case) -> tuple[int, float]:
-    """Returns how often each batch of `case` waits, one after another, and for how many ms."""
+    """Returns how many waits each batch of `case` is given, one after another, and the length of each in ms."""
     if case.injected_ms is not None:
         return 1, case.injected_ms
     slowed = case.slowed
@@ -211,5 +214,5 @@ def _waits(case: Case) -> tuple[int, float]:
     root = data_dir() / dataset_info(slowed.dataset, slowed.n_images).directory / "train"
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
     if not sizes:
-        raise DataError(f"there are no JPEG files under {root}; delete it and it is made again")
+        raise DataError(f"there are no JPEG files under {root}; delete it, so that it is made again")
     return slowed.batch_size, drive_ms(sum(sizes) / len(sizes), slowed.slow_mb_s, slowed.slow_latency_ms)

@@ -1,4 +1,4 @@
-"""What vitprof says of one run, beside what is known of it."""
+"""What vitprof reports about a run of a case, next to what is known about that run."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ from vitprof.store import RunStore
 
 @dataclass(frozen=True)
 class Observed:
-    """One run of a case, over its steady steps."""
+    """Figures of a run of a case, over its steady steps."""
 
     kind: str
     """The verdict's kind."""
     cause: str
     """The cause that the verdict names."""
     cause_ms: float
-    """What the verdict says that it costs, for each batch."""
+    """Milliseconds for each batch that the verdict attributes to that cause."""
     launch_ms: float
-    """For how long the verdict says that the device waited for launches inside each step; 0 where it does not know."""
+    """Milliseconds that, by the verdict, the device waited for launches inside each step; 0 where it is not known."""
     launching_ms: float
-    """Mean time from a batch in hand to the last launch of its step, by the host's clock."""
+    """Mean milliseconds from the arrival of a batch to the last launch of its step, by the host's clock."""
     signatures: tuple[str, ...]
     """Names of the patterns that were found."""
     exposed_ms: Mapping[str, float]
-    """What the verdict says that each part of loading costs for each batch."""
+    """Part of loading -> milliseconds for each batch that the verdict attributes to it."""
     idle_frac: float
-    """The idle share that the run's summary states."""
+    """The device's idle share, as the run's summary states it."""
     true_idle_frac: float
-    """What it is by arithmetic: the device's time is known, that of a step and its launches by the host's clock."""
+    """The idle share by arithmetic: from the device's known time, and steps and launches by the host's clock."""
     step_ms: float
-    """Mean time of a step by the host's clock: from one launch to the next."""
+    """Mean milliseconds of a step by the host's clock: from one launch to the next."""
     cpu_ms: float
-    """CPU time that the job took for a step, by the system's count; NaN where nothing was read in the steady steps."""
+    """CPU milliseconds of the job for each step, as the system counts them; NaN without a reading in the steady
+    steps."""
     fetch_ms: float
-    """Mean time that making a batch takes: of the loop, of a worker, of all threads together."""
+    """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
     start_s: float
-    """When the steady steps began and ended, on the monotonic clock."""
+    """When the steady steps began, in seconds on the monotonic clock."""
     end_s: float
+    """When they ended."""
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:
-    """Looks at a run of `case`. Raises `JobError` where it did not finish.
+    """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps.
 
-    The verdict is asked without the setting that says which wait was put in: it must find out.
+    The verdict does not see the setting that names the injected wait: it must find the cause by itself.
     """
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
@@ -67,14 +69,14 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
-    # Batches of several makers come in bunches: only whole bunches have the mean time.
+    # With several workers or threads batches arrive in bunches: only whole bunches have the mean time.
     n = (len(launched) - 1) // case.makers * case.makers
     if n < 1:
         raise JobError("its job has too few steady steps")
     step_ms = float(launched[-1] - launched[-1 - n]) / n * 1e3
     if synchronous(run.config):
         fetch = steps["data_wait_s"]
-    elif run.config.loader == "threads":  # a batch is in several threads' hands at once
+    elif run.config.loader == "threads":  # several threads work on a batch at once
         fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]

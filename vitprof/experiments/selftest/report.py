@@ -1,4 +1,4 @@
-"""What came of the cases."""
+"""The results of the cases, and the report on all of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from vitprof.records import json_number
 
 @dataclass(frozen=True)
 class Round:
-    """A slowed run of a case and the reference run just before it."""
+    """Figures of a slowed run of a case, compared with the reference run just before it."""
 
     expected_ms: float
-    """What is put in the way, as far as the device must notice it, for each batch."""
+    """Milliseconds for each batch that the device must wait because of the slowdown."""
     reported_ms: float
-    """What the verdict says that it costs, for each batch; without what it says of the reference."""
+    """Milliseconds for each batch that the verdict attributes to the slowdown, minus those in the reference run."""
     cause: str
-    """The cause that was named: one of the case's right ones where the verdict has it anywhere it may be."""
+    """A right cause where verdict or signatures name one; "" where the run is not input-bound; otherwise the verdict's
+    cause, or its kind where it has none."""
     cause_ok: bool
     idle_frac: float
     true_idle_frac: float
@@ -36,16 +37,16 @@ class Round:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case: medians over its rounds, and whether all of it is right."""
+    """The result of a case: medians over its rounds, and whether each figure is right."""
 
     case: str
     what: str
     expected_ms: float
-    """Milliseconds for each batch that the device must have waited because of what was put in the way."""
+    """Milliseconds for each batch that the device must have waited because of the slowdown."""
     reported_ms: float
-    """What the verdict says."""
+    """Milliseconds for each batch that the verdict attributes to the slowdown."""
     error_ms: float
-    """Median of the rounds' differences."""
+    """Median over the rounds of what was reported minus what was expected."""
     tolerance_ms: float
     cause: str
     """The cause that most rounds named."""
@@ -56,57 +57,59 @@ class Result:
     true_idle_frac: float
     """The device's idle share by arithmetic."""
     idle_error_frac: float
-    """Median of the rounds' differences."""
+    """Median over the rounds of the idle share stated minus the true one."""
     rounds: int
     retries: int
-    """Rounds among them that were only run because the case was not right before."""
+    """Rounds among them that were added because the case was not right until then."""
     cause_ok: bool
     size_ok: bool
     idle_ok: bool
     failure: str = ""
-    """Why there is nothing to compare, in one line; empty where there is."""
+    """Why the last round could not be compared, in one line; empty where it could."""
 
     @property
     def ok(self) -> bool:
+        """Returns whether the case ran, and cause, size and idle share are right."""
         return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
 
     @property
     def blamed(self) -> str:
-        """Returns the cause as a person calls it, "nothing" where none was named; of a verdict without one its kind."""
+        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no cause."""
         return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
 
     @property
     def wrong(self) -> str:
-        """Returns what is not right, in words; empty if nothing."""
+        """Returns what is wrong, in words; "" where nothing is."""
         if self.failure:
             return self.failure
         right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
         verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
-        named = f"the verdict {verdict}, right is {right}"
+        named = f"the verdict {verdict}, expected {right}"
         size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
-        idle = f"it reported an idle share of {self.idle_frac:.1%} where {self.true_idle_frac:.1%} is right"
+        idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
         told = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
         return "; ".join(words for fine, words in told if not fine)
 
 
 @dataclass(frozen=True)
 class SelftestReport:
-    """All results, in the order of the cases."""
+    """The results of a self-test, in the order of the cases."""
 
     results: tuple[Result, ...]
     seconds: float
     asked: int
-    """Cases that were asked for; fewer have results where the selftest was stopped."""
+    """Number of cases requested; fewer have results where the self-test was stopped."""
     stopped: bool = False
     """Whether it was stopped before its end."""
 
     @property
     def ok(self) -> bool:
+        """Returns whether every requested case ran and is right."""
         return not self.stopped and len(self.results) == self.asked and all(result.ok for result in self.results)
 
     @property
     def sentence(self) -> str:
-        """Returns all of it in one line."""
+        """Returns the whole report in one line."""
         right = sum(result.ok for result in self.results)
         if self.stopped or len(self.results) < self.asked:
             if not self.results:
@@ -135,12 +138,14 @@ class SelftestReport:
 
 
 def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
-    """Returns what a round of `case` gave; `wait_ms` is what is put into each batch.
+    """Returns how a slowed run of `case` compares with its reference; `wait_ms` is the wait that each batch was given.
 
-    The size of a part is what the verdict says that it costs in the slowed run, without what it says of it in the
-    reference. For other programs, whose share is the system's choice, it is compared with how much longer the device
-    idled in a step, by the host's clock and the device's known time, less the CPU time that its work took more. For
-    launches it is what they took longer than the kernels do: they wait for the host, which a busy machine keeps late.
+    The reported size is what the verdict attributes to the case's part in the slowed run, minus what it attributes to
+    that part in the reference. Two kinds of cases have no wait of known length, so the expected size is measured:
+
+    - Other programs, whose share of the CPU the system decides: how much longer the device idled in a step, by the
+      host's clock and the device's known compute time, minus the additional CPU time of the job's own work.
+    - Launches: how much longer they took than the kernels, by the host's clock, since a busy machine delays them.
     """
     if case.hogs:
         expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
@@ -155,7 +160,7 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
         expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
         named = [slowed.cause] if slowed.cause in case.right else []
         reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
-    # A run that is not input-bound names no cause; what is largest of next to nothing does not count as one.
+    # A run that is not input-bound names no cause: the largest part of almost nothing does not count as one.
     free = slowed.kind == "not input-bound"
     return Round(
         expected_ms=expected,
@@ -173,7 +178,10 @@ def _contention_ms(observed: Observed) -> float:
 
 
 def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
-    """Returns the result of `case`: medians, and the cause of most rounds. `failure` says why there are none."""
+    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named.
+
+    `failure` says why the last round could not be compared; "" where it could.
+    """
     names = Counter(r.cause for r in rounds)
     expected = median(np.array([r.expected_ms for r in rounds]))
     error = median(np.array([r.reported_ms - r.expected_ms for r in rounds]))

@@ -1,7 +1,8 @@
-"""Tournaments on a user's own script: its first trial, and what the others are made of.
+"""Tournaments on a user's own script: the first trial, and what the others need from it.
 
-The first trial is the script as it is. It tells which DataLoader trains and what the script writes; a person then
-agrees that the script is repeated. What the others change is put in as that loader is constructed (`vitprof.watch`).
+The first trial is the script as it is. It shows which DataLoader is the train loader and what the script writes; the
+user then agrees that the script is repeated. The other trials change the arguments of that loader as it is constructed
+(`vitprof.watch`).
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import set_spec, tournament
 
 CACHE_SHARE = 0.5
-"""Of the memory that is free, for samples that are kept: the rest is for what more workers and batches take."""
+"""Share of the free memory for samples that are kept; the rest is for additional workers and batches."""
 MOST_WRITES = 1000
-"""Files that are kept in the store."""
+"""The most names of written files that the store keeps."""
 WRITES_NAMED = 4
-"""In a line."""
+"""The most written files that a line names."""
 
 
 def start_trial(
     spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
 ) -> Callable[[Path], Runner]:
-    """Returns what starts a trial of the script, with the file for what it prints.
+    """Returns a function that starts a trial of the script, given the file for what the script prints.
 
-    `number` is which start of the script it is, from 1. `opened` takes what it opens for writing.
+    `number` counts the starts of the script, from 1. Files that it opens for writing are added to `opened`.
     """
     script, setting = _own(spec), planned.setting or OwnSetting(UNCHANGED)
     made = script.loader or {}
@@ -58,7 +59,7 @@ def start_trial(
 
 
 def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], began_s: float) -> None:
-    """Keeps what the first trial told: the loader that trains, and what it wrote since `began_s` (`time.time()`).
+    """Stores what the first trial showed: the train loader, and the files written since `began_s` (`time.time()`).
 
     Raises `StoreError`.
     """
@@ -67,7 +68,7 @@ def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], b
     written, whole = written_since(Path(script.directory), began_s)
     files = sorted({*opened, *written})[:MOST_WRITES]
     if not whole:
-        files.append("(and whatever else: there are too many files to look at all of them)")
+        files.append("(and perhaps more: there are too many files to check all of them)")
     known = dataclasses.replace(script, loader=dict(run.environment.get("watched") or {}), writes=tuple(files))
     told = with_loader(spec.base, run.environment)
     base = dataclasses.replace(spec.base, dataset=told.dataset, device=told.device, batch_size=told.batch_size)
@@ -75,7 +76,7 @@ def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], b
 
 
 def to_be_agreed(tournament_id: int, script: OwnScript) -> str:
-    """Returns why a tournament waits after its first trial, and how to go on."""
+    """Returns why a tournament waits after its first trial, and how to continue it."""
     return f"{written_words(script)}; agree that the script is repeated: {resume_command(tournament_id)} --yes"
 
 
@@ -90,24 +91,24 @@ def written_words(script: OwnScript) -> str:
 
 
 def resume_command(tournament_id: int) -> str:
-    """Returns the command that goes on with a tournament."""
+    """Returns the command that resumes a tournament."""
     return f"{program()} tournament --resume {tournament_id}"
 
 
 def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
-    """Returns why the script as it is is the only setting that can run."""
+    """Returns why no setting can run but the script as it is."""
     remarks = [*(planned[0].setting.remarks if planned[0].setting else ()), *(t.refused for t in planned[1:])]
-    why = "; ".join(dict.fromkeys(remarks)) or "what was asked for is what the script does"
+    why = "; ".join(dict.fromkeys(remarks)) or "the requested settings are the script's own"
     return f"nothing to compare the script with: {why}"
 
 
 def agree(store: RunStore, tournament_id: int) -> None:
-    """Notes that a person agrees that the script is repeated. Raises `StoreError`."""
+    """Records that the user agrees that the script is repeated. Raises `StoreError`."""
     spec = tournament(store, tournament_id).spec
     set_spec(store, tournament_id, dataclasses.replace(spec, script=dataclasses.replace(_own(spec), agreed=True)))
 
 
 def _own(spec: TournamentSpec) -> OwnScript:
     if spec.script is None:
-        raise StoreError("this tournament is on no script of its own")
+        raise StoreError("this tournament does not run a script of your own")
     return spec.script

@@ -1,7 +1,7 @@
 """Runs a tournament: one trial after another, in rounds, with pause, stop, resume and early stop.
 
-What has been done is known from the runs in the store, so a tournament goes on where it was left, also in another
-program after this one was killed. A run that was left half done is made again.
+What has been done is known from the runs in the store, so a tournament continues where it was left, also in another
+program after this one was killed. A run that was left unfinished is repeated.
 """
 
 from __future__ import annotations
@@ -44,14 +44,18 @@ from vitprof.store.tournaments import TournamentStatus, claim, set_status, tourn
 
 POLL_S = 0.1
 STORE_GRACE_S, RETRY_S = 30.0, 0.5
-"""How long the store may fail before the tournament's end is given up, and the time between two tries."""
+"""Seconds for which recording the tournament's end is retried while the store fails, and seconds between two tries."""
 LOOK_S, LOOK_SHARE = 1.0, 0.01
-"""How often a running trial is asked whether it can still win; less often where its many steps make the question take
-more than this share of the time, which the trial would lack."""
+"""Seconds between two checks whether a running trial can still win; more where its many steps make the check take more
+than this share of the time, which the trial would lose."""
 
 
 class TournamentRunner:
-    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
+    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run.
+
+    `why_not` says why a job cannot be run here (default: `why_not_here`). `watch` is called with the current run, again
+    and again.
+    """
 
     def __init__(
         self,
@@ -63,16 +67,16 @@ class TournamentRunner:
     ) -> None:
         self.id = tournament_id
         self.error = ""
-        """What ended it, where that was no person's wish."""
+        """What ended it, where it failed; otherwise ""."""
         self._manager, self._store, self._watch = manager, manager.store, watch
-        self._lock = threading.Lock()  # held where it is decided whether the thread goes on
+        self._lock = threading.Lock()  # held while it is decided whether the thread continues
         self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
         self._why_left = ""
         self._over = False
         self._n_begun = 0
         """Runs that this runner has begun."""
         spec = tournament(self._store, tournament_id).spec
-        if why_not is None and spec.script is not None:  # what it needs, only the script knows
+        if why_not is None and spec.script is not None:  # only the script knows what it needs
 
             def why_not(config: RunConfig) -> str:
                 return ""
@@ -97,21 +101,22 @@ class TournamentRunner:
         )
         self._thread.start()
 
-    # what a person wants of it
+    # control by the user
 
     @property
     def alive(self) -> bool:
+        """Returns whether the thread is still running."""
         return self._thread.is_alive()
 
     def pause(self) -> None:
-        """Begins no more trials. The one that is running is finished."""
+        """Starts no more trials; the one that is running is finished."""
         with self._lock:
             if not self._over:
                 self._pausing.set()
                 set_status(self._store, self.id, "paused", note="the current run is finished first")
 
     def resume(self) -> bool:
-        """Takes back `pause`; False where it is too late for that, and another runner has to be made."""
+        """Undoes `pause`. Returns False where it is too late for that and another runner has to be made."""
         with self._lock:
             if self._over:
                 return False
@@ -120,17 +125,20 @@ class TournamentRunner:
             return True
 
     def stop(self) -> None:
-        """Stops the running trial and runs no more. It may be resumed."""
+        """Stops the running trial and starts no more. The tournament can be resumed."""
         self._stopping.set()
 
     def shutdown(self, why: str = "the program that ran it ended") -> None:
-        """Leaves the tournament paused, with `why`, and ends the thread: the program ends. Safe to call twice."""
+        """Ends the thread because the program ends, and leaves the tournament paused with the note `why`.
+
+        Safe to call twice.
+        """
         self._why_left = self._why_left or why
         self._leaving.set()
         self._thread.join()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits for the thread to end; whether it has."""
+        """Waits at most `timeout` seconds for the thread to end; returns whether it has."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -141,7 +149,7 @@ class TournamentRunner:
         note = ""
         try:
             status, note = self._run_while_there()
-        except Exception as error:  # nobody else would see it
+        except Exception as error:  # it would be lost with the thread
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
             self.error = note = one_line(error)
@@ -152,15 +160,15 @@ class TournamentRunner:
             try:
                 set_status(self._store, self.id, status, owner=None, note=note)
                 break
-            except VitprofError as error:  # else it would seem to run for as long as this program lives
+            except VitprofError as error:  # or the tournament would seem to run for as long as this program does
                 if time.monotonic() >= until:
                     self.error = self.error or one_line(error)
                     break
             time.sleep(RETRY_S)
 
     def _run_while_there(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left; where the store is away, goes on when it is back. Raises `StoreAwayError` after three
-        minutes in which no run could be begun.
+        """Runs what is left; where the store is away, continues when it is back. Raises `StoreAwayError` after three
+        minutes in which no run could be started.
         """
         until = 0.0
         while True:
@@ -175,7 +183,7 @@ class TournamentRunner:
                     raise
 
     def _run_all(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left; the status to end with, and why."""
+        """Runs what is left; returns the status to end with, and why."""
         if self._spec.script is not None and (ended := self._run_first()):
             return ended
         able = [t for t in self._planned if not t.refused]
@@ -197,15 +205,16 @@ class TournamentRunner:
             return self._asked(now) or ("stopped", "")
         by_hand = sum(not self._settled(now, trial, k) for k, trial in schedule(self._planned, self._spec.repeats))
         if by_hand:
-            return "stopped", f"{by_hand} of its runs did not finish; resume runs them"
+            return "stopped", f"{by_hand} of its runs did not finish; resume to run them"
         if can_be_fastest(self._view.board(now)):
             return "done", f"undecided after {rounds_of(now)} rounds; more rounds may decide it"
         return "done", ""
 
     def _run_first(self) -> tuple[TournamentStatus, str] | None:
-        """Runs a user's own script as it is, and learns of it what the other trials need; how to end, if it has to.
+        """Runs a user's own script as it is, and learns from it what the other trials need.
 
-        It ends here until a person agrees that the script is repeated.
+        Returns the status to end with and why, where the tournament ends here: it does so until the user agrees that
+        the script is repeated.
         """
         spec = self._spec
         assert spec.script is not None
@@ -237,7 +246,7 @@ class TournamentRunner:
         set_status(self._store, self.id, self._status(), cut=self._cut)
 
     def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
-        """Returns how to end, if a person or the time given says so."""
+        """Returns the status to end with and why, where the user or the time limit ends the tournament."""
         if self._stopping.is_set():
             return "stopped", ""
         if self._leaving.is_set():
@@ -253,7 +262,7 @@ class TournamentRunner:
         return None
 
     def _settled(self, now: TournamentState, trial: PlannedTrial, number: int) -> bool:
-        """Returns whether this turn needs no run: it was made, or the trial is out."""
+        """Returns whether this turn needs no run: it is done already, or the trial is out."""
         entry = next(e for e in now.entries if e.key == trial.key)
         if entry.status in ("failed", "cut"):
             return True
@@ -262,9 +271,10 @@ class TournamentRunner:
     def _run(
         self, now: TournamentState, trial: PlannedTrial, number: int, opened: list[str] | None = None
     ) -> int | None:
-        """One run of a trial, to its end or until it is cut short; its id, None where there was none to make.
+        """Runs a trial once, to its end or until it is cut short. Returns the run's id; None where the trial was cut
+        before it started.
 
-        `opened` takes the files that a user's own script opens for writing.
+        Files that a user's own script opens for writing are added to `opened`.
         """
         may_be_cut = self._spec.early_stop and trial.key != self._baseline
         best = to_beat(self._view.board(now), now, trial) if may_be_cut else None
@@ -289,7 +299,7 @@ class TournamentRunner:
                     self._manager.stop(run_id)
                     self._manager.wait(run_id)
                     return run_id
-                with contextlib.suppress(StoreAwayError):  # the trial goes on; whether it can win is asked later
+                with contextlib.suppress(StoreAwayError):  # the trial continues; whether it can win is checked later
                     run = self._store.run(run_id)
                     self._watch(run)
                     if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
@@ -311,7 +321,7 @@ class TournamentRunner:
                         self._manager.stop(run_id)
                         self._cut_short(trial.key, why)
                     look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
-        except BaseException:  # such as of the store: nobody would look after the run
+        except BaseException:  # for example from the store: the run would be left on its own
             self._manager.stop(run_id)
             self._manager.wait(run_id)
             raise

@@ -1,4 +1,4 @@
-"""How a tournament stands: its trials with what their runs gave, how far it is, and its leaderboard. Reads only."""
+"""The state of a tournament: its trials and the results of their runs, its progress, its leaderboard. Reads only."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from vitprof.records import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
 
-BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s")
-"""What blocks of steps are made of."""
-BY_A_PERSON = "stopped by a person"
-"""Why a trial has no more runs where the tournament has no other reason."""
+BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s", "data_wait_s", "queue_depth")
+"""Columns that blocks of steps are made from."""
+BY_A_PERSON = "stopped by the user"
+"""Why a trial has no more runs, where the tournament has no other reason."""
 EMPTY: Floats = np.empty(0)
 
 
@@ -48,13 +48,13 @@ class TournamentState:
     baseline: str
     """Key of the trial that the others are compared with."""
     n_train: int
-    """Training images of an epoch."""
+    """Training samples of an epoch."""
     spent_s: float
-    """Seconds that its runs took together."""
+    """Seconds that its runs took in total."""
 
 
 class TournamentView:
-    """Follows one tournament. What runs that have ended gave is read once and kept. May be shared by threads."""
+    """Follows one tournament. The results of runs that have ended are read once and kept. Threads may share it."""
 
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store, self._id = store, tournament_id
@@ -66,10 +66,10 @@ class TournamentView:
         self._board: tuple[object, Leaderboard] | None = None
 
     def look(self) -> TournamentState:
-        """Returns how it stands now. Raises `StoreError` if it was deleted."""
+        """Returns the tournament's current state. Raises `StoreError` if it was deleted."""
         with self._lock:
             found = tournament(self._store, self._id)
-            if self._planned is None or self._planned[0] != found.spec:  # a script's first trial tells what others are
+            if self._planned is None or self._planned[0] != found.spec:  # a script's first trial decides on the others
                 self._planned = found.spec, plan(found.spec)
             planned = tuple(
                 dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned[1]
@@ -95,7 +95,7 @@ class TournamentView:
             )
 
     def board(self, standing: TournamentState | None = None) -> Leaderboard:
-        """Returns the leaderboard of `standing` (default: now); worked out anew only when a trial has changed."""
+        """Returns the leaderboard of `standing` (default: the current state), the last one if no trial has changed."""
         with self._lock:
             standing = standing or self.look()
             now = (
@@ -127,7 +127,7 @@ class TournamentView:
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Returns the entries with what each setting does to the losses of the script as it is."""
+        """Returns the entries, each with how its setting changes the losses against the script as it is."""
         of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
         as_it_is = of.get(UNCHANGED, [])
         return tuple(dataclasses.replace(e, losses=loss_effect(as_it_is, of[e.key]).sentence) for e in entries)
@@ -150,7 +150,7 @@ class TournamentView:
             return Outcome(run.round, run.id, "done", blocks, summary, self._others[run.id])
         if run.status == "failed":
             return Outcome(run.round, run.id, "failed", EMPTY, summary)
-        if was_cut:  # what it gave until then is what it was cut for
+        if was_cut:  # it was cut for what it had reached by then, so that counts
             return Outcome(run.round, run.id, "cut", blocks, summary)
         return Outcome(run.round, run.id, "stopped", EMPTY, summary)
 
@@ -167,8 +167,8 @@ def rounds_of(now: TournamentState) -> int:
 
 
 def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
-    """Returns the summary of a run that has ended, and samples/s of blocks of its steps; nothing of one that can't be
-    read.
+    """Returns the summary of a run that has ended and samples/s of blocks of its steps, (n,) float64; None and an empty
+    array where they cannot be read.
     """
     try:
         return store.run(run_id).summary, blocks_of(store, run_id)
@@ -187,14 +187,14 @@ def others_of(store: RunStore, run_id: int) -> float:
 
 
 def blocks_of(store: RunStore, run_id: int) -> Floats:
-    """samples/s of blocks of neighbouring steady steps of a run so far. (n,) float64."""
+    """Returns samples/s of blocks of neighbouring steady steps of a run so far, (n,) float64."""
     return block_rates(store.steps(run_id, names=BLOCK_COLUMNS))
 
 
 def _status(
     trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], found: StoredTournament
 ) -> tuple[Status, str]:
-    """Returns where a trial stands, and why where that needs a reason."""
+    """Returns the status of a trial, and the reason where it needs one."""
     if trial.refused:
         return "refused", trial.refused
     if failed := next((o for o in outcomes if o.status == "failed"), None):
@@ -215,7 +215,7 @@ def _status(
 
 
 def _reading(config: RunConfig) -> dict[str, Any]:
-    """In which order a setting reads, and whether from the imitated slow drive."""
+    """Returns in which order a setting reads, and whether from the throttled drive; {} where that is not known."""
     try:
         info = dataset_info(config.dataset, config.n_images)
         made = strategy(config.strategy)
@@ -227,7 +227,7 @@ def _reading(config: RunConfig) -> dict[str, Any]:
 
 
 def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
-    """Returns what a setting takes besides time in each epoch. What was not measured is NaN."""
+    """Returns what a setting costs besides the time of each epoch. What was not measured is NaN."""
     unknown = {"prepare_s": math.nan, "disk_bytes": math.nan, "ram_bytes": math.nan}
     if summary is None:
         return unknown

@@ -23,15 +23,15 @@ from vitprof.experiments.tournament.tournament_view import TournamentState, Tour
 Turn = tuple[int, PlannedTrial]
 """A round, from 1, and the trial to run in it."""
 CutShort = Callable[[str, str], None]
-"""Takes a trial, by its key, out of the rounds to come, and why."""
+"""Called with the key of a trial that takes no part in the rounds to come, and why."""
 
 
 def turns(
     view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
 ) -> Iterator[Turn]:
-    """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
+    """Yields the turns in order: whole rounds, then rounds of those that can still be the fastest until it is decided.
 
-    Settings of a user's own script that are too many for the time given are halved.
+    Where a user's own script has too many settings for the time limit, they are halved (successive halving).
     """
     if is_large(view.look(), spec, planned):
         yield from _halved(view, spec, planned, cut_short)
@@ -51,7 +51,7 @@ def turns(
 
 
 def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> bool:
-    """Returns whether the time given does not hold all rounds of the settings of a user's own script."""
+    """Returns whether the time limit is too short for all rounds of the settings of a user's own script."""
     if spec.script is None or spec.seconds is None:
         return False
     return _run_s(now) * spec.repeats * sum(not t.refused for t in planned) > spec.seconds
@@ -65,10 +65,10 @@ def _run_s(now: TournamentState) -> float:
 def _halved(
     view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
 ) -> Iterator[Turn]:
-    """Yields rounds, after each of which the best third goes on, until two are left; the baseline runs in each.
+    """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each.
 
-    Where the time does not hold that for all, only some begin, spread over the list. What was left out or cut short
-    before, by another program too, stays so.
+    Where the time is too short for all, only some begin, spread over the list. Settings that were left out or cut short
+    before, also by another program, stay out.
     """
     now, base = view.look(), baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
@@ -77,7 +77,7 @@ def _halved(
         fits = first_rung(len(others), int((spec.seconds or 0.0) / max(_run_s(now), 1e-3)), spec.repeats)
         taken = {round(i * (len(others) - 1) / max(fits - 1, 1)) for i in range(fits)}
         for trial in (t for i, t in enumerate(others) if i not in taken):
-            cut_short(trial.key, f"left out: the time holds {fits} of {len(others)} settings; give --time more")
+            cut_short(trial.key, f"left out: there is time for {fits} of {len(others)} settings; give a longer --time")
         now = view.look()
     others = [t for t in others if t.key in began or not _is_out(now, t.key)]
     sizes = rung_sizes(len(others))
@@ -93,8 +93,8 @@ def _halved(
 
 
 def _disturbed(now: TournamentState, rivals: Sequence[PlannedTrial], n: int, number: int) -> Iterator[Turn]:
-    """Yields a run more of those that would fall out after a round in which other programs took clearly more CPU from
-    them than from others. It counts as theirs of the next round, should they go on.
+    """Yields another run of each trial that would drop out after a round in which other programs took clearly more CPU
+    from it than from the others. That run counts as its next round, should the trial continue.
     """
     keys = [t.key for t in rivals]
     of_round = {e.key: o.others_cores for e in now.entries if e.key in keys for o in e.outcomes if o.round == number}
@@ -118,14 +118,14 @@ def _is_out(now: TournamentState, key: str) -> bool:
 
 
 def _speed(now: TournamentState, key: str) -> float:
-    """samples/s of all blocks of a trial's rounds that count; NaN without one."""
+    """Returns samples/s of all blocks of a trial's rounds that count; NaN without any."""
     runs = rounds_of(next(e for e in now.entries if e.key == key))
     blocks = np.concatenate([np.empty(0), *runs.values()])
     return float(len(blocks) / np.sum(1 / blocks)) if len(blocks) else float("nan")
 
 
 def _again(view: TournamentView, spec: TournamentSpec, trial: PlannedTrial) -> Iterator[Turn]:
-    """Yields a round more for each that other programs spoiled, but no more than there were to be."""
+    """Yields another round for each that other programs spoiled, at most as many as were planned."""
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
         entry = next(e for e in view.look().entries if e.key == trial.key)
         counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(spoiled(entry))

@@ -1,4 +1,4 @@
-"""What tuning a strategy chooses from, and what it found."""
+"""The settings that tuning a strategy chooses from, and the result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from vitprof.experiments.tuning.forecast import seconds_for
 from vitprof.program import program
 
 MOST_SPAN = 16
-"""The largest batch that is tried is so many times the one asked for, the smallest a quarter of it."""
+"""The largest batch that is tried, as a multiple of the requested one; the smallest is a quarter of it."""
 OTHER_BATCH = ". Another batch size also changes how the model learns: check the learning rate and the accuracy"
 PREFETCH_FACTORS = (2, 4, 8)
 LEAST_TRIED, LEAST_TRIED_FRAC = 3, 0.25
-"""Settings, and their share of all, that must have been tried before it is said that none is faster."""
+"""Least number of settings, and least share of all, that must have been tried before the best is named."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +47,28 @@ class Tried:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was found."""
+    """The result of a search."""
 
     strategy: str
     default: Candidate
-    """The strategy's own setting, or the one asked for."""
+    """The strategy's own setting, or the requested one."""
     winner: Candidate
     """The best setting; the default where none was better."""
     config: RunConfig
     """The job with the winner's setting."""
     samples_per_s: float
-    """The winner's; NaN where nothing was measured."""
+    """Samples/s of the winner; NaN where nothing was measured."""
     gain: Interval
-    """Over the default."""
+    """Samples/s of the winner over that of the default."""
     verified: bool
     """Whether winner and default were run again in turns, and the gain is from those runs alone."""
     tried: tuple[Tried, ...]
     n_candidates: int
     """Settings that could have been tried."""
     seconds: float
-    """What it took."""
+    """How long the search took."""
     stopped: bool
-    """Whether a person ended it before its time."""
+    """Whether it was stopped before its time was up."""
 
     @property
     def command(self) -> str:
@@ -77,13 +77,13 @@ class Tuning:
 
     @property
     def enough(self) -> bool:
-        """Returns whether so much was tried that something can be said of the winner."""
+        """Returns whether enough was tried to name the best setting."""
         tried = len({t.candidate for t in self.tried}) >= enough_of(self.n_candidates)
         return (tried or (self.verified and self.gain.low > 1)) and math.isfinite(self.samples_per_s)
 
     @property
     def needs_s(self) -> float:
-        """Returns seconds in which enough could be tried and checked, about: from what its runs took."""
+        """Returns about how many seconds it takes to try and check enough, judged by this search's runs."""
         a_run_s = self.seconds / max(len(self.tried), 1)
         return seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
 
@@ -96,7 +96,7 @@ class Tuning:
             return f"{self.strategy}: none of {of} gave a figure; give more time"
         if not self.enough:
             remedy = "it was stopped" if self.stopped else f"give it about {about(self.needs_s)}"
-            return f"{self.strategy}: {of}, so nothing can be said; {remedy}"
+            return f"{self.strategy}: {of}, too few to name the best; {remedy}"
         if self.winner == self.default:
             return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")
@@ -112,12 +112,12 @@ class Tuning:
 
 
 def enough_of(n_candidates: int) -> int:
-    """Returns how many of so many settings must be tried before anything is said of the best."""
+    """Returns how many of `n_candidates` settings must be tried before the best is named."""
     return min(n_candidates, max(LEAST_TRIED, math.ceil(n_candidates * LEAST_TRIED_FRAC)))
 
 
 def candidate_in_words(candidate: Candidate) -> str:
-    """Returns a setting as a person reads it."""
+    """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
     said = [
         f"batch {candidate.batch_size}",
@@ -128,7 +128,7 @@ def candidate_in_words(candidate: Candidate) -> str:
 
 
 def run_command(config: RunConfig) -> str:
-    """Returns the command line of `run` for this job with a budget of its own: all that differs from the defaults."""
+    """Returns the command line of `run` for this job, with all that differs from the defaults; without its budget."""
     words = ["run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
     own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
     left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
@@ -146,10 +146,11 @@ def run_command(config: RunConfig) -> str:
 def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
-    """Returns the settings to try for the strategy of `base` that can run here, its own first, then by how much they
-    differ.
+    """Returns the settings to try for the strategy of `base` that can run here: its own first, then the others, those
+    that differ least first.
 
-    `batch_sizes` and `workers` are those to choose from in place of the usual ones. Raises `ConfigError`.
+    `batch_sizes` and `workers` replace the values that are usually tried. Raises `ConfigError`, also for more than
+    `MOST_TRIALS` settings.
     """
     own = _of(resolve(base))
     info, chosen = dataset_info(base.dataset, base.n_images), strategy(base.strategy)
@@ -174,7 +175,7 @@ def candidates(
 
     def how_different(c: Candidate) -> tuple[int, int, int, int]:
         changed = (c.batch_size != b) + (c.workers != own.workers) + (c.prefetch_factor != own.prefetch_factor)
-        # Of equally many changes the batch size first, then workers: they change more than the prefetch factor does.
+        # With equally many changes, batch size comes first, then workers: they matter more than the prefetch factor.
         return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
 
     return [own, *sorted(found[1:], key=how_different)]

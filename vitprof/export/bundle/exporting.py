@@ -1,4 +1,4 @@
-"""From the store to a bundle."""
+"""Exports runs from the store to a bundle."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vitprof.store.groups import RunGroup
 
 
 def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
-    """Returns the bundle of these runs, and of the anchors that their headroom was measured with.
+    """Returns the bundle of these runs and of the anchors that their headroom was measured with.
 
-    Raises `BundleError` for a run that still goes on and for more than a bundle may hold, `StoreError` for one that
+    Raises `BundleError` for a run that has not ended and for more than a bundle may hold, `StoreError` for a run that
     does not exist.
     """
     found: dict[int, StoredRun] = {}
@@ -27,7 +27,7 @@ def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
     for run_id in wanted:
         found[run_id] = store.run(run_id)
         if found[run_id].live:
-            raise BundleError(f"run {run_id} is still going on; wait for its end, or stop it, and export it then")
+            raise BundleError(f"run {run_id} is still going on; wait for it to end, or stop it, and then export it")
     if not found:
         raise BundleError("there is nothing to export; give at least one run")
     for run_id in list(found):

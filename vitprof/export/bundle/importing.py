@@ -1,4 +1,4 @@
-"""From a bundle into the store: all of it, or nothing."""
+"""Imports a bundle into the store: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ from vitprof.store.groups import RunGroup
 from vitprof.store.importing import RunImport, importing
 
 MAX_ROWS_BESIDE_A_JOB = 200_000
-"""Rows, of steps and telemetry, whose storing takes about a second of CPU."""
+"""The most rows of steps and telemetry that are stored while a job runs: they take about a second of CPU."""
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """A run of the bundle, as it is here now."""
+    """A run of the bundle, as it is in the store now."""
 
     id: int
     name: str
     already: bool
-    """It had been here before, and was left as it is."""
+    """Whether it was in the store before, and was left as it is."""
     helper: bool
-    """It belongs to another run, such as an anchor of its headroom."""
+    """Whether it belongs to another run, such as an anchor of its headroom."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import."""
+    """The result of an import."""
 
     runs: tuple[ImportedRun, ...]
     left_out: int = 0
-    """Runs that were made for one that is here already: they would change what is told of it."""
+    """Runs left out because the run that they were made for was in the store already: they would change its results."""
     renamed: int = 0
-    """New runs whose name had ends of lines or what cannot be shown: it is another one here."""
+    """New runs that got another name, because theirs had line ends or characters that cannot be shown."""
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
+        """Returns the runs that were not in the store before."""
         return tuple(run for run in self.runs if not run.already)
 
     @property
     def sentence(self) -> str:
-        """In words: what is new, and what was here already."""
+        """Returns in words what is new, and what was in the store already."""
         own = [run.id for run in self.new if not run.helper]
         already = [run.id for run in self.runs if run.already and not run.helper]
         n_helpers = len(self.new) - len(own)
@@ -91,13 +92,13 @@ class RunInFile(NamedTuple):
     values: dict[str, Any]
     """Columns of the store's `runs`."""
     renamed: bool
-    """Whether its name is another one in the file."""
+    """Whether it has another name in the file."""
     steps: Series
     telemetry: Series
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
-    """Takes the runs of a bundle into `store`, with new numbers. Those that are here already are left out.
+    """Imports the runs of a bundle into `store`, with new ids. Runs that are there already are left as they are.
 
     Raises `BundleError` where anything in the file is not as vitprof writes it, `StoreError` where the store fails;
     nothing is stored then.
@@ -109,8 +110,9 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str) -> list[RunInFile]:
-    """Returns the runs of a bundle, all of it checked, with nothing stored. Raises `BundleError`: the file was not
-    `purpose`, and why.
+    """Returns the runs of a bundle, all of it checked, and stores nothing.
+
+    Raises `BundleError`, which says that the file was not `purpose`, such as "imported", and why.
     """
     with _opened(source) as (name, file):
         try:
@@ -140,14 +142,14 @@ def _opened(source: Path | BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _read(members: dict[str, bytes]) -> Iterator[RunInFile]:
-    """Gives every run, checked, and lets go of its bytes. Raises `BundleError`."""
+    """Yields every run, checked, and frees its bytes. Raises `BundleError`."""
     n_bytes = 0
     for number in range(1, len(members) // len(member_names(0)) + 1):
         names = member_names(number)
         described, step_bytes, telemetry_bytes = map(members.pop, names)
         told = from_json(described, names[0])
         about = from_values(told, names[0])
-        # As it will be here, with the columns that the file does not have: each row is stored in full.
+        # Its size in the store, with the columns that the file does not have: each row is stored in full.
         n_bytes += 8 * (about.n_steps * len(STEP_COLUMNS) + about.n_telemetry * len(TELEMETRY_COLUMNS))
         allowed = size(MAX_UNPACKED_BYTES)
         need(n_bytes <= MAX_UNPACKED_BYTES, f"it has more steps and telemetry than the {allowed} that are allowed")
@@ -158,7 +160,7 @@ def _read(members: dict[str, bytes]) -> Iterator[RunInFile]:
 
 
 def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> dict[str, Any]:
-    """Works verdict and sparkline out here: a sender cannot make them up. Raises `BundleError`."""
+    """Returns verdict and sparkline, made here so that a sender cannot invent them. Raises `BundleError`."""
     phases, facts, verdict = [Phase(*phase) for phase in run.phases], run.environment | run.facts, None
     try:
         if run.verdict is not None:
@@ -172,19 +174,20 @@ def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> d
 
 
 def _check_patience(store: RunStore, found: Sequence[RunInFile]) -> None:
-    """A job that records itself waits 10 s for its turn to write, then it is given up. Raises `BundleError`."""
+    """Raises `BundleError` for a large import beside a running job, which waits only 10 s for its turn to write."""
     if sum(run.about.n_steps + run.about.n_telemetry for run in found) > MAX_ROWS_BESIDE_A_JOB:
         live = store.runs(LIVE_STATUSES, limit=1)
         if live:
             raise BundleError(
-                f"the file is so large that run {live[0].id} could not be recorded meanwhile; import it after that"
+                f"the file is too large to import while run {live[0].id} is being recorded; import it after that run"
             )
 
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
-    """Stores the runs that are not here yet.
+    """Stores the runs that are not in the store yet.
 
-    A file has a run before those that were made for it, as its number is lower; where it has not, each stands alone.
+    In a file a run comes before those that were made for it, as its id is lower. Where it is missing, they are stored
+    as runs of their own.
     """
     here = _here(into, {run.about.created_utc for run in found})
     new_ids: dict[int, int] = {}
@@ -209,7 +212,7 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
 
 
 def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:
-    """Returns the numbers of this store's runs that were made in these seconds."""
+    """Returns the ids of this store's runs that were made in these seconds, by identity."""
     here: dict[Identity, int] = {}
     for run in into.recorded_in(moments):
         made = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}

@@ -1,4 +1,4 @@
-"""Steps and telemetry as bytes, and back, each column checked for what the analysis takes for granted."""
+"""Converts steps and telemetry to bytes and back, and checks in each column what the analysis relies on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
 
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
 MAX_WHOLE = 2.0**31
-"""Steps, epochs, samples of a batch."""
+"""Numbers of steps and epochs, and samples of a batch, are below that."""
 
 
 def to_bytes(series: Series, names: tuple[str, ...]) -> bytes:
-    """Column after column, little-endian float64; what is not finite becomes NaN."""
+    """Returns the columns one after another as little-endian float64; infinities become NaN."""
     matrix = np.stack([series[name] for name in names]) if names else np.empty((0, 0))
     return np.where(np.isfinite(matrix), matrix, np.nan).astype("<f8").tobytes()
 
@@ -32,7 +32,7 @@ def steps_of(run: BundledRun, data: bytes, what: str) -> Series:
     ascending = np.diff(series["step"]) > 0
     again = np.diff(series["step"]) == 0  # another rank's part of the same step
     need(np.all(ascending | (again & (np.diff(series["rank"]) > 0))), f"{what}: its steps are not in order")
-    by_rank = np.argsort(series["rank"], kind="stable")  # in one sort: a sender may name a rank for each step
+    by_rank = np.argsort(series["rank"], kind="stable")  # one sort, as a sender may give each step a rank of its own
     same = np.diff(series["rank"][by_rank]) == 0
     back = [np.diff(series[name][by_rank]) < 0 for name in ("t_start_s", "epoch")]
     in_time = np.all(np.isfinite(series["t_start_s"])) and not np.any(same & (back[0] | back[1]))
@@ -52,10 +52,10 @@ def telemetry_of(run: BundledRun, data: bytes, what: str) -> Series:
 
 
 def _columns(names: Sequence[str], n: int, data: bytes, known: tuple[str, ...], what: str) -> Series:
-    """Returns every known column; those that are not in the file are "not available"."""
+    """Returns every known column, (n,) float64 each; those that are not in the file are NaN. Raises `BundleError`."""
     new = len(set(names)) < len(names) or not set(names) <= set(known)
     need(not new, f"{what}: it has columns that this vitprof does not know")
-    need(len(data) == 8 * n * len(names), f"{what}: its columns are not of the length that is said")
+    need(len(data) == 8 * n * len(names), f"{what}: its columns are not as long as run-N.json says")
     matrix = np.frombuffer(data, "<f8").reshape(len(names), n)
     need(not np.any(np.isinf(matrix)), f"{what}: a number in it is too large")
     given = dict(zip(names, matrix, strict=True))

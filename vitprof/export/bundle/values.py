@@ -11,9 +11,9 @@ from vitprof.names import MARK, NOT_SHOWN
 from vitprof.records import json_number
 
 MAX_TEXT, MAX_KEY = 10_000, 100
-"""Characters."""
+"""The most characters of a text and of a key."""
 MAX_DEPTH = 12
-"""A verdict has its deepest values at depth 5."""
+"""The deepest nesting; a verdict has its deepest values at depth 5."""
 MAX_EXACT = 2**53
 """Whole numbers up to here are exact as float64, and every database holds them."""
 
@@ -23,13 +23,15 @@ class BundleError(VitprofError):
 
 
 def need(holds: object, otherwise: str) -> None:
-    """Raises `BundleError` that says `otherwise` where something does not hold."""
+    """Raises `BundleError` with the message `otherwise` unless `holds`."""
     if not holds:
         raise BundleError(otherwise)
 
 
 def sendable(value: Any, depth: int = 0) -> Any:
-    """Returns `value` as a bundle carries it: texts cut and without what cannot be shown, None for NaN and the like."""
+    """Returns `value` as a bundle holds it: texts cut short and without what cannot be shown, None for NaN, infinities
+    and whole numbers beyond `MAX_EXACT`.
+    """
     if isinstance(value, str):
         return NOT_SHOWN.sub(MARK, value[:MAX_TEXT])
     if isinstance(value, dict) and depth <= MAX_DEPTH:
@@ -42,11 +44,12 @@ def sendable(value: Any, depth: int = 0) -> Any:
 
 
 def to_json(value: object) -> bytes:
+    """Returns `value` as JSON in UTF-8. Raises `ValueError` for NaN and infinities."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def from_json(data: bytes, what: str) -> dict[str, Any]:
-    """Returns a JSON object in which `sendable` finds nothing to change. Raises `BundleError`."""
+    """Returns the JSON object in `data`. Raises `BundleError` where there is none, or `sendable` would change it."""
     try:
         value: Any = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -57,7 +60,7 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def fits(value: object, kind: Any) -> bool:
-    """Tells if a value read from JSON is of a field's type. Whole numbers are at least 0, and true is no number."""
+    """Returns whether a value read from JSON is of type `kind`. Whole numbers are at least 0, and true is no number."""
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if origin is types.UnionType:
         return any(fits(value, part) for part in parts)

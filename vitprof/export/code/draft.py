@@ -1,4 +1,4 @@
-"""A script in the making: what is chosen, and what has been gathered for it so far."""
+"""The draft of a script: the fragments that were chosen, and what goes into their blanks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import LOADERS, STORAGES
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-"""By `RunConfig.precision`: the type that products are computed in, as a script spells it."""
+"""`RunConfig.precision` -> the type for autocast, as a script spells it."""
 
 
 @dataclass
 class Draft:
-    """A script in the making."""
+    """A script that is being put together."""
 
     config: RunConfig
     """Resolved."""
     info: DatasetInfo
     names: list[str] = field(default_factory=list)
-    """Fragments, in their order."""
+    """Names of the fragments, in their order."""
     blanks: dict[str, str] = field(default_factory=dict)
+    """Name of a blank -> the text that goes into it."""
     path: str = "data"
     """The expression for where the storage is kept."""
     storage: str = ""
@@ -43,14 +44,14 @@ class Draft:
 
     @property
     def fills_buffers(self) -> bool:
-        """Returns whether the loader puts batches into pinned buffers itself: it is in this process and makes them
-        whole.
+        """Returns whether the loader puts batches into pinned buffers itself: it is in this process and makes whole
+        batches.
         """
         return self.config.transfer in ("pinned", "stream") and self.config.loader in ("batches", "ahead", "threads")
 
     @property
     def copies_to_buffers(self) -> bool:
-        """Returns whether the transfer must copy batches into pinned buffers, which nobody has pinned."""
+        """Returns whether the transfer must copy batches into pinned buffers, because nothing else pins them."""
         pins = self.config.loader == "dataloader" and self.config.pin_memory
         return (
             self.config.transfer in ("pinned", "stream")

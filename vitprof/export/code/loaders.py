@@ -1,4 +1,4 @@
-"""The second half of a script, first part: what builds batches."""
+"""The loader of a script: what builds batches."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from vitprof.export.code.draft import Draft
 BLOCK = 128
 """Neighbours that stay together in a block shuffle where the storage has no chunks (`loaders.order.BLOCK`)."""
 COPIES = 3
-"""Pinned buffers besides the batches that are kept ready: the one in the loop's hands, and two being copied."""
+"""Pinned buffers besides the batches that are kept ready: the one that the loop uses, and two being copied."""
 
 
 def add_loader(draft: Draft) -> None:
-    """Adds the loader."""
+    """Adds the loader to the draft."""
     config = draft.config
     if config.loader == "dali":
         draft.names.append("loader_dali")
@@ -97,7 +97,7 @@ def _add_dataloader(draft: Draft) -> None:
             options.append(f'multiprocessing_context="{config.start_method}"')
     if config.pin_memory:
         if config.transfer != "blocking":
-            options.append("# by a thread of PyTorch's; only copies out of pinned memory can be queued")
+            options.append("# by a PyTorch thread; only copies from pinned memory can be queued")
         options.append('pin_memory=device.type == "cuda"')
     draft.opening.append(f"loader = DataLoader(\n    {dataset},")
     draft.opening += [f"    {option}" + ("" if option.startswith("#") else ",") for option in options]

@@ -1,4 +1,4 @@
-"""The second half of a script, last part: how a batch reaches the device, and what is done with it there."""
+"""The transfer of a script: how a batch reaches the device, and what is done with it there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from vitprof.export.code.loaders import COPIES
 
 
 def add_transfer(draft: Draft) -> None:
-    """Adds how a batch reaches the device, and what is done with it there."""
+    """Adds to the draft how a batch reaches the device, and what is done with it there."""
     config = draft.config
     buffers = draft.fills_buffers or draft.copies_to_buffers
     if buffers:
-        # Before the loader, which is handed them.
+        # Before the loader, which gets them as an argument.
         draft.names.append("buffers")
         draft.blanks["FILLED"] = FILLED if draft.copies_to_buffers else ""
     if draft.copies_to_buffers:
@@ -51,7 +51,7 @@ def add_transfer(draft: Draft) -> None:
 
 
 def _copying(draft: Draft, buffers: bool) -> tuple[str, str]:
-    """Returns what is done with a batch before it is copied to the device, and the copy itself."""
+    """Returns the lines for a batch before it is copied to the device, and those of the copy."""
     config = draft.config
     if buffers:
         fill = "images = self.buffers.filled(images)" if draft.copies_to_buffers else ""
@@ -66,13 +66,13 @@ def _copying(draft: Draft, buffers: bool) -> tuple[str, str]:
 APART = """on_device = images.to(self.device, non_blocking=True)
 labels = labels.to(self.device, non_blocking=True)"""
 DECODED_THERE = "# A GPU has the images already: only labels are copied."
-PINNED_BY_LOADER = """# Apart, as the DataLoader has pinned them: to have them side by side
+PINNED_BY_LOADER = """# Two copies, as the DataLoader has pinned them apart: joining them
 # would take another copy of the images on the host."""
-PINNED_EACH = """if self.device.type == "cuda":  # PyTorch uses that memory again
+PINNED_EACH = """if self.device.type == "cuda":  # PyTorch reuses that memory
     images, labels = images.pin_memory(), labels.pin_memory()"""
 FILLED = """
     def filled(self, images):
-        \"\"\"`images` in page-locked memory, where there is a GPU to copy to.\"\"\"
+        \"\"\"Returns `images` in page-locked memory where there is a GPU to copy to.\"\"\"
         return self.take(len(images)).copy_(images) if self.pinned else images"""
 
 
@@ -81,7 +81,7 @@ self.std = torch.tensor(STD, device=device).view(1, -1, 1, 1)"""
 
 
 def _steps(draft: Draft) -> list[str]:
-    """Returns what is done with images on the device; the arithmetic of `vitprof.engine.transfer.normalise`."""
+    """Returns the lines for images on the device, with the arithmetic of `vitprof.engine.transfer.normalise`."""
     config, storage = draft.config, draft.config.storage
     normalised = storage in ("idx", "imagefolder")
     steps: list[str] = []

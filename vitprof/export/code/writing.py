@@ -1,4 +1,4 @@
-"""The script itself: checked, put together, with the head that says where it comes from and what to change."""
+"""Writes the script: checks the config, joins the fragments, and adds where it comes from and what to change."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from vitprof.export.code.storages import add_storage
 from vitprof.export.code.transfers import add_transfer
 
 WIDTH = 88
-"""Columns of a script: what ruff and Black take as given."""
+"""Line width of a script: the default of ruff and Black."""
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
     """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them.
 
-    It stands on its own: PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a
-    stand-in for the user's model, `python script.py --demo` does so on a little random data. `found` is what was
-    measured, such as "1,234 samples/s in steady state", and `run_id` the run it was measured in; both are said in the
-    head. Raises `ConfigError` for a config that cannot run, or that there is no script for.
+    It needs PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a stand-in for the
+    user's model, `python script.py --demo` does so on a little random data. `found` is what was measured, such as
+    "1,234 samples/s in steady state", and `run_id` the run in which it was measured; the script's docstring has both.
+    Raises `ConfigError` for a config that cannot run, or for which there is no script.
     """
     config = resolve(config)
     _refuse(config)
@@ -43,7 +43,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
 
 
 def _refuse(config: RunConfig) -> None:
-    """Raises `ConfigError` for what only makes sense while measuring, or cannot be said in a short script."""
+    """Raises `ConfigError` for what only makes sense while measuring, or does not fit into a short script."""
     if config.replay or config.inject:
         field = "replay" if config.replay else "inject"
         raise ConfigError(field, getattr(config, field), "there is no script for what only measures; leave it out")
@@ -113,7 +113,7 @@ def _constants(draft: Draft, body: str) -> str:
         ("PREFETCH", str(config.prefetch_factor), "batches kept ready" + _by_each(config)),
         ("CACHE_MB", f"{config.cache_mb or 0:g}", "memory for part of the set"),
         ("BLOCK", str(BLOCK), "neighbours that stay together when the order is shuffled"),
-        ("PREPARED", "None", "a folder on a fast local disk; None: what is made lies beside DATA"),
+        ("PREPARED", "None", "a folder on a fast local disk; None: prepare beside DATA"),
         (
             "LOCAL",
             'Path(tempfile.gettempdir(), f"staged-{os.getuid()}")',
@@ -139,14 +139,14 @@ def _head(draft: Draft, found: str, run_id: int | None) -> str:
     on = f"the data set {config.dataset}"
     measured = f"measured on {on}: {found.strip().rstrip('.')}" if found.strip() else f"with settings for {on}"
     if found.strip() and is_simulated(config.device):
-        measured += f", on a simulated device ({config.device}): no real one was there"
+        measured += f", on a simulated device ({config.device}), not on a real one"
     told = [
         f"{made}: strategy {plan.name} ({', '.join(filter(None, (storage, where, loader, transfer)))}), {measured}."
     ]
     if config.location == "slow-drive":
-        told.append("vitprof held the drive back to imitate a slow one; this script reads DATA wherever it lies.")
+        told.append("vitprof throttled the drive to simulate a slow one; this script reads DATA wherever it is.")
     if config.skip_unreadable:
-        told.append("vitprof left samples out that cannot be read; this script stops at the first one.")
+        told.append("vitprof skipped samples that cannot be read; this script stops at the first one.")
     data = (
         "DATA is a folder of images with a folder for each class."
         if draft.folder
@@ -161,5 +161,5 @@ def _head(draft: Draft, found: str, run_id: int | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text that cannot end the docstring it stands in."""
+    """Returns `text` on one line, without what could end the docstring around it."""
     return " ".join(text.replace("\\", "/").replace('"""', "'''").split())

@@ -1,4 +1,4 @@
-"""A run's summary as a person reads it, and several of them side by side."""
+"""The tables of a run's headline figures, and of several runs side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitprof.store import StoredRun
 
 
 def headline(run: StoredRun) -> Table:
-    """Returns the headline figures with what they mean; those that are not available are left out."""
+    """Returns the table of headline figures with what they mean; those that are not available are left out."""
     s = run.summary or RunSummary()
     low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
     interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
@@ -25,13 +25,13 @@ def headline(run: StoredRun) -> Table:
         (
             "Time of an epoch",
             epoch if s.n_epochs_measured else f"~ {epoch}",
-            "measured" if s.n_epochs_measured else "worked out from the throughput",
+            "measured" if s.n_epochs_measured else "extrapolated from the throughput",
         ),
         ("Step, median", formats.seconds(s.step_ms_median / 1e3), f"of {s.n_steady_steps:,} steady steps"),
         ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
         ("Device idle", formats.percent(s.device_idle_frac), "share of the time between steps without compute"),
-        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it because the loop waited for data"),
-        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it because of the copy to the device"),
+        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
+        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
         ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
         ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
         ("SM activity", sm_activity(s, run.environment).words or formats.NOT_AVAILABLE, MEANING),
@@ -51,12 +51,12 @@ def headline(run: StoredRun) -> Table:
         ("Cost of recording", formats.percent(s.recording_frac), "share of the time that vitprof's own recording took"),
     ]
     known = [row for row in rows if formats.NOT_AVAILABLE not in row[1]]
-    note = "" if run.summary else "This run has no summary: it did not come to its end."
+    note = "" if run.summary else "This run has no summary: it did not finish."
     return Table("Figures", ("figure", "value", "meaning"), known, note)
 
 
 def comparison(found: Sequence[Contents]) -> Table:
-    """Returns one row for each run."""
+    """Returns the table that compares runs, with one row for each."""
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
     for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):
@@ -82,11 +82,11 @@ def comparison(found: Sequence[Contents]) -> Table:
     told = [at for at, name in enumerate(header) if name != "GPU memory" or _known(rows, at)]
     note = (
         "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
-        "~: worked out from the throughput."
+        "~: extrapolated from the throughput."
     )
     return Table("Runs", tuple(header[at] for at in told), [tuple(row[at] for at in told) for row in rows], note)
 
 
 def _known(rows: Sequence[tuple[str, ...]], at: int) -> bool:
-    """Tells if some run has this figure; none has that of a GPU where there is none."""
+    """Returns whether any run has the figure in column `at`: without a GPU none has its memory."""
     return any(row[at] != formats.NOT_AVAILABLE for row in rows)

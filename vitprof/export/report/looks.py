@@ -49,7 +49,7 @@ SCRIPT = """
 (async () => {
   const say = (text) => {
     const line = document.getElementById("no-charts");
-    line.textContent = text + " Every figure stands in a table all the same.";
+    line.textContent = text + " Every figure is also in a table.";
     line.hidden = false;
   };
   const charts = JSON.parse(document.getElementById("charts").textContent);

@@ -27,7 +27,7 @@ COLOURS = {
 """Kind of a verdict -> the class that colours the card's edge."""
 
 SHORT = 14
-"""Characters of a cell up to which it stays on one line: a figure and its unit."""
+"""The most characters of a cell that stays on one line: a figure and its unit."""
 
 
 @lru_cache(maxsize=1)
@@ -42,12 +42,12 @@ def _allowed(script: bytes) -> str:
 
 
 def e(value: object) -> str:
-    """`value` as text of HTML, also within a quoted attribute."""
+    """Returns `value` as escaped text for HTML, also for a quoted attribute."""
     return html.escape(str(value), quote=True)
 
 
 def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datetime) -> str:
-    """Returns the file's text."""
+    """Returns the text of the HTML file; `caveats` say what else differs between the runs."""
     packed, allowed = plotly_js()
     policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
     policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -55,7 +55,7 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
     figures: list[str] = []
     body = "\n".join([*_overview(found, caveats), *(_run(one, figures) for one in found)])
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # "<" would end the element or open a comment; JSON has another way to write it
+    # "<" could end the element or open a comment; JSON can write it as an escape
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -70,7 +70,7 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
 <body>
 <header><h1>{e(title)}</h1>
 <p class="quiet">Made by vitprof {e(__version__)} on {when}. This file needs no network.</p>
-<noscript><p class="notice">Charts need JavaScript. Every figure stands in a table all the same.</p></noscript>
+<noscript><p class="notice">Charts need JavaScript. Every figure is also in a table.</p></noscript>
 <p class="notice" id="no-charts" hidden></p></header>
 <main>
 {body}
@@ -84,7 +84,7 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
 
 
 def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str]:
-    """Yields several runs side by side."""
+    """Yields the section that shows several runs side by side; nothing for one run."""
     if len(found) < 2:
         return
     yield "<section><h2>Side by side</h2>"
@@ -95,14 +95,14 @@ def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str
 
 
 def _run(one: Contents, figures: list[str]) -> str:
-    """Returns the section of a run. The figures of its charts are added to `figures`."""
+    """Returns the section of a run, and adds the figures of its charts to `figures`."""
     run = one.run
     badge = ' <span class="badge">simulated</span>' if one.simulated else ""
     out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
     state = f"{run.status}, {run.created_utc}" + (f": {run.error}" if run.error else "")
     out.append(f'<p class="quiet">{e(state)}</p>')
     if one.simulated:
-        out.append('<p class="quiet">The device was imitated: it took the time that a real one would take.</p>')
+        out.append('<p class="quiet">The device was simulated: it took the time that a real one would take.</p>')
     out += [f'<p class="notice">{e(notice)}</p>' for notice in run.notices]
     out.append(_verdict(one))
     out.append(_table(headline(run)))
@@ -161,7 +161,7 @@ def _list(title: str, values: Iterable[tuple[str, object]]) -> str:
 
 
 def _table(table: Table, first_links: Sequence[str] = ()) -> str:
-    """With `first_links` the first cell of each row leads there."""
+    """Returns a table as HTML; with `first_links` the first cell of each row is a link to it."""
     head = "".join(f'<th scope="col">{e(cell)}</th>' for cell in table.header)
     rows = []
     for number, row in enumerate(table.rows):

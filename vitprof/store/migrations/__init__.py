@@ -1,7 +1,7 @@
-"""How a store that an older version of vitprof made gets the tables of this one: Alembic, one file for each version.
+"""Brings a store that an older version of vitprof made up to date: with Alembic, and one file for each version.
 
-`vitprof_store.version` says which version a store has: the number of the file in `versions` that made it. Alembic is
-only imported where there is something to do.
+`vitprof_store.version` is the version of a store: the number of the last file in `versions` that was applied to it.
+Alembic is imported only where there is something to do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from vitprof.errors import StoreError
 
 
 def bring_up_to_date(db: sa.Connection, found: int) -> None:
-    """Gives a store of that version (0: one without tables) the tables of this one, in the transaction of `db`: all of
-    it, or nothing.
-    """
+    """Gives a store of version `found` (0: no tables yet) the tables of this version, in the transaction of `db`."""
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -32,7 +30,10 @@ def bring_up_to_date(db: sa.Connection, found: int) -> None:
 
 
 def keep_copy(path: Path, version: int) -> Path:
-    """Copies an SQLite store to a new file beside it: "runs.sqlite.version-3". Returns that. Raises `StoreError`."""
+    """Copies an SQLite store to a new file beside it, such as "runs.sqlite.version-3", and returns that file.
+
+    Raises `StoreError`.
+    """
     name, n = f"{path.name}.version-{version}", 1
     while (kept := path.with_name(name if n == 1 else f"{name}-{n}")).exists():
         n += 1
@@ -49,7 +50,7 @@ def keep_copy(path: Path, version: int) -> Path:
         part.unlink(missing_ok=True)
         size_mb = path.stat().st_size / 1e6
         raise StoreError(
-            f"{path} has to be brought up to date, and a copy of it is kept beside it first ({size_mb:.1f} MB), which "
-            f"failed: {error}; make room there, or move it to where there is some and set VITPROF_DB to it"
+            f"{path} has to be brought up to date, and the copy of it to keep beside it ({size_mb:.1f} MB) failed: "
+            f"{error}; make room there, or move it to a disk with more room and set VITPROF_DB to it"
         ) from error
     return kept

@@ -28,7 +28,7 @@ from vitprof.ui.texts import escaped
 CHART_HEIGHT = 400
 LEGEND_ROW = 20
 STRIP_BINS = 400
-"""Stretches of time in the rows of idle shares, all runs on one axis."""
+"""Spans of time in a row of idle shares; all runs share one axis."""
 LONGEST_NAME = 48
 """Characters of a run's name in a chart: more leave no room for the chart on a phone."""
 LOSS = "loss"
@@ -43,7 +43,7 @@ WAIT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of every step."""
+    """A figure of every step, and its words in the chart."""
 
     words: str
     column: str
@@ -65,11 +65,11 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "sample": ("Per sample", "mean time of a sample (µs)", " µs"),
     "share": ("Share", "share of the device's time (%)", "%"),
 }
-"""What times are for -> words, axis title, unit of the hover texts."""
+"""What times are given for -> label, axis title, unit in the hover texts."""
 
 
 def names_of(runs: Sequence[StoredRun]) -> list[str]:
-    """Returns what charts call the runs: the number, and of the name what is not the same in all of them."""
+    """Returns the runs' names in charts: the number, and the parts of the name that are not the same in all runs."""
     parts = [run.name.split(", ") for run in runs]
     same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
     told = [", ".join(p for p in names if p not in same) or names[0] for names in parts]
@@ -78,11 +78,12 @@ def names_of(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def bars_height(n: int) -> int:
+    """Returns the height of a chart with `n` bars, in pixels."""
     return 150 + n * (48 if n <= 12 else 40)
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
-    """The mean step taken apart for each run, and the idle share over each run's length."""
+    """Draws the parts of each run's mean step, and the idle share over each run's length."""
     trained = [run for run in runs if not run.config.loader_only]
     loaded = [str(run.id) for run in runs if run.config.loader_only]
     if loaded:
@@ -101,10 +102,10 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "Where a step's time goes",
         {key: words for key, (words, _, _) in UNITS.items()},
         default="step" if same_batch else "sample",
-        help="Mean over the steady state, from marks of the device: compute, and the time in which it computed "
-        "nothing, by what the step was waiting for. Waits that were hidden behind queued work cost nothing and are "
-        "not in it. Launch bubbles, where they are known, are apart from compute: in them the device waited for the "
-        "next launch. With different batch sizes compare times per sample.",
+        help="Mean over the steady state, timed on the device: compute, and the time in which it computed nothing, by "
+        "what the step was waiting for. Waits that were hidden behind queued work cost nothing and are not in it. "
+        "Launch bubbles, where they are known, are apart from compute: in them the device waited for the next launch. "
+        "With different batch sizes compare times per sample.",
     )
     _draw_bars(told, unit)
     st.header(
@@ -138,15 +139,14 @@ def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
-    """One figure of every step, the runs laid over each other."""
+    """Draws one figure of every step, all runs in one chart."""
     chosen = choose(
         "metric",
         "Figure of every step",
         {key: metric.words for key, metric in METRICS.items()},
         default="wait",
         help="Data wait: time blocked in next(loader). Device idle: from the end of the step before to the start of "
-        "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves lie on each "
-        "other.",
+        "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves coincide.",
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):  # in a row a control does not wrap on a phone
         by = choose(
@@ -202,7 +202,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_waits(runs: Sequence[StoredRun]) -> None:
-    """The distributions of the data waits, as curves and in figures."""
+    """Draws the distributions of the data waits, as curves and in figures."""
     st.header(
         "How long the loop waited for its batches",
         anchor=False,
@@ -219,7 +219,7 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
-    """The waterfalls of the runs whose headroom was measured, side by side and to one scale."""
+    """Draws the waterfalls of the runs whose headroom was measured, side by side and to one scale."""
     st.header(
         "Headroom, side by side",
         anchor=False,

@@ -1,7 +1,7 @@
-"""What the Compare page's charts are made of: small figures of each run, worked out once for all sessions.
+"""The data of the Compare page's charts: small figures of each run, computed once for all sessions.
 
-Runs that have ended never change, so a figure is kept by the run's number. Only the columns that a figure needs are
-read: twenty runs of 100,000 steps whole would take 400 MB.
+Runs that have ended never change, so a figure is cached by the run's number. Only the columns that a figure needs are
+read: all columns of twenty runs of 100,000 steps would take 400 MB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STRIP_BINS = 300
 POINTS = 4_000
 """Groups of steps in an overlay of all runs together: about 64 kB, however many runs and however long."""
 MAX_GROUPS, MIN_GROUPS = 900, 60
-"""For each run of it."""
+"""Bounds of the groups for each of its runs."""
 Halves = NDArray[np.float32]
 
 
@@ -39,9 +39,9 @@ class DeviceTime:
     """Where a run's device time went."""
 
     mean: StepTime | None
-    """Over the steady state; None where no step tells when the device computed."""
+    """The mean step over the steady state; None where no steady step has device times."""
     edges_s: Floats
-    """(bins + 1,) since the first request for a batch."""
+    """(bins + 1,) seconds since the first request for a batch."""
     idle: Floats
     """(bins,) idle share, see `analysis.timing.utilisation.idle_bins`."""
 
@@ -52,16 +52,17 @@ class Line:
 
     step: Halves
     t_s: Halves
-    """Since the first request for a batch."""
+    """Seconds since the first request for a batch."""
     value: Halves
     group: int
     """Steps in a group; 1 where none was left out."""
     warmup: int
-    """Warm-up steps that are not in it."""
+    """Number of warm-up steps that are left out."""
 
 
 @st.cache_resource(show_spinner=False, max_entries=KEPT)
 def device_time_of(run_id: int) -> DeviceTime:
+    """Returns where the device time of a run went."""
     run, steps = store().run(run_id), store().steps(run_id)
     steady = steady_state(steps)
     samples = float(steps["samples"][steady].mean()) if steady.any() else float("nan")
@@ -80,7 +81,9 @@ def waits_of(run_id: int) -> Distribution:
 
 @st.cache_resource(show_spinner=False, max_entries=KEPT)
 def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
-    """`column` of the run's steps; without its warm-up steps unless asked for, or where it has no others."""
+    """Returns `column` of the run's steps in at most `groups` groups. Warm-up steps are left out unless `warmup` asks
+    for them or there are no others.
+    """
     steps = store().steps(run_id, names=("step", "warmup", "t_start_s", column))
     begin = steps["t_start_s"][:1]
     keep = np.ones(len(begin) and len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
@@ -95,13 +98,13 @@ def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
 
 
 def groups_each(n_runs: int) -> int:
-    """Groups of steps for each run, so that the bytes of the chart do not grow with the number of runs."""
+    """Returns the groups of steps for each run: fewer with more runs, so that the chart does not grow."""
     return max(MIN_GROUPS, min(MAX_GROUPS, POINTS // max(n_runs, 1)))
 
 
 @st.cache_resource(show_spinner=False, max_entries=KEPT)
 def facts_of(run_id: int) -> RunFacts:
-    """Returns what the guard looks at."""
+    """Returns what the guard compares of a run (`vitprof.analysis.compare.guard`)."""
     run = store().run(run_id)
     steps = store().steps(run_id, names=GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))

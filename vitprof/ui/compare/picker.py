@@ -1,8 +1,8 @@
-"""Which runs the Compare page shows, and which of them is the baseline. Light however many runs there are: the
-database searches, and the browser gets one page of names.
+"""Which runs the Compare page shows, and which of them is the baseline. Fast however many runs there are: the database
+searches, and the browser gets one page of names.
 
-Both are kept in the URL by hand, as run numbers. Streamlit would keep the words on the page there, "3: a name", and
-drop what is not among the runs that happen to be offered.
+Both are kept in the URL by our own code, as run numbers. Streamlit would keep the labels there, such as "3: a name",
+and drop runs that are not in the list at the moment.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from vitprof.ui.texts import escaped
 OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
-"""Run numbers that are read from a URL; 2,000 characters of it hold about as many."""
+"""Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
 KEY, CHOSEN = "compare-runs", "compare runs chosen"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
 GONE_NAMED = 5
-"""Runs that are not there any more whose numbers are told."""
+"""Missing runs whose numbers are shown, at most."""
 AUTOMATIC = 0
-"""In place of a run's number: the slowest of those chosen."""
+"""In place of a run's number: the slowest of the chosen runs."""
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
-    """Returns the chosen runs in the order chosen, and the position of the baseline; draws the picker.
+    """Draws the picker; returns the chosen runs in the order chosen, and the position of the baseline among them.
 
-    No runs where there is nothing to choose, or nothing chosen.
+    No runs where there are none to choose, or none is chosen.
     """
     store = resources.store()
     if not store.count_runs(RunQuery(statuses=ENDED_STATUSES, helpers=True)):
@@ -60,11 +60,11 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
     if RUNS in st.query_params:
         known, missing = _named(ids(st.query_params[RUNS]))
-    else:  # those of before: the browser's Back passes through an address without a query
+    else:  # the runs shown before: the browser's Back passes through a URL without a query
         known, missing = _named(st.session_state.get(CHOSEN, []))[0], []
         known = known or _named(sorted(row.id for row in rows[:2]))[0]
     st.session_state[CHOSEN] = list(known)
-    if not missing:  # else the URL stays, and so does what is said about it, until other runs are chosen
+    if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
         write_numbers(RUNS, known)
     st.session_state[KEY] = list(known)
     labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
@@ -96,14 +96,14 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
 
 
 def write_numbers(name: str, run_ids: Iterable[int]) -> None:
-    """Puts run numbers into the URL; none at all replace others by an empty text."""
+    """Writes run numbers into the URL; no numbers replace others by an empty text."""
     text = ",".join(map(str, run_ids))
     if st.query_params.get(name, "") != text:
         st.query_params[name] = text
 
 
 def ids(text: str) -> list[int]:
-    """Returns the run numbers of "3,7,12", each once, in order; passes over what is no number."""
+    """Returns the run numbers of "3,7,12", each once, in order; skips what is not a number."""
     parts = text.split(",")[:MAX_RUNS_IN_URL]
     return list(dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11))
 
@@ -114,7 +114,7 @@ def _no_runs_yet() -> None:
 
 
 def _named(asked: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
-    """Returns those of the runs that can be compared, and sentences about those that cannot."""
+    """Returns the runs that can be compared, and sentences about those that cannot."""
     known: dict[int, StoredRun] = {}
     gone: list[int] = []
     missing = []
@@ -138,7 +138,7 @@ def _named(asked: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
 
 
 def _say_what_is_missing(sentences: Sequence[str]) -> None:
-    """One line about the runs in the URL that are not shown, and a way to those that are there."""
+    """Draws one line about the runs in the URL that are not shown, and a link to all runs."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(escaped(" ".join(sentences)), icon=":material/link_off:", width="stretch")
         st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
@@ -149,7 +149,7 @@ def _label(run: StoredRun | RunRow) -> str:
 
 
 def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
-    """Returns the position of the run that the others are measured against; draws the choice where there is one."""
+    """Draws the choice of a baseline where there are two runs or more; returns its position among `runs`."""
     lowest = slowest([run.summary for run in runs])
     if len(runs) < 2:
         return lowest
@@ -164,8 +164,8 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
         format_func=lambda run_id: labels[run_id],
         key=BASELINE_KEY,
         on_change=_write_baseline,
-        help="The run that speed-ups are measured against, and whose settings the others' are compared with. It stays "
-        "pinned in the page's address.",
+        help="The run that speed-ups are measured against, and whose settings the others' are compared with. It is "
+        "kept in the URL.",
     )
     return lowest if chosen == AUTOMATIC else next(at for at, run in enumerate(runs) if run.id == chosen)
 

@@ -1,4 +1,4 @@
-"""What differs in the settings of the runs compared: one row for each setting, one column for each run."""
+"""The settings in which the compared runs differ: one row for each setting, one column for each run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from vitprof.ui.widgets import FIELDS, label
 
 RUN_WIDTH = 190
 HIGHLIGHT = "background-color: rgba(230, 159, 0, 0.28)"
-"""Half see-through, so that the text keeps its contrast on light and on dark."""
+"""Translucent, so that the text keeps its contrast on a light and on a dark page."""
 
 
 def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
+    """Draws the settings in which the runs differ, compared with the run at position `baseline` (None: the first)."""
     if len(runs) < 2:
         st.info("Choose a second run to see in which settings the two differ.")
         return
@@ -61,7 +62,7 @@ def frame(found: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
 
 
 def said(cell: Cell) -> str:
-    """Returns a value as a person reads it."""
+    """Returns a setting's value as text, marked where it is a default."""
     return _text(cell.value) + (" (default)" if cell.default else "")
 
 
@@ -76,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def _highlighted(found: Sequence[Difference], headers: Sequence[str]) -> Any:
-    """`frame` with the cells in colour that differ from the baseline's."""
+    """Returns `frame` with those cells coloured that differ from the baseline's."""
     shown = frame(found, headers)
     colours = pd.DataFrame("", index=shown.index, columns=shown.columns)
     for row, difference in enumerate(found):

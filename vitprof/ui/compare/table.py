@@ -23,14 +23,14 @@ from vitprof.ui.tables import Column, rounded
 from vitprof.ui.texts import escaped
 
 CLOSE = 0.1
-"""A speed-up this near to 1 is told in four digits: 1.00, and yet faster, is no answer."""
+"""A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
 UNTOLD = ("Copied", "GPU", "SM")
-"""Columns that most runs have nothing for, such as those without a GPU; not having them is not worth a word."""
+"""First words of columns that most runs have no value for, such as those without a GPU: not listed as missing."""
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What a row of the table is made of."""
+    """The data of a row of the table."""
 
     run: StoredRun
     summary: RunSummary
@@ -87,7 +87,7 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
     ),
     Column(
         "vs baseline",
-        "faster or slower where the two 95% intervals lie apart; equal where they differ by less than 5% for sure; "
+        "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
         "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
         lambda r: r.gain.relation,
         always=True,
@@ -179,12 +179,12 @@ def table(runs: Sequence[StoredRun], baseline: int | None) -> pd.DataFrame:
 
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
-    """Draws the table, and in words which figures none of the runs has."""
+    """Draws the table, and says which figures none of the runs has."""
     shown = table(runs, baseline)
     tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     hidden = f" Not available for these runs: {', '.join(absent)}." if absent else ""
-    st.caption(f"A click on a header sorts by its numbers.{hidden}{escaped(_without_sm_activity(runs))}")
+    st.caption(f"Click a header to sort by its numbers.{hidden}{escaped(_without_sm_activity(runs))}")
 
 
 def _without_sm_activity(runs: Sequence[StoredRun]) -> str:

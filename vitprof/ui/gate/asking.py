@@ -1,16 +1,16 @@
-"""What a browser is shown that does not get in: the question for the token, or what the operator has to do."""
+"""The pages for a browser that is not let in: the question for the token, or what the operator has to do."""
 
 from __future__ import annotations
 
 from vitprof.ui.gate.token import MADE_AT_START, SHORTEST, VARIABLE
 
 CLOSED = (
-    f"it listens wider than this machine, and neither a token ({VARIABLE}) nor a login ([auth] in "
+    f"it listens for other machines too, and neither a token ({VARIABLE}) nor a login ([auth] in "
     ".streamlit/secrets.toml) is set: no page is shown and no job is started"
 )
-"""Why nobody gets in; at the start and on the page."""
+"""Why nobody gets in, as printed at the start and shown on the page."""
 WAYS = (
-    "Leave out the address, so that it listens on 127.0.0.1 alone, and come by SSH: ssh -N -L 8501:localhost:8501 HOST",
+    "Leave out the address, so that it listens on 127.0.0.1 only, and use SSH: ssh -N -L 8501:localhost:8501 HOST",
     f"Set {VARIABLE} to {SHORTEST} characters or more before the start, or to {MADE_AT_START} for one that is printed. "
     "The page then asks for it.",
     "Configure a login for st.login, [auth] in .streamlit/secrets.toml.",
@@ -29,12 +29,12 @@ padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem
 
 
 def question(said: str = "") -> str:
-    """Returns the page that asks for the token; `said` tells what was wrong with the last one."""
+    """Returns the page that asks for the token; `said` says what was wrong with the last one."""
     told = f'<p role="alert">{said}</p>' if said else ""
     return PAGE.format(
         body=f'{told}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
         f'<p><input id="{FIELD}" name="{FIELD}" type="password" autocomplete="current-password" required autofocus> '
-        f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or was told the token at the start.</p>"
+        f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or saw the token at the start.</p>"
     )
 
 

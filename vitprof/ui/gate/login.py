@@ -1,4 +1,4 @@
-"""A login through somebody else's accounts (OpenID Connect), where the operator configured one for Streamlit."""
+"""A login with the accounts of an OpenID Connect provider, where the operator configured one for Streamlit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from vitprof.ui.texts import escaped
 
 SECTION = "auth"
-"""Of .streamlit/secrets.toml, see https://docs.streamlit.io/develop/concepts/connections/authentication."""
-NAMES = ("email", "preferred_username", "name", "sub")
-"""What a provider may say of a person, the plainest first that no two of them share."""
+"""Section of .streamlit/secrets.toml: https://docs.streamlit.io/develop/concepts/connections/authentication."""
+SHOWN = ("email", "preferred_username", "name")
+"""Claims of a provider that may name a user, in the order in which they are tried. None of them has to be unique, but
+for an email address that the provider has verified; "sub" is, and always there
+(https://openid.net/specs/openid-connect-core-1_0.html#StandardClaims)."""
 
 
 def is_configured() -> bool:
@@ -21,24 +23,35 @@ def is_configured() -> bool:
 
 
 def is_missing() -> bool:
-    """Returns whether whoever is at the page has to log in first."""
+    """Returns whether the user of this page has to log in first."""
     return is_configured() and not st.user.is_logged_in
 
 
 def person() -> str:
-    """Returns who is logged in at the page whose script this is; "" where nobody is, and outside of a script."""
+    """Returns the user who is logged in to the page whose script this is; "" where nobody is, and outside a script.
+
+    No two users of a provider that sends "sub" have the same name here: what one of them started the other one cannot
+    stop.
+    """
     if get_script_run_ctx(suppress_warning=True) is None or not is_configured() or is_missing():
         return ""
-    return next((str(st.user[name]) for name in NAMES if st.user.get(name)), "somebody without a name")
+    claims = st.user.to_dict()
+    if claims.get("email") and str(claims.get("email_verified")).lower() == "true":
+        return str(claims["email"])
+    shown = next((str(claims[name]) for name in SHOWN if claims.get(name)), "")
+    subject = str(claims.get("sub", ""))
+    return f"{shown} ({subject})" if shown and subject else shown or subject or "a user without a name"
 
 
 def started_by(name: str) -> str:
-    """Returns who started something, in a sentence; "" where nobody logs in."""
-    return f"Started by {name or 'whoever uses this machine'}." if is_configured() else ""
+    """Returns a sentence about who started something; "" where no login is configured."""
+    return f"Started by {name or 'a user of this machine'}." if is_configured() else ""
 
 
 def require() -> None:
-    """Shows nothing but the way to log in to whoever has to, and ends the script there."""
+    """Draws only the buttons to log in where the user has to, and ends the script there. To a user who is logged in it
+    draws their name and a button to log out.
+    """
     if not is_configured():
         return
     if not is_missing():

@@ -1,4 +1,4 @@
-"""What can be done with the runs that are ticked on the History page."""
+"""Actions for the runs that are ticked on the History page."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from vitprof.ui.texts import escaped, file_stamp, guarded
 from vitprof.ui.widgets import name_field
 
 DONE = "history-done"
-"""What was done, to be told when the page is drawn again."""
+"""Key of what was done, to be shown when the page is redrawn."""
 NAMED = 5
-"""Runs that the question before deleting names."""
+"""Runs that the question before deleting lists by name, at most."""
 NUMBERS = 12
-"""Ticked runs whose numbers are told."""
+"""Ticked runs whose numbers are shown, at most."""
 
 
 def tell_what_was_done() -> None:
-    """A toast about the action that led to this drawing of the page."""
+    """Shows a toast about the action after which the page was redrawn."""
     if said := st.session_state.pop(DONE, None):
         st.toast(said, icon=":material/check:")
 
 
 def done(words: str) -> None:
-    """Draws the page again and says what was done."""
+    """Redraws the page with a toast that says what was done."""
     st.session_state[DONE] = words
     st.rerun()
 
 
 def count(n: int) -> str:
+    """Returns a number of runs in words, such as "1 run"."""
     return f"{n:,} {'run' if n == 1 else 'runs'}"
 
 
 @guarded
 def draw_actions(ticked: Sequence[RunRow]) -> None:
-    """A row of buttons; those that the ticked runs cannot have are disabled."""
+    """Draws a row of buttons; those that do not apply to the ticked runs are disabled."""
     one, some = len(ticked) == 1, bool(ticked)
     live = [row for row in ticked if row.live]
     ours = one and ticked[0].strategy != OWN_SCRIPT
@@ -120,7 +121,7 @@ def _draw_export(ticked: Sequence[RunRow], live: Sequence[RunRow]) -> None:
 
 
 def _draw_elsewhere(live: Sequence[RunRow]) -> None:
-    """For live runs of another machine, or of a container that was started anew since: a way to say that it is gone."""
+    """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
     here = this_program()[0]
     runs = [run for row in live[:NUMBERS] if (run := store().run(row.id)).live and run.owner_host != here]
     if not runs:
@@ -143,7 +144,7 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
 
 @st.dialog("Edit run", icon=":material/edit:")
 def edit_one(ticked: list[RunRow]) -> None:
-    """Name, tags and note of one run."""
+    """Draws the dialog to edit name, tags and note of one run."""
     row = ticked[0]
     st.caption(f"Run {row.id}: {escaped(row.strategy)}, {escaped(row.dataset)}, batch {row.batch_size:,}")
     name = name_field("Name", f"history-name-{row.id}", value=row.name, help=f"1 to {MAX_NAME} characters.")
@@ -157,7 +158,7 @@ def edit_one(ticked: list[RunRow]) -> None:
 
 @guarded
 def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
-    """Saves what was changed, and nothing else: a name of before may be longer than one is allowed to be now."""
+    """Saves only what was changed: an unchanged old name may be longer than is allowed now."""
     store().edit(
         row.id,
         name=name if name != row.name else None,
@@ -169,11 +170,11 @@ def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
 
 @st.dialog("Tag runs", icon=":material/label:")
 def edit_many(ticked: list[RunRow]) -> None:
-    """Tags for several runs at once."""
+    """Draws the dialog to edit the tags of several runs at once."""
     shared = sorted(set.intersection(*(set(row.tags) for row in ticked)))
     st.caption(f"{count(len(ticked))}. Tags that only some of them have stay as they are.")
     tags = _tags_field(shared, "history-tags-many")
-    if st.button("Save", type="primary", key="history-save-many", help="Adds and takes away tags of all these runs."):
+    if st.button("Save", type="primary", key="history-save-many", help="Adds and removes tags of all these runs."):
         _save_tags(ticked, set(shared), set(tags))
 
 
@@ -200,7 +201,7 @@ def _tags_field(tags: Sequence[str], key: str) -> list[str]:
 
 @st.dialog("Delete runs?", icon=":material/delete:")
 def ask_to_delete(ticked: list[RunRow]) -> None:
-    """The question before runs are deleted."""
+    """Draws the dialog that asks before runs are deleted."""
     rest = len(ticked) - NAMED
     lines = [f"- {row.id}: {escaped(row.name)}" for row in ticked[:NAMED]]
     st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))

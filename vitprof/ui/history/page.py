@@ -1,6 +1,6 @@
-"""The History page: search, filters, one page of the list at a time, and what can be done with the runs ticked in it.
+"""The History page: search, filters, one page of the list at a time, and actions for the runs that are ticked in it.
 
-Only the rows of the page are read, and of those nothing but what the list shows.
+Only the rows of that page are read, and only the columns that the list shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vitprof.ui.texts import escaped, guarded
 
 
 def draw_history() -> None:
-    """The whole page."""
+    """Draws everything but the page's title."""
     tell_what_was_done()
     if not store().count_runs(RunQuery(helpers=True)):
         _draw_nothing_yet()
@@ -28,12 +28,12 @@ def draw_history() -> None:
         asked = draw_search()
         draw_import()
     _draw_list(asked)
-    st.query_params.pop(RUNS, None)  # the browser's Back leaves it in the URL
+    st.query_params.pop(RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
 
 @guarded
 def _draw_list(asked: RunQuery) -> None:
-    """The runs found; the bar of actions and the table above the pager, which says what they are about."""
+    """Draws the runs found. The actions and the table are above the pager, but drawn after it: they depend on it."""
     found = store().count_runs(asked)
     if not found:
         _draw_no_match(asked.text)
@@ -50,7 +50,7 @@ def _draw_list(asked: RunQuery) -> None:
 def _draw_nothing_yet() -> None:
     st.info(
         f"No runs yet. Every run that you make, here or with `{program()} run`, is listed on this page. "
-        "Open **Profile** and press **Run**, or bring runs along from another machine.",
+        "Open **Profile** and press **Run**, or import runs from another machine.",
         icon=":material/history:",
     )
     with st.container(horizontal=True):

@@ -25,15 +25,15 @@ CHIPS: dict[str, str] = {
     "interrupted": "#B3261E",
     "simulated": "#785EF0",
 }
-"""Words of the verdict column -> colour: those of the verdict card, two of them darker, and of states that are no
-verdict. The words are white: a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
+"""Words of the verdict column -> colour: for verdicts those of the verdict card, two of them darker; the other words
+are states. The text is white, with a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
 HELP: dict[str, str] = {
     "run": "Number of the run.",
     "name": "Its name; Edit changes it.",
     "verdict": "Whether loading held the device up. A run that failed or was stopped says so; simulated: no real "
     "device was used.",
-    "spark": "Share of the time that the device computed nothing, from the run's first step to its last. Full height: "
-    "idle all the time.",
+    "spark": "Share of the time in which the device computed nothing, from the run's first step to its last. Full "
+    "height: idle all the time.",
     "idle": "Share of the steady time between steps in which the device computed nothing.",
     "speed": "Steady-state throughput.",
     "strategy": "How the samples were stored, loaded and brought to the device.",
@@ -46,7 +46,7 @@ HELP: dict[str, str] = {
 
 
 TICKED = "runs ticked in History"
-"""Ids, in the session: who opens or compares them and comes back finds them ticked still."""
+"""Key of their ids in the session: after opening or comparing them, the user finds them still ticked."""
 
 
 def chips(row: RunRow) -> list[str]:
@@ -58,7 +58,7 @@ def chips(row: RunRow) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
-    """Returns the values with those that are not known (an evaluation took all of the time) as the ones before them."""
+    """Returns the values, each unknown one (an evaluation took all of the time) replaced by the one before it."""
     line: list[float] = []
     for value in values:
         line.append(value if value is not None else line[-1] if line else 0.0)
@@ -91,7 +91,7 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     column = st.column_config
-    # Ticks are positions: with other runs on the page they must not mean those.
+    # Ticks are positions, so a page with other runs needs another key.
     key = f"history-table-{zlib.crc32(','.join(str(row.id) for row in rows).encode()):08x}"
     if key not in st.session_state:  # another page was shown meanwhile, or other runs
         before = st.session_state.get(TICKED, ())

@@ -15,10 +15,10 @@ from vitprof.ui.texts import guarded
 
 @guarded
 def draw_recording_cost(run: StoredRun) -> None:
-    """One line: the share of the run's time that vitprof's own recording took, at most."""
+    """Draws one line: the share of the run's time that vitprof's own recording took, at most."""
     _, cost = device_account(run.id)
     if not math.isfinite(cost.frac):
-        st.caption("We cannot say what recording cost this run: that takes two steady steps in a row.")
+        st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")
         return
     idle = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
@@ -26,8 +26,8 @@ def draw_recording_cost(run: StoredRun) -> None:
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {_inside_the_loader(run)}",
-        help="All that the loop did between the launch of a step and the request for the next batch. Measuring inside "
-        "the loader comes on top: readings of the clock times what one took when the run began. The setting "
+        help="Everything that the loop did between the launch of a step and the request for the next batch. Measuring "
+        "inside the loader is added: the number of clock readings times what one took when the run began. The setting "
         "*Measure inside the loader* switches that off.",
     )
 
@@ -44,7 +44,7 @@ def _inside_the_loader(run: StoredRun) -> str:
 
 @guarded
 def draw_account(run: StoredRun) -> None:
-    """Draws where the run's time went apart from the steady state, and what else is known of the whole run."""
+    """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
     s = run.summary
     if s is None or not s.n_steps:
         return
@@ -63,7 +63,7 @@ def draw_account(run: StoredRun) -> None:
 
 
 def _times(s: RunSummary) -> list[tuple[str, str, str]]:
-    epoch_from = f"Median of {s.n_epochs_measured} measured." if s.n_epochs_measured else "Worked out from samples/s."
+    epoch_from = f"Median of {s.n_epochs_measured} measured." if s.n_epochs_measured else "Calculated from samples/s."
     copied = f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."
     rows = (
         ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
@@ -94,7 +94,7 @@ def _others(s: RunSummary) -> list[tuple[str, str, str]]:
 
 
 def _storage_help(s: RunSummary) -> str:
-    """Returns what there is to know about the storage's files."""
+    """Returns how long the storage took to make, and how much of it was in the page cache, where known."""
     made = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
     if not math.isfinite(s.page_cached_frac):
         return made

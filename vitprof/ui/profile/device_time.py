@@ -13,9 +13,9 @@ from vitprof.ui.texts import guarded
 
 HEIGHT = 160
 HELP = (
-    "Steady state, from marks of the device. Each moment in which it computed nothing counts for the one thing that "
-    "the step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of "
-    "epochs, vitprof's own recording, what a script does outside its step, or other. Launch bubbles are the part of "
+    "Steady state, timed on the device. Each moment in which it computed nothing counts for the one thing that the "
+    "step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of epochs, "
+    "vitprof's own recording, what a script does outside its step, or other. Launch bubbles are the part of "
     "compute in which the device waited for the next launch; they are known where about ten steps were launched in "
     "advance, which shows how long the kernels alone take. Point at a part for its 95% interval."
 )
@@ -28,7 +28,7 @@ def title(run: StoredRun) -> str:
 
 @guarded
 def draw_device_time(run: StoredRun) -> None:
-    """The bar and its sentence; of a run that only loaded, why there is none."""
+    """Draws the bar and its sentence; for a run that only loaded, why there is none."""
     if run.config.loader_only:
         st.caption(
             "No model was trained, so no device could wait. Run the same settings with training to see whether this "
@@ -37,7 +37,7 @@ def draw_device_time(run: StoredRun) -> None:
         return
     found = idle_of(run.id)
     if found is None:
-        st.caption("No steady step has the device's times, so they cannot be added up.")
+        st.caption("No steady step has device times, so they cannot be added up.")
         return
     said = _idle_sentence(found)
     plot(

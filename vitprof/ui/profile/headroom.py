@@ -24,17 +24,18 @@ from vitprof.ui.widgets import label
 HEIGHT = 320
 MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
 STARTUP_S = 4.0
-"""What starting a job takes where the run does not tell."""
+"""Seconds that starting a job takes, where the run does not tell."""
 
 
 def draw_headroom(run: StoredRun) -> None:
-    """The whole section; while the anchors are measured it is drawn again by itself."""
+    """Draws the whole section, which redraws itself while the anchors are measured."""
     st.header(
         "Headroom",
         anchor=False,
-        help="How much faster the same job would run if its data were free. Measured, not worked out: short runs with "
-        "batches that are on the device already (A), in host memory (B), and of the strategy itself over files in "
-        "memory (C) and not (D). What each takes more than the one before is the cost of that stage of loading.",
+        help="How much faster the same job would run if its data were free. Measured, not predicted: short runs with "
+        "batches that are on the device already (A) or in host memory (B), and with the strategy itself on files that "
+        "are in memory (C) or not (D). What each takes longer than the one before is the cost of that stage of "
+        "loading.",
     )
     working = bool(live_runs(jobs.group_of(run)))
     st.fragment(_draw, run_every=POLL_S if working else None)(run, working)
@@ -69,7 +70,7 @@ def _draw(run: StoredRun, working: bool) -> None:
 
 
 def _takes_s(run: StoredRun) -> float:
-    """Returns seconds that measuring will take, about: for starting the jobs, and their steps as slow as the run's."""
+    """Returns about how many seconds measuring will take: the starts of the jobs, and steps as slow as the run's."""
     s = run.summary
     startup = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
     step_s = s.step_ms_median / 1e3 if s is not None and math.isfinite(s.step_ms_median) else 0.0

@@ -1,4 +1,4 @@
-"""What is said of a run at the top of the Profile page, and its charts over time; redrawn while it goes on."""
+"""The top of the Profile page for a run, and the run's charts over time; redrawn while it is live."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ OnPick = Callable[[Pick], None] | None
 REFRESH_S = 0.5
 MEMORY_TILES = (
     ("GPU memory, peak", "gpu_mem_job_bytes", "of the job's processes, by NVML"),
-    ("GPU memory in use", "gpu_mem_used_bytes", "of everybody on the GPU, by NVML"),
+    ("GPU memory in use", "gpu_mem_used_bytes", "of all processes on the GPU, by NVML"),
     ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
-"""What the memory tile shows, and whose it is: the first of these that could be read."""
+"""What the memory tile shows, the first of these that could be read: label, column, and whose memory it is."""
 CHART_HEIGHT = 260
 FACTS = ("copied", "throttled")
-"""How notices begin that say where the data lie; the others say that something is not as it should be."""
+"""How notices begin that only state where the data are; all others are warnings."""
 STAGES = {
     "starting": "starting",
     "preparing": "preparing the data",
@@ -57,7 +57,7 @@ STAGES = {
 
 @guarded
 def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
-    """Everything about a run that goes on. When it ends, the whole page is drawn once more."""
+    """Draws everything about a live run. When the run ends, the whole page is redrawn once."""
     run = resources.store().run(run_id)
     if not run.live or begun(run):
         st.rerun(scope="app")
@@ -74,22 +74,22 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
 
 
 def draw_charts(run: StoredRun, series: RunSeries) -> None:
-    """The run's steps and telemetry over time."""
+    """Draws the run's steps and telemetry over time."""
     if not run.config.loader_only:
         draw_chart(charts.GAPS, run, series.steps())
     draw_others(run, series)
 
 
 def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) -> None:
-    """The charts below the one of idle gaps, those for which there are figures: two in a row.
+    """Draws the charts below that of idle gaps for which there are figures, two in a row.
 
-    Of an odd number the first has a row of its own, so that none is half empty.
+    If their number is odd, the first has a row of its own, so that no row is half empty.
     """
     steps, telemetry = series.steps(), series.telemetry()
     over_steps = [charts.BATCHES]
     if not run.config.loader_only and np.isfinite(steps["loss"]).any():
         over_steps.append(charts.LOSSES)
-    # of a slice of a GPU in MIG mode NVML knows the memory, and no utilisation
+    # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
     drawn = [
         *(partial(draw_chart, chart, run, steps, on_pick=on_pick) for chart in over_steps),
@@ -104,13 +104,15 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
             with column:
                 draw()
     if missing := run.environment.get("gpu_not_available"):
-        st.caption(escaped(f"Not available of this GPU: {missing}."))
+        st.caption(escaped(f"Not available for this GPU: {missing}."))
     elif not gpu_known and not resources.gpus() and not is_simulated_run(run):
         st.caption("No NVIDIA GPU here: device figures are not available.")
 
 
 def draw_state(run: StoredRun, now: float) -> None:
-    """While it runs a bar with the time left; then how it ended, where it is not simply done. And notices."""
+    """Draws a bar with the time left while the run is live, afterwards how it ended unless it is simply done; and its
+    notices. `now` is in seconds, by the same clock as `training_since_s`.
+    """
     if why := resources.manager().why_away(run.id):
         st.warning(
             f"The run store cannot be written ({escaped(why)}). Nothing is lost: what the run measures is kept, and "
@@ -134,7 +136,7 @@ def draw_state(run: StoredRun, now: float) -> None:
 
 
 def set_up(run: StoredRun) -> str:
-    """Returns what ran where, in one line of Markdown; with how long it took, where it is done."""
+    """Returns what ran where, and how long it took once it is done, in one line of Markdown."""
     config = run.config
     isolation = (
         "in a process of its own"
@@ -156,7 +158,7 @@ def set_up(run: StoredRun) -> str:
 
 
 def device_of(run: StoredRun) -> str:
-    """Returns what the run trained on; a GPU by its name, its number and its UUID's start."""
+    """Returns the device that the run trained on; a GPU by its name, its number and the start of its UUID."""
     known = run.environment
     name = str(known.get("device_name", device_in_words(run.config.device)))
     if not known.get("gpu_uuid"):
@@ -177,18 +179,18 @@ def _made_for(run: StoredRun) -> str:
 
 
 def draw_headline(run: StoredRun, series: RunSeries) -> None:
-    """The answer so far in the place where the verdict will be."""
+    """Draws the answer so far, in the place where the verdict will be."""
     with card(NEUTRAL):
         st.markdown(headline(run, totals_of(run, series)))
 
 
 def totals_of(run: StoredRun, series: RunSeries) -> Totals:
-    """Returns the sums over the steady steps; of a run that was summed up without a look at its steps."""
+    """Returns the sums over the steady steps; for a run with a summary from that, without reading its steps."""
     return series.totals if run.summary is None else Totals.of(run.summary)
 
 
 def headline(run: StoredRun, totals: Totals) -> str:
-    """Returns the measured answer in one sentence of Markdown; no verdict on few steps."""
+    """Returns what was measured in one sentence of Markdown, with a warning where there are few steps."""
     if not totals.steps:
         return (
             "Warming up: the first steps are recorded and left out of the figures."
@@ -209,7 +211,7 @@ def headline(run: StoredRun, totals: Totals) -> str:
 
 
 def draw_tiles(run: StoredRun, series: RunSeries) -> None:
-    """Up to five figures, over the steady state so far: those that there can be for this run."""
+    """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
@@ -236,19 +238,19 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
 
 
 def _memory_help(run: StoredRun, whose: str) -> str:
-    """Returns what the tile of memory counts; of a run on a GPU that has ended every figure there is, by its name."""
+    """Returns what the memory tile counts; for a run that has ended, also all its figures of device memory by name."""
     figures = device_memory(run.summary) if run.summary is not None else []
     said = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
     return f"Highest value seen while the job ran, {whose}." + "".join(said)
 
 
 def is_simulated_run(run: StoredRun) -> bool:
-    """Returns whether the device that the run trained on was only imitated."""
+    """Returns whether the device that the run trained on was simulated."""
     return is_simulated(str(run.environment.get("device") or run.config.device))
 
 
 def _utilisation(run: StoredRun, telemetry: Series) -> float:
-    """Mean GPU-util while training: the summary's, or before there is one that of the samples since training began."""
+    """Returns the mean GPU-util while training: the summary's, or before there is one that of the telemetry so far."""
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean
     since = telemetry["t_s"] >= (run.training_since_s or math.inf)
@@ -263,7 +265,7 @@ def _sm_activity(run: StoredRun, telemetry: Series) -> SmActivity:
 
 
 def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
-    """One live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
+    """Draws one live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
@@ -276,7 +278,7 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnP
 
 
 def for_session(key: str, make: Callable[[], T]) -> T:
-    """Returns an object that lives as long as the browser's session."""
+    """Returns an object that lives as long as the browser's session; `make` makes it at the first call with `key`."""
     if key not in st.session_state:
         st.session_state[key] = make()
     kept: T = st.session_state[key]

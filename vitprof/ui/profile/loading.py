@@ -1,4 +1,4 @@
-"""The tab Loading: where the loading time of a batch goes, what each worker did, and a typical batch's way."""
+"""The tab Loading: where the loading time of a batch goes, what each worker did, and a typical batch's chain."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ WORKER_COLUMNS: tuple[Column, ...] = (
 
 @guarded
 def draw_loading(run: StoredRun) -> None:
-    """The stages as one bar; transforms and workers where they are known; the chain of the batch of median loading
-    time.
+    """Draws the stages as one bar; transforms and workers where they are known; and the chain of the batch whose
+    loading time is the median.
     """
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
@@ -58,8 +58,8 @@ def draw_loading(run: StoredRun) -> None:
         "Where a batch's loading time goes",
         anchor=False,
         help="Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. "
-        "Hand-over is what a finished batch took to reach the loop. With several threads on one batch the parts are "
-        "thread-seconds.",
+        "Hand-over is the time that a finished batch took to reach the loop. With several threads on one batch the "
+        "parts are thread-seconds.",
     )
     figure = charts.loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
@@ -76,13 +76,13 @@ def draw_loading(run: StoredRun) -> None:
             "A typical batch",
             anchor=False,
             help="The batch whose loading took the median time: made by the loader, waited for by the loop, copied and "
-            "computed. Timeline shows the same of any step that you click.",
+            "computed. Timeline shows the same for any step that you click.",
         )
         draw_chain(run, at, key="typical-chain")
 
 
 def _draw_transforms(found: Sequence[TransformTime]) -> None:
-    """Each transform of a watched run's training data; nothing where they are not known."""
+    """Draws how long each transform of a watched run's training data takes; nothing where that is not known."""
     most = heaviest(found)
     if most is None:
         return
@@ -123,7 +123,7 @@ def _loading_sentence(found: Loading) -> str:
 
 @guarded
 def draw_signatures(run: StoredRun) -> None:
-    """One line for each pattern, the costliest first; what it rests on a click away. Nothing where none was found."""
+    """Draws one line for each pattern, the costliest first, its evidence a click away; nothing where none was found."""
     found = verdict_of(run).signatures
     if not found:
         return

@@ -19,9 +19,9 @@ from vitprof.ui.profile.step import draw_chain, draw_figures
 from vitprof.ui.texts import guarded
 
 WINDOW = 30
-"""Steps in the time line: about as many as can be told apart."""
+"""Steps in the window: about as many as can be told apart."""
 BEFORE = 3
-"""Steps drawn in front of the one that was looked for."""
+"""Steps drawn before the one that is looked at."""
 WINDOW_HEIGHT = 220
 WINDOW_HELP = (
     "The loop's line: data wait, host work (launches and all that Python does), recording. The copy's line. The "
@@ -32,7 +32,7 @@ WINDOW_HELP = (
 
 
 def draw_timeline(run: StoredRun) -> None:
-    """The whole tab, as one fragment: a click or a zoom draws nothing else."""
+    """Draws the whole tab as one fragment: a click or a zoom redraws nothing else."""
     st.fragment(_draw)(run)
 
 
@@ -64,6 +64,7 @@ class Chosen:
 
     @property
     def last(self) -> int:
+        """Position of the run's last step."""
         return len(self.steps["step"]) - 1
 
     @property
@@ -73,7 +74,7 @@ class Chosen:
 
     @property
     def first(self) -> int:
-        """Position of the window's first step: moved only where the step would not be in it."""
+        """Position of the window's first step. It moves only where the chosen step would be outside the window."""
         first, most = int(st.session_state.get(self._window, -WINDOW)), max(self.last + 1 - WINDOW, 0)
         if not first <= self.at < first + WINDOW:
             first = self.at - BEFORE
@@ -85,15 +86,15 @@ class Chosen:
         st.session_state[self.key] = int(self.steps["step"][min(max(at, 0), self.last)])
 
     def pick_moment(self, pick: Pick) -> None:
-        """A click in the chart of idle gaps, whose second trace has the data waits."""
+        """Shows the step clicked in the chart of idle gaps, whose second trace has the data waits."""
         self.show(step_at(self.steps, pick.x + self._origin_s, of_wait=pick.trace == 1))
 
     def pick_position(self, pick: Pick) -> None:
-        """A click in a chart over steps."""
+        """Shows the step clicked in a chart over steps."""
         self.show(round(pick.x))
 
     def pick_number(self, pick: Pick) -> None:
-        """A click in the window, whose bars know their step's number."""
+        """Shows the step clicked in the window, whose bars have their step's number."""
         self.show(self._position(pick.data))
 
     def _position(self, number: float) -> int:
@@ -101,7 +102,7 @@ class Chosen:
 
 
 def _draw_window(run: StoredRun, chosen: Chosen) -> None:
-    """What moves along the run, and the steps around the chosen one."""
+    """Draws the controls that move along the run, and the steps around the chosen one."""
     at = chosen.at
     largest = ("Largest gap", "The step before which the device was idle longest.")
     if run.config.loader_only:

@@ -23,20 +23,20 @@ LOOKS: dict[str, tuple[str, str]] = {
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
 USED = "settings taken over"
 HELP = (
-    "From marks of the device and the training loop, never from GPU-util. The lower end of the 95% interval decides: "
-    f"{CLASSES}."
+    "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
+    f"decides: {CLASSES}."
 )
 
 
 def card(colour: str) -> AbstractContextManager[Any]:
-    """Returns the frame of the sentence on a run, the same while it goes on and when it has ended."""
+    """Returns the frame around the sentence on a run, the same while it is live and when it has ended."""
     st.html(f"<style>.st-key-verdict {{ border-left: 6px solid {colour} }}</style>")
     return st.container(border=True, key="verdict", gap="small")
 
 
 @guarded
 def draw_verdict(run: StoredRun) -> None:
-    """The card. What can be said about a run without any step is said elsewhere."""
+    """Draws the card. The run needs at least one step."""
     verdict = verdict_of(run)
     icon, colour = LOOKS[verdict.kind]
     with card(colour):

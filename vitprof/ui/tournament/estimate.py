@@ -1,4 +1,4 @@
-"""What a tournament would take, before it is started: how long, about, and how much disk and memory."""
+"""An estimate of what a tournament takes, before it is started: time, disk and memory."""
 
 from __future__ import annotations
 
@@ -31,27 +31,30 @@ class Estimate:
     """What the trials that can run here take together."""
 
     seconds: float
-    """All runs; those of `unknown` are counted with what is known of them."""
+    """Of all runs together. Those of `unknown` trials count with what is known of them, at least their start."""
     unknown: int
-    """Trials whose speed nobody knows yet: their runs may take longer."""
+    """Number of trials whose speed is not known yet: their runs may take longer."""
     disk_bytes: int
-    """What is written and stays: storages, and the data set itself if it is not there yet."""
+    """What is written and kept: storages, and the data set itself if it is not there yet."""
     staged_bytes: int
     """The largest copy that a run makes and removes again."""
     ram_bytes: int
-    """What the trial that keeps most keeps in memory."""
+    """The most that a trial keeps in memory."""
     prepares: tuple[str, ...]
-    """The storages that are made first."""
+    """Names of the storages that are made first."""
     makes: str
-    """The data set that is made first; "" if it is there."""
+    """Name of the data set that is made first; "" if it is there."""
 
     @property
     def needs_disk(self) -> int:
+        """Bytes that must be free on disk."""
         return self.disk_bytes + self.staged_bytes
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
-    """Works it out for the trials that can run. Reads the store only where the budget is no time."""
+    """Returns the estimate for the trials that can run, each `repeats` times. Reads the store only where the budget is
+    not in seconds.
+    """
     seconds, unknown, prepared, staged, ram = 0.0, 0, dict[str, int](), 0, 0
     speeds: dict[tuple[str, int], float] = {}
     info = _info(able[0].config) if able else None
@@ -81,7 +84,9 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
 
 
 def estimate_sentence(found: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
-    """Returns how many runs, how long, and how many there may be in all; and what they write, "" for nothing."""
+    """Returns two texts: how many runs, how long they take and how many rounds there may be; and what they write and
+    keep, "" for nothing.
+    """
     runs = trials * spec.repeats
     time = f"about {rough_time(found.seconds)}"
     if found.unknown:
@@ -121,7 +126,9 @@ def _needs(config: RunConfig) -> Footprint:
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    """Returns what the newest earlier run of this strategy made on this data set and device; NaN if there is none."""
+    """Returns the throughput of an earlier run of this strategy on this data set and device: of the newest, that with
+    the nearest batch size. NaN if there is none.
+    """
     query = RunQuery(
         strategies=(config.strategy,),
         datasets=(config.dataset,),
@@ -141,8 +148,8 @@ def _is_trial(group_key: str) -> bool:
 
 
 def _training_s(config: RunConfig, samples_per_s: float) -> float:
-    """Returns seconds of training for a budget in steps or epochs; with an unknown speed what the device alone
-    takes.
+    """Returns seconds of training for a budget in steps or epochs; with an unknown speed those of the device alone if
+    it is simulated, else 0.
     """
     per_epoch = _info(config).n_train // config.batch_size
     steps = config.steps if config.steps is not None else (config.epochs or 1) * per_epoch

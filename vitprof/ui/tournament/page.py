@@ -31,7 +31,7 @@ def page() -> None:
             icon=":material/list:",
             key="tournament-list",
             on_click=leave,
-            help="The list of those that are here, and the form for a new one.",
+            help="The list of all tournaments, and the form for a new one.",
         )
         return
     st.title("Tournament", anchor=False)

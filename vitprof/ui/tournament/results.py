@@ -8,7 +8,6 @@ import json
 
 import streamlit as st
 
-from vitprof import formats
 from vitprof.analysis.tournament import (
     Leaderboard,
     Recommendation,
@@ -16,6 +15,7 @@ from vitprof.analysis.tournament import (
     recommend,
     setting_in_words,
     spoiled_words,
+    uneven_words,
 )
 from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.planning import rounds_words
@@ -30,16 +30,10 @@ from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
 from vitprof.ui.tournament.use import do_asked, draw_ways_on
 
-UNEVEN_FRAC = 0.9
-"""A throughput that is a smaller share of the score than this is told: a reader who divides would find another ratio
-than the speed-up."""
-UNEVEN_TOLD = 2
-"""Settings of which that is told."""
-
 
 @guarded
 def draw_tournament(tournament_id: int) -> None:
-    """The whole page of one tournament."""
+    """Draws the whole page of one tournament."""
     follows = view(tournament_id)
     now = follows.look()
     _draw_title(now)
@@ -111,14 +105,14 @@ def _pick_baseline(board: Leaderboard, own: str) -> str:
         format_func=names.__getitem__,
         key=AGAINST,
         bind=IN_URL,
-        help="The setting that speed-ups and break-even are against.",
+        help="The setting that speed-ups and break-even are measured against.",
         width=340,
     )
     return chosen or own
 
 
 def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
-    """The recommendation, or why there is none."""
+    """Draws the recommendation, or why there is none."""
     with st.container(border=True, key="tournament-answer"):
         if found is None:
             over = not now.tournament.held and now.tournament.status == "done"
@@ -144,15 +138,8 @@ def _draw_reasons(board: Leaderboard) -> None:
             st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}."))
     for row, said in losses_told(board):
         st.caption(f":material/warning: {escaped(f'{setting_in_words(row.entry)}: {said}.')}")
-    if uneven := [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]:
-        said = "; ".join(
-            f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
-            f"{formats.number(row.samples_per_s)} over all its time"
-            for row in uneven[:UNEVEN_TOLD]
-        )
-        more = f"; {len(uneven) - UNEVEN_TOLD} more settings were as uneven" if len(uneven) > UNEVEN_TOLD else ""
-        first = "Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least"
-        st.caption(escaped(f"{first}: {said}{more}."))
+    if said := uneven_words(board):
+        st.caption(escaped(said))
     told = [row for row in board.rows if row.entry.reason]
     if not told:
         return

@@ -1,4 +1,4 @@
-"""The sections under a tournament's leaderboard. One is shown at a time; the others work nothing out."""
+"""The sections under a tournament's leaderboard. One is shown at a time; the others are not computed."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ CHART_PX = 400
 
 
 def draw_sections(now: TournamentState, board: Leaderboard) -> None:
-    """The choice of a section, and that section."""
+    """Draws the choice of a section, and that section."""
     own = now.tournament.spec.script is not None
     names = {name: words for name, words in SECTIONS.items() if not own or name in OF_OWN_SCRIPTS}
     section = choose(
-        SECTION, "Show", names, default="speed", help="Only the section shown is worked out.", show_label=False
+        SECTION, "Show", names, default="speed", help="Only the section shown is computed.", show_label=False
     )
     drawn: dict[str, Callable[[TournamentState, Leaderboard], None]] = {
         "speed": _speed,
@@ -124,8 +124,8 @@ def _break_even(now: TournamentState, board: Leaderboard) -> None:
         return
     st.markdown(
         f"Against **{escaped(setting_in_words(base.entry))}**, its preparation included:",
-        help="From how many epochs on a setting's total time is below the baseline's. In brackets what the 95% "
-        "interval of its speed-up allows.",
+        help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
+        "95% interval of its speed-up allows.",
     )
     names = {row.key: setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in found))
@@ -133,7 +133,7 @@ def _break_even(now: TournamentState, board: Leaderboard) -> None:
 
 
 def _setting(now: TournamentState, board: Leaderboard) -> None:
-    """One trial: its runs, and what to do with it."""
+    """Draws one trial: its runs, and what to do with it."""
     names = {row.key: setting_in_words(row.entry) for row in board.rows}
     key = st.selectbox(
         "Setting",

@@ -37,11 +37,11 @@ ACTIONS = {
 }
 ACTED = "tournament-row-action"
 LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 190, 65
-"""Letters from which names take two lines, so that the table fits a laptop's screen (1366 px) beside the sidebar.
-Streamlit wraps text in rows that are higher than 4 rem.
+"""Letters up to which a name has one line; else the column's width and the rows' height for two. So the table fits a
+laptop's screen (1366 px) beside the sidebar. Streamlit wraps text in rows that are higher than 4 rem.
 """
 TINT = "background-color: rgba(46, 160, 67, 0.16)"
-"""Of the recommended row: seen on the light and on the dark theme, and the text stays readable on both."""
+"""Style of the recommended row: visible in the light and the dark theme, with readable text in both."""
 
 
 def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
@@ -54,7 +54,7 @@ def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
 
 
 def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
-    """Returns how a setting compares with the fastest of its page cache; else what became of it."""
+    """Returns how a setting compares with the fastest of its page cache, in words; its status if it has no place."""
     if row.key == recommended:
         return RECOMMENDED
     if row.entry.status in ("waiting", "running") and not row.n_runs:
@@ -116,7 +116,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "vs baseline",
-        "faster or slower: the interval of the speed-up leaves 1 out; equal: it is within 5% of 1; undecided: we "
+        "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
         always=True,
@@ -153,7 +153,7 @@ COST_COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "Disk (MiB)",
-        "Room of its prepared storage and copy.",
+        "Space of its prepared storage and copy.",
         lambda r, b: r.entry.disk_bytes / MIB if r.entry.disk_bytes else math.nan,
     ),
     Column("Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s),
@@ -188,7 +188,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     if wrapped:
         columns[0] = dataclasses.replace(SETTING_COLUMN, width=WRAPPED_PX)
     config = tables.column_config(columns, shown)
-    if not live:  # the table is sent anew after each run: a click would meet another row
+    if not live:  # a live table changes after each run: a click could meet another row
         keys = tuple(row.key for row in rows)
         use, more = [_use(r) for r in rows], [_more(r, board, own_script) for r in rows]
         for name, labels, width in (
@@ -238,7 +238,7 @@ def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str
 
 
 def _act(column: str, keys: Sequence[str]) -> None:
-    """In the button's callback: keeps what was asked for of which setting; the page does it (`use.do_asked`)."""
+    """Keeps which action was clicked for which setting, in the button's callback; `use.do_asked` carries it out."""
     clicked = st.session_state[f"tournament-row-{column}"]
     action, key = clicked["label"], keys[clicked["row"]]
     if action == RUNS:  # widgets that are not drawn yet in this run of the script

@@ -1,4 +1,4 @@
-"""Tuning one strategy: workers, prefetch and batch size found within a time given, and the gain checked."""
+"""Tuning one strategy: workers, prefetch and batch size found within a given time, and the gain checked."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0
 LEAST_TIME_S = 10.0
-"""Less time does not hold two runs of each of two settings."""
+"""Less is too short for two runs of each of two settings."""
 TUNED_AT_FIRST = "workers"
 CHART_PX = 340
 
 
 def draw_tuning() -> None:
-    """The form, and below it progress or what was found."""
+    """Draws the form with the last result below it, or the progress while a strategy is being tuned."""
     draw_problem()
     running = work().running
     if not running:
@@ -67,7 +67,7 @@ def _draw_form() -> None:
             index=list(STRATEGIES).index(TUNED_AT_FIRST),
             key="tune_strategy",
             bind=IN_URL,
-            help="What is tuned.",
+            help="The strategy to tune.",
         )
     with middle:
         seconds = st.number_input(
@@ -120,7 +120,7 @@ def _draw_form() -> None:
 
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
-    """Returns how many settings a search of so long will try, and what it takes where those are too few."""
+    """Returns how many settings a search of `seconds` will try, and how long it should be if those are too few."""
     n = len(candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = OVERHEAD_S[base.isolation] + LEAST_S, enough_of(n)
     tried = settings_within(seconds, n, a_run_s)
@@ -166,7 +166,7 @@ def _draw_work(was_running: bool) -> None:
                 icon=":material/stop:",
                 on_click=tuning.stop,
                 disabled=not tuning.may_stop,
-                help="Ends it; the best so far is the result.",
+                help="Ends the tuning; the best setting so far is the result.",
             )
         return
     if tuning.error:
@@ -224,4 +224,4 @@ COLUMNS: tuple[Column, ...] = (
     Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
     Column("Remark", "Why it has no figure.", lambda n, t: t.error),
 )
-"""Of the table of trials."""
+"""Columns of the table of trials."""

@@ -174,6 +174,7 @@ class TestLaunches:
         assert outcome.status == "passed"
         assert "torch.profiler sees no kernels here" in outcome.measured
 
+    @pytest.mark.slow
     def test_a_device_that_is_busy_is_not_launch_bound(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(launches, "TINY_S", launches.TINY_EVERY_S)
         assert "were called not input-bound" in run_case("launch-bound", bench).reason
@@ -265,7 +266,7 @@ def test_preflight_fails_where_doctor_does_or_a_kernel_is_wrong(bench: Bench, mo
     room = preflight.Check("disk", "67 GiB free", "ok", "")
     monkeypatch.setattr(preflight, "examine", lambda: [room])  # doctor itself would ask a card that is not there
     found = run_case("preflight", bench)
-    assert (found.status, found.measured) == ("passed", "1 looked at, 0 bad")
+    assert (found.status, found.measured) == ("passed", "1 checked, 0 bad")
     monkeypatch.setattr(preflight, "examine", lambda: [preflight.Check("disk", "full", "bad", "make room")])
     assert run_case("preflight", bench).reason == "disk: full; make room"
 

@@ -70,6 +70,7 @@ def _no_time_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "OPENING_S", -1000.0)
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_or_dies_has_failed_and_the_others_go_on() -> None:
     told: list[str] = []
     report = run(
@@ -115,7 +116,7 @@ def test_a_device_that_one_case_takes_away_fails_the_others() -> None:
 def test_what_comes_after_the_five_minutes_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "TOTAL_S", 0.0)
     report = run(case("a"), case("b"), case("c", on_device=False))
-    assert said(report) == [(name, "not run", "the 0 minutes were over") for name in "abc"]
+    assert said(report) == [(name, "not run", "the time limit of 0 minutes was reached") for name in "abc"]
 
 
 def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:

@@ -99,7 +99,7 @@ class TestStrategies:
 
     def test_what_comes_too_late_is_named(self, host: MadeUp) -> None:
         host.ends_s = 0.0
-        assert strategies.every_strategy(host).reason == "the time was over before memory, workers, dali"
+        assert strategies.every_strategy(host).reason == "time ran out before memory, workers, dali"
 
     def test_a_stop_ends_it(self, host: MadeUp) -> None:
         host.stop = lambda: True
@@ -218,4 +218,4 @@ class TestScripts:
             plain(self)
 
         monkeypatch.setattr(Host, "check", late)
-        assert scripts.every_script(host).reason == "the time was over before device had ended"
+        assert scripts.every_script(host).reason == "time ran out before device had ended"

@@ -111,6 +111,7 @@ def test_a_wrong_cause_is_told(bench: MadeUp) -> None:
     assert "in decode:" not in outcome.reason
 
 
+@pytest.mark.slow
 def test_a_wrong_idle_share_is_told_and_a_clock_that_changed(bench: MadeUp) -> None:
     bench.idle_ms = 0.8
     outcome = run_case("known idle", bench)

@@ -1,7 +1,7 @@
-"""The process that has the device: `python -m vitprof.experiments.selftest.gpu.child DEVICE CASE...`.
+"""The process that opens the device: `python -m vitprof.experiments.selftest.gpu.child DEVICE CASE...`.
 
-Writes a JSON object a line to standard output: first the device, then each case as it begins and as it ends. Prints of
-libraries go to standard error. It ends with its standard input, so that it never outlives who started it.
+It writes one JSON object a line to standard output: first the device, then each case as it begins and as it ends. What
+libraries print goes to standard error. It exits when its standard input ends, so that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def open_bench(name: str) -> Bench:
 
 
 def facts(bench: Bench) -> dict[str, Any]:
-    """Returns what is known of device and software, without what names the machine; and how many GPUs PyTorch sees."""
+    """Returns facts about device and software, without what names the machine; and how many GPUs PyTorch sees."""
     import torch
 
     from vitprof.engine.environment import describe
@@ -67,7 +67,7 @@ def facts(bench: Bench) -> dict[str, Any]:
 
 
 def run_case(name: str, bench: Bench) -> Outcome:
-    """Runs a case. Whatever it raises makes it one that failed; only what ends a program goes on."""
+    """Runs a case and returns its outcome: failed where it raises an `Exception`. Ctrl-C still propagates."""
     module, _, function = next(case.run for case in GPU_CASES if case.name == name).partition(".")
     try:
         found = importlib.import_module(f"vitprof.experiments.selftest.gpu.{module}")
@@ -80,6 +80,7 @@ def run_case(name: str, bench: Bench) -> Outcome:
 
 
 def main() -> None:
+    """Opens the device and runs the cases that the command line names."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_input, name="vitprof-stdin", daemon=True).start()

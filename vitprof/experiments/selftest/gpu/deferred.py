@@ -1,4 +1,4 @@
-"""Compute-bound: marks that nobody waits for, and the same with a wait at each of them, must give the same compute."""
+"""Compute-bound: deferred marks must give the same compute time as marks that the host waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOB: dict[str, Any] = {"dataset": "digits", "strategy": "device", "warmup_steps"
 
 
 class Synchronising:
-    """A device that is waited for before and after each mark. All else is the device's own."""
+    """A device that the host waits for before and after each mark. Everything else is passed on to the device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -28,7 +28,7 @@ class Synchronising:
         return getattr(self._device, name)
 
     def mark(self) -> Mark:
-        """Returns a point after all work launched so far, which the device has passed."""
+        """Returns a mark after all work launched so far, once the device has passed it."""
         self._device.synchronize()
         mark = self._device.mark()
         self._device.wait(mark)
@@ -36,7 +36,7 @@ class Synchronising:
 
 
 def compute_bound(bench: Bench) -> Outcome:
-    """Trains a model whose kernels take far longer than their launches, in turns with and without waiting."""
+    """Trains a model whose kernels take far longer than their launches, in turns with and without a wait at marks."""
     from vitprof.engine.trainer import open_trainer
 
     plain = bench.device
@@ -57,7 +57,7 @@ def compute_bound(bench: Bench) -> Outcome:
         return not_run(f"the model {bench.heavy.get('model', 'tiny')} needs more device memory than is free")
     deferred, forced_ms = (float(np.median(found[forced])) for forced in (False, True))
     off = deferred / forced_ms - 1
-    wrong = [] if abs(off) <= MOST_OFF_FRAC else [f"they differ by {off:+.1%} where {MOST_OFF_FRAC:.0%} are allowed"]
+    wrong = [] if abs(off) <= MOST_OFF_FRAC else [f"they differ by {off:+.1%}, and {MOST_OFF_FRAC:.0%} is allowed"]
     return judged(
         f"compute {deferred:.2f} ms deferred, {forced_ms:.2f} ms with a wait at each mark ({off:+.1%})",
         wrong,

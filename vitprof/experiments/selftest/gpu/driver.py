@@ -1,4 +1,4 @@
-"""Runs the cases one after another: those on the device in a process that has it, then those that start jobs."""
+"""Runs the cases one after another: those on the device in a separate process, then those that start jobs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from vitprof.jobs.launcher import command, environment
 DEVICE = "cuda:0"
 CHILD = "vitprof.experiments.selftest.gpu.child"
 MOST_OPENING_S = 60.0
-"""How long loading PyTorch and opening the device may take at the most, on a slow disk."""
+"""The most seconds that loading PyTorch and opening the device may take, on a slow disk."""
 POLL_S = 0.1
 LEAST_S = 1.0
-"""A case is not begun with less time than that."""
+"""Seconds that must be left for a case to be started."""
 Told = Callable[[Line], None]
 
 
@@ -47,12 +47,12 @@ def run_gpu_selftest(
     child: Callable[[str, Sequence[str]], Sequence[str]] = lambda device, names: command(CHILD, device, *names),
     host: Callable[[Host], Host] = lambda host: host,
 ) -> GpuReport:
-    """Runs `cases` on the first GPU within `TOTAL_S` and says what came of each, to `told` as soon as it is known.
+    """Runs `cases` on the first GPU within `TOTAL_S` and returns the report; calls `told` with each outcome at once.
 
-    `script` makes the code of a strategy (`export.code.script`, which stands above this folder). A case that takes
-    longer than its budget, or ends its process, has failed, and the others go on. Where `stop()` turns true the report
-    has what was run until then. Everything that is written goes to a temporary directory; data sets that are missing
-    are made in `VITPROF_HOME`. Tests give other commands for `child` and another `host`.
+    `script` makes the code of a strategy (`export.code.script`, which this folder must not import). A case that takes
+    longer than its budget or ends its process has failed; the others still run. Once `stop()` returns true, the report
+    has what was run until then. Everything is written to a temporary directory, except missing data sets, which are
+    made in `VITPROF_HOME`. Tests pass other commands as `child` and another `host`.
 
     Raises `DeviceError` where there is no GPU that PyTorch can use, and `VitprofError` where nothing can be run.
     """
@@ -74,7 +74,7 @@ def run_gpu_selftest(
 
 @dataclass
 class _Work:
-    """The cases of a self-test, and what came of them so far."""
+    """The cases of a self-test, and their outcomes so far."""
 
     directory: Path
     cases: list[GpuCase]
@@ -87,7 +87,10 @@ class _Work:
     began_s: float = field(default_factory=time.monotonic)
 
     def on_device(self, child: Callable[[str, Sequence[str]], Sequence[str]]) -> None:
-        """Runs the cases on the device; a new process goes on where one had to be ended. Raises `JobStopped`."""
+        """Runs the cases on the device, in a new process after each that had to be ended.
+
+        Raises `DeviceError` where there is no device, `JobStopped`.
+        """
         left = [case for case in self.cases if case.on_device]
         while left or not self.facts:
             with _Child(child(DEVICE, [case.name for case in left]), self.directory / "child.log") as process:
@@ -96,13 +99,13 @@ class _Work:
                 except DeviceError as error:
                     if not self.facts:
                         raise
-                    for case in left:  # it was there before: one of the cases has taken it away
+                    for case in left:  # the device was there before: one of the cases has made it unavailable
                         self._ended(case, Outcome("failed", reason=one_line(error)), time.monotonic())
                     return
                 while left and process.alive:
                     case = left.pop(0)
                     if not self._in_time(case):
-                        process.end()  # it would begin it
+                        process.end()  # or it would start the case
                     else:
                         self._follow(case, process)
             while left and not self._left_s > LEAST_S:
@@ -118,7 +121,7 @@ class _Work:
         self.facts = message["device"]
 
     def _follow(self, case: GpuCase, process: _Child) -> None:
-        """Waits for the end of a case, and ends its process if that does not come in time."""
+        """Waits for a case to end, and ends its process if the case takes too long."""
         began = time.monotonic()
         ends = self._ends_s(case)
         message: dict[str, Any] | None = {}
@@ -134,7 +137,7 @@ class _Work:
         self._ended(case, outcome, began)
 
     def _next(self, process: _Child, words: str, ends_s: float) -> dict[str, Any] | None:
-        """Returns what the process says next; None where it ends first or the time is over. Raises `JobStopped`."""
+        """Returns the process's next message; None where it ends first or the time is up. Raises `JobStopped`."""
         while time.monotonic() < ends_s:
             self._tell(words)
             if self.stop():
@@ -160,7 +163,7 @@ class _Work:
                 self._ended(case, outcome, began)
 
     def _ends_s(self, case: GpuCase) -> float:
-        """Returns when a case that begins now has to be done, on the monotonic clock."""
+        """Returns the deadline of a case that begins now, in seconds on the monotonic clock."""
         due = self.began_s + OPENING_S + sum(one.budget_s for one in self.cases[: self.cases.index(case) + 1])
         return min(max(due, time.monotonic() + case.budget_s), self.began_s + TOTAL_S)
 
@@ -169,10 +172,10 @@ class _Work:
         return max(0.0, self.began_s + TOTAL_S - time.monotonic())
 
     def _in_time(self, case: GpuCase) -> bool:
-        """Returns whether there is time for a case; says so of one that is left out."""
+        """Returns whether there is time for a case; records a case that is left out."""
         if self._left_s > LEAST_S:
             return True
-        self._ended(case, not_run(f"the {TOTAL_S / 60:g} minutes were over"), time.monotonic())
+        self._ended(case, not_run(f"the time limit of {TOTAL_S / 60:g} minutes was reached"), time.monotonic())
         return False
 
     def _ended(self, case: GpuCase, outcome: Outcome, began_s: float) -> None:
@@ -202,7 +205,7 @@ def _outcome(case: GpuCase, host: Host, began_s: float) -> Outcome:
 
 @contextlib.contextmanager
 def _ticking(tick: Callable[[], None]) -> Iterator[None]:
-    """Calls `tick` now and then in a thread of its own until the end of the block."""
+    """Calls `tick` every `POLL_S` seconds, in a separate thread, until the end of the block."""
     ended = threading.Event()
 
     def run() -> None:
@@ -220,7 +223,7 @@ def _ticking(tick: Callable[[], None]) -> Iterator[None]:
 
 
 class _Child:
-    """The process that has the device, in a group of its own; what it says comes line by line."""
+    """The process that opens the device, in a process group of its own; its messages arrive line by line."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         self._log = log
@@ -231,7 +234,7 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for this process, which ends it
+                start_new_session=True,  # Ctrl-C reaches this process only, which then ends it
                 env=environment(),
             )
         self._reader = threading.Thread(target=self._read, name="vitprof-selftest-reader", daemon=True)
@@ -245,12 +248,12 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Returns whether it may still say something."""
+        """Returns whether more messages may come."""
         return self._reader.is_alive() or not self.said.empty()
 
     @property
     def why(self) -> str:
-        """Returns how it ended, in words."""
+        """Returns how it ended, in words; "" while it is running."""
         code = self._process.poll()
         if code is None:
             return ""
@@ -263,7 +266,7 @@ class _Child:
             self.said.put(json.loads(line))
 
     def end(self) -> None:
-        """Ends it and all that it started, now."""
+        """Kills it and every process that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,4 +1,4 @@
-"""What the cases that start jobs and scripts work with: a job manager, time that is left, and processes and memory."""
+"""Tools of the cases that start jobs and scripts: a job manager, the time left, and the processes and memory in use."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from vitprof.telemetry import Nvml, choose_gpu, visible_gpus
 
 POLL_S = 0.05
 SETTLE_S = 5.0
-"""How long processes and device memory may take to be gone after a job has ended."""
+"""Seconds within which processes and device memory must be gone after a job has ended."""
 
 
 class OutOfTime(JobError):
-    """The case's time is over."""
+    """The time of a case is up."""
 
 
 @dataclass
 class Host:
-    """Where jobs and scripts are started. Made by the driver; by tests for the CPU or a simulated device."""
+    """Starts jobs and scripts for a case. The driver makes it; tests make it for the CPU or a simulated device."""
 
     device: str
     directory: Path
-    """For whatever is written; removed by who made it."""
+    """Directory for everything that is written; the caller removes it."""
     script: Callable[[RunConfig], str]
-    """Makes a strategy's script (`export.code`, which stands above this folder)."""
+    """Makes a strategy's script (`export.code`, which this folder must not import)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the process with the device told (`child.facts`)."""
+    """What the device's process reported (`child.facts`)."""
     stop: Callable[[], bool] = lambda: False
     ends_s: float = math.inf
-    """When the time of the case is over, on the monotonic clock."""
+    """The case's deadline, in seconds on the monotonic clock."""
     used_bytes: Callable[[str], float] | None = None
-    """Reads the device memory in use of a device, all programs together; None: NVML's figures."""
+    """Reads the bytes in use on a device, by all programs together; None for NVML's figures."""
     _started: list[int] = field(default_factory=list)
     _manager: JobManager | None = None
     _nvml: Nvml | None = None
@@ -62,7 +62,7 @@ class Host:
         return self._manager
 
     def close(self) -> None:
-        """Ends every job."""
+        """Ends every job, and closes the store and NVML."""
         if self._manager is not None:
             self._manager.shutdown()
             self._manager.store.close()
@@ -70,14 +70,14 @@ class Host:
             self._nvml.close()
 
     def check(self) -> None:
-        """Raises `JobStopped` where it was stopped and `OutOfTime` where the time is over."""
+        """Raises `JobStopped` where the self-test was stopped, and `OutOfTime` after the deadline."""
         if self.stop():
             raise JobStopped("the selftest was stopped")
         if time.monotonic() > self.ends_s:
-            raise OutOfTime("its time is over")
+            raise OutOfTime("its time is up")
 
     def start(self, config: RunConfig) -> int:
-        """Queues a job; its run id."""
+        """Queues a job and returns its run id."""
         run_id = self.manager.submit(config)
         self._started.append(run_id)
         return run_id
@@ -91,13 +91,13 @@ class Host:
         self._started.clear()
 
     def wait(self, run_id: int) -> StoredRun:
-        """Returns the run once it has ended. Raises `JobStopped` and `OutOfTime`."""
+        """Waits for a run to end and returns it. Raises `JobStopped` and `OutOfTime`."""
         while not self.manager.wait(run_id, POLL_S):
             self.check()
         return self.manager.store.run(run_id)
 
     def until(self, reached: Callable[[], bool], within_s: float = math.inf) -> bool:
-        """Waits for something; whether it came within that time. Raises as `check` does."""
+        """Waits until `reached()` is true; returns whether that was within `within_s` seconds. Raises like `check`."""
         ends = time.monotonic() + within_s
         while not reached():
             self.check()
@@ -107,11 +107,11 @@ class Host:
         return True
 
     def training(self, run_id: int) -> bool:
-        """Returns whether the job trains; true too where it has ended, so that nobody waits for it."""
+        """Returns whether the job is training, or has ended: there is nothing left to wait for."""
         return self.manager.store.run(run_id).stage == "training" or self.manager.wait(run_id, 0)
 
     def memory(self, device: str) -> float:
-        """Returns the bytes of device memory that are in use, by all programs; NaN where nobody can tell."""
+        """Returns the bytes of device memory that are in use, by all programs together; NaN where it is not known."""
         if self.used_bytes is not None:
             return self.used_bytes(device)
         if self._nvml is None:
@@ -122,7 +122,7 @@ class Host:
 
 
 def job_processes(host: Host) -> set[psutil.Process]:
-    """Returns the processes below this one, without the one that forks jobs."""
+    """Returns this process's descendants, without the one that forks jobs."""
     found = set(psutil.Process().children(recursive=True))
     return {process for process in found if not _forks_jobs(process)}
 
@@ -135,7 +135,9 @@ def _forks_jobs(process: psutil.Process) -> bool:
 
 
 def settings_for(name: str) -> dict[str, Any]:
-    """Returns a short job of a strategy: photos where it can load them, workers and pinning where it takes them."""
+    """Returns the settings of a job with a strategy: photos where it can load them, workers and pinning where it takes
+    them.
+    """
     plan = strategy(name)
     info = dataset_info("photos", N_PHOTOS)
     settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}

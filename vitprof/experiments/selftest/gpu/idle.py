@@ -1,4 +1,4 @@
-"""Known idle: the device waits for a known time in each step, and a known wait is put into each stage of loading."""
+"""Known idle: the device is busy for a known time in each step, and a known wait is put into each stage of loading."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
 LATE_SLEEPS = 10
 ROUNDS = 3
-"""A wait that is not right at once is put in again; medians decide."""
-# Sample by sample in the loop, as tutorials do: every stage can be told apart. Few of them, so that 2 ms stand out.
+"""Rounds at most: a wait that is not right at once is measured again, and medians decide."""
+# Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
 JOB: dict[str, Any] = {
     "dataset": "digits",
     "strategy": "per-sample",
@@ -34,10 +34,10 @@ JOB: dict[str, Any] = {
 
 @dataclass
 class Seen:
-    """What was found of one wait, over its rounds; in ms, and shares of the time."""
+    """What was measured with one wait, a value for each round; times in ms, shares 0..1."""
 
     stage: str
-    """Empty: no wait."""
+    """The stage that waits; empty where there is no wait."""
     wait_ms: float
     causes: list[str] = field(default_factory=list)
     expected_ms: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Seen:
     idle_error_frac: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
     compute_ms: list[float] = field(default_factory=list)
-    """By the marks; it should be `COMPUTE_MS`."""
+    """Compute of a step by the device's marks; it should be `COMPUTE_MS`."""
 
     @property
     def name(self) -> str:
@@ -53,14 +53,14 @@ class Seen:
 
     @property
     def wrong(self) -> str:
-        """Returns what is not right, in words; empty if nothing."""
+        """Returns what is wrong, in words; "" where nothing is."""
         said = []
         others = [cause for cause in self.causes if cause != self.stage]
         if self.stage and 2 * len(others) >= len(self.causes):
             said.append(f"the verdict named {others[-1] or 'no cause'}")
         error, allowed = median(self.error_ms), tolerance_ms(median(self.expected_ms))
         if not abs(error) <= allowed:
-            said.append(f"its size is off by {error:+.2f} ms where {allowed:.2f} are allowed")
+            said.append(f"its size is off by {error:+.2f} ms, and {allowed:.2f} ms is allowed")
         idle = median(self.idle_error_frac)
         if not abs(idle) <= tolerance_idle_frac(median(self.step_ms)):
             said.append(f"the idle share is off by {idle * 100:+.1f} points")
@@ -71,7 +71,7 @@ class Seen:
 
 
 def known_idle(bench: Bench) -> Outcome:
-    """Trains with no wait, then with each wait in each stage, and compares what vitprof says with what was put in."""
+    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait."""
     seen = [Seen("", 0.0), *(Seen(stage, wait) for stage in DELAYED_STAGES for wait in WAITS_MS)]
     for _ in range(ROUNDS):
         again = [one for one in seen if not one.error_ms or one.wrong]
@@ -109,7 +109,7 @@ def _trained(bench: Bench, inject: str) -> Recorded:
 
 
 def _fetched_ms(recorded: Recorded) -> list[float]:
-    """Returns for each steady step how long after the device had begun the step before its batch was fetched."""
+    """Returns for each steady step the ms from the device's start of the previous step to the arrival of its batch."""
     steps = recorded.steps
     fetched = steps["t_start_s"] + steps["data_wait_s"]
     since_s = (fetched[1:] - steps["compute_start_s"][:-1])[steady_state(steps)[1:]]
@@ -117,9 +117,9 @@ def _fetched_ms(recorded: Recorded) -> list[float]:
 
 
 def _slept_ms(bench: Bench, wait_ms: float) -> float:
-    """Returns how long a wait of that length really takes here, in this thread: it ends late by what waking up takes.
+    """Returns how many ms a sleep of `wait_ms` really takes in this thread, since waking up takes time too.
 
-    Another thread beside the job would wait for Python's lock too.
+    It is not measured in another thread beside the job, which would also wait for Python's lock.
     """
     took = []
     for _ in range(LATE_SLEEPS):
@@ -137,7 +137,7 @@ def _look(bench: Bench, one: Seen, reference: Recorded) -> None:
         recorded = _trained(bench, f"{one.stage}:{one.wait_ms:g}")
         wait_ms = (before_ms + _slept_ms(bench, one.wait_ms)) / 2
     verdict, before = recorded.verdict(), reference.verdict()
-    # step by step: a fetch that is late now and then hides nothing of the others
+    # step by step: a fetch that is late now and then must not change what is expected of the other steps
     expected = fmean(expected_ms(wait_ms, fetch, COMPUTE_MS) for fetch in _fetched_ms(reference))
     stage = one.stage
     costs = [{share.name: share.exposed_ms for share in v.shares}.get(stage, 0.0) for v in (verdict, before)]

@@ -1,4 +1,4 @@
-"""Launch-bound: 300 tiny kernels a step, launched slower than they run. And what the kernels alone take."""
+"""Launch-bound: 300 tiny kernels a step, launched slower than they run; and the time of the kernels alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from vitprof.engine.transfer import Moved, ToInput
 
 KERNELS = 300
-"""A step of the six layers of `tiny` has about as many (`config.cards.LAUNCHES_PER_LAYER`)."""
+"""Kernels of a step, about as many as the six layers of `tiny` have (`config.cards.LAUNCHES_PER_LAYER`)."""
 TINY_S, TINY_EVERY_S = 2e-6, 10e-6
-"""Kernels of 2 us, one each 10 us: what PyTorch's Python takes to launch one."""
+"""Kernels of 2 us, one every 10 us: about as long as Python takes to launch one with PyTorch."""
 LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6
-"""Between two kernels that lie ready a GPU needs up to 1 us, which no tool counts as a kernel: of 40 us that is little
-enough to compare within 5%."""
+"""Kernels of 40 us, one every 80 us. Between two queued kernels a GPU needs up to 1 us, which no tool counts as kernel
+time: little enough beside 40 us to compare within 5%."""
 MOST_OFF_FRAC = 0.05
 PROFILED_STEPS = 5
 JOB: dict[str, Any] = {
@@ -39,7 +39,7 @@ JOB: dict[str, Any] = {
 
 @dataclass
 class ManyKernels:
-    """A trainer whose step is `KERNELS` short waits on the device, launched one each `every_s` at the earliest."""
+    """A trainer whose step is `KERNELS` short waits on the device, launched at most one every `every_s` seconds."""
 
     device: Device
     ask_s: float
@@ -47,7 +47,7 @@ class ManyKernels:
     clock: Clock
 
     def launch(self) -> None:
-        """Launches a step's kernels. A launch that comes late is not made up for: the device must never be behind."""
+        """Launches a step's kernels. Time lost by a late launch is not made up: the device must never fall behind."""
         for _ in range(KERNELS):
             due = self.clock() + self.every_s
             self.device.gate(self.ask_s)
@@ -55,7 +55,7 @@ class ManyKernels:
                 pass
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches them for a batch that is ready."""
+        """Launches a step's kernels for a batch that is ready; returns the mark that it was ready, and no loss."""
         self.launch()
         return batch.ready, None
 
@@ -63,12 +63,12 @@ class ManyKernels:
         """Does nothing: these jobs do not evaluate."""
 
     def evaluated(self) -> dict[str, float]:
-        """Returns nothing."""
+        """Returns no figures."""
         return {}
 
 
 def launch_bound(bench: Bench) -> Outcome:
-    """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be found."""
+    """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be right."""
     wrong = []
     tiny, _ = _trained(bench, TINY_S, TINY_EVERY_S)
     verdict = tiny.verdict()
@@ -85,7 +85,7 @@ def launch_bound(bench: Bench) -> Outcome:
         off = kernel_s / union_s - 1
         told += f"; kernel time {kernel_s * 1e3:.2f} ms, torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
         if abs(off) > MOST_OFF_FRAC:
-            wrong.append(f"kernel time is off by {off:+.1%} where {MOST_OFF_FRAC:.0%} are allowed")
+            wrong.append(f"kernel time is off by {off:+.1%}, and {MOST_OFF_FRAC:.0%} is allowed")
     return judged(
         told,
         wrong,
@@ -105,7 +105,7 @@ def _trained(bench: Bench, kernel_s: float, every_s: float) -> tuple[Recorded, C
 
 
 def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
-    """Returns the seconds in which a kernel of a step ran, by the other tool; NaN where it sees none."""
+    """Returns the seconds of a step in which a kernel ran, by torch.profiler; NaN where it sees none."""
     assert bench.kernels_s is not None
 
     def work() -> None:

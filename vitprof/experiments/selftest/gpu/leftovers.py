@@ -1,4 +1,4 @@
-"""What ends a job early leaves nothing: no process, no device memory."""
+"""Nothing left: a job that ends early must leave no process and no device memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from vitprof.experiments.selftest.gpu.outcome import Outcome, judged
 from vitprof.store import StoredRun
 
 MOST_BYTES = 64 << 20
+"""The most bytes of device memory that may stay in use after a job has ended."""
 LONG: dict[str, Any] = {"strategy": "workers", "workers": 2, "seconds": 60, "evaluate": False}
-"""Far longer than it may take: with worker processes, which are to go with their job."""
+"""A job far longer than the case, with worker processes, which must end with their job."""
 TOO_LARGE: dict[str, Any] = {
     "strategy": "memory",
     "model": "b/16",
@@ -25,11 +26,11 @@ TOO_LARGE: dict[str, Any] = {
     "steps": 10,
     "evaluate": False,
 }
-"""Activations of ViT-B/16 are some 0.1 GB a sample: 0.8 TB."""
+"""A job that needs more memory than any GPU has: activations of ViT-B/16 take about 0.1 GB a sample, here 0.8 TB."""
 
 
 def nothing_left(host: Host) -> Outcome:
-    """Stops a job, kills one, has one ask for too much memory, and looks each time at what is left."""
+    """Stops a job, kills one, lets one run out of device memory (on CUDA), and checks each time what is left."""
     wrong, told = [], []
     ways: list[tuple[str, Callable[[Host], tuple[StoredRun, str]]]] = [("stop", _stopped), ("kill", _killed)]
     if host.device.startswith("cuda"):
@@ -49,12 +50,12 @@ def nothing_left(host: Host) -> Outcome:
         told.append(f"{name}: {run.status}{', nothing left' if not said else ''}")
         wrong += [f"{name}: {what}" for what in said]
     if not memory_known:
-        told.append("device memory not looked at: NVML gives none")
+        told.append("device memory was not checked: NVML does not report it")
     return judged("; ".join(told), wrong, ways=[name for name, _ in ways], memory_looked_at=memory_known)
 
 
 def _begun(host: Host) -> tuple[int, set[psutil.Process]]:
-    """Returns a job that trains, and its processes."""
+    """Starts a job; returns its run id and its processes once it is training."""
     before = job_processes(host)
     run_id = host.start(RunConfig(device=host.device, **LONG))
     host.until(lambda: host.training(run_id))
@@ -87,7 +88,7 @@ def _out_of_memory(host: Host) -> tuple[StoredRun, str]:
 
 
 def _left(host: Host, before: set[psutil.Process]) -> set[psutil.Process]:
-    """Returns processes that are new and do not end within `SETTLE_S`."""
+    """Returns the processes that are not among `before` and do not end within `SETTLE_S`."""
     left: set[psutil.Process] = set()
 
     def gone() -> bool:

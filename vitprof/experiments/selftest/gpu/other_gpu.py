@@ -1,4 +1,4 @@
-"""A job on the second GPU leaves the first one alone."""
+"""Other GPU: a job on the second GPU must leave the first one alone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from vitprof.experiments.selftest.gpu.outcome import Outcome, judged, not_run
 
 FIRST, SECOND = "cuda:0", "cuda:1"
 MOST_BYTES = 64 << 20
-"""A CUDA context takes 100 MB and more; what the driver itself does is less."""
+"""The most bytes that the first GPU's memory in use may grow: a CUDA context takes 100 MB or more, the driver less."""
 
 
 def nothing_on_the_first(host: Host) -> Outcome:
-    """Trains on the second GPU and looks at the memory in use on both meanwhile."""
+    """Trains on the second GPU and watches the memory in use on both meanwhile."""
     if (gpus := host.facts.get("gpus", 0)) < 2:
         return not_run(f"there {'is' if gpus == 1 else 'are'} {gpus} GPU{'' if gpus == 1 else 's'} here; it needs two")
     before = {name: host.memory(name) for name in (FIRST, SECOND)}
     if any(math.isnan(used) for used in before.values()):
-        return not_run("NVML gives no memory in use")
+        return not_run("NVML does not report the memory in use")
     run_id = host.start(RunConfig(strategy="memory", device=SECOND, seconds=3, evaluate=False))
     most = dict(before)
 

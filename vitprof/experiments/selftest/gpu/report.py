@@ -1,4 +1,4 @@
-"""What came of the self-test on a GPU: a line for each case, one for all, and a file for a bug report."""
+"""The report of the self-test on a GPU: a line for each case, one for all, and a file for a bug report."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ VARIABLES = (
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
-"""Variables that change what is measured; others can have names and secrets in them."""
+"""Environment variables that change what is measured. The others are left out: they can hold names and secrets."""
 A_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]+")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A case and what came of it."""
+    """A case and its outcome."""
 
     case: GpuCase
     outcome: Outcome
     seconds: float
-    """What it took."""
+    """How long it took."""
 
     @property
     def measured(self) -> str:
@@ -59,7 +59,7 @@ class Line:
 
     @property
     def words(self) -> str:
-        """Returns all of it in one line."""
+        """Returns status, name, expectation and measurement in one line."""
         return (
             f"{self.outcome.status.upper()}: {self.case.name}. Expected: {self.case.expected}. "
             f"Measured: {self.measured or 'nothing'}."
@@ -68,24 +68,24 @@ class Line:
 
 @dataclass(frozen=True)
 class GpuReport:
-    """All that was run, in the order of the cases."""
+    """The outcomes of a self-test on a GPU, in the order of the cases."""
 
     lines: tuple[Line, ...]
     machine: Mapping[str, Any]
     """Device, software and processor; nothing that names the machine or its user."""
     seconds: float
     asked: int
-    """Cases that were asked for."""
+    """Number of cases requested."""
     stopped: bool = False
 
     @property
     def ok(self) -> bool:
-        """Returns whether nothing failed and it was not stopped. What cannot be run here is no failure."""
+        """Returns whether nothing failed and it was not stopped. A case that cannot be run here is no failure."""
         return not self.stopped and not self._named("failed")
 
     @property
     def sentence(self) -> str:
-        """Returns all of it in one line."""
+        """Returns the whole report in one line."""
         passed, failed, left = (self._named(status) for status in ("passed", "failed", "not run"))
         rest = f"; not run: {', '.join(left)}" if left else ""
         if self.stopped:
@@ -97,11 +97,11 @@ class GpuReport:
 
     @property
     def advice(self) -> str:
-        """Returns what a first owner of a GPU should read or do next."""
+        """Returns what the user should read or do next."""
         if self._named("failed"):
             return (
-                f"Figures of what failed are not to be trusted on this machine yet. {READ} says for each case what it "
-                "may mean and what to try; send the file in with a bug report."
+                f"Do not trust the figures of what failed on this machine yet. {READ} says for each case what a "
+                "failure may mean and what to try; send the file in with a bug report."
             )
         return (
             f"Read {READ} next: what each case means, what is never measured, and what to look at first on a GPU. "
@@ -129,7 +129,7 @@ class GpuReport:
         }
 
     def to_json(self) -> str:
-        """Returns the file for a bug report, without what names the machine, its user or the card."""
+        """Returns the text of the file for a bug report, without what names the machine, its user or the card."""
         told = {"schema_version": SCHEMA_VERSION} | self.to_dict()
         text = json.dumps(told, indent=2, allow_nan=False, default=str, ensure_ascii=False) + "\n"
         for path, name in ((home(), "VITPROF_HOME"), (Path.home(), "~")):
@@ -138,14 +138,14 @@ class GpuReport:
         return A_UUID.sub(r"\1-UUID", text)
 
     def write(self) -> Path:
-        """Writes that file to `VITPROF_HOME`, in place of the last one; where it is. Raises `VitprofError`."""
+        """Writes that file to `VITPROF_HOME`, in place of the last one, and returns its path. Raises `VitprofError`."""
         path = ensure_dir(home()) / FILE_NAME
         path.write_text(self.to_json(), encoding="utf-8")
         return path
 
 
 def machine_facts(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what was told of the device, and what this process sees of the machine."""
+    """Returns the facts `told` by the device's process, with what this process sees of the machine."""
     with Nvml() as nvml:
         gpus = [
             {"name": gpu.name, "slice": bool(gpu.slice_of), "memory_bytes": gpu.memory_bytes, "driver": gpu.driver}

@@ -1,4 +1,4 @@
-"""Every generated script, run with --demo in a process of its own that knows nothing of vitprof."""
+"""Scripts: each generated script must train with --demo, in a process without vitprof's environment."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from vitprof.experiments.selftest.gpu.outcome import Outcome, judged
 TRAINED = "epoch 1: loss"
 """What a script prints when it has trained."""
 MOST_AT_ONCE = 4
-"""Each takes a core, and some 0.5 GB of device memory for its CUDA context."""
+"""Scripts that run at a time: each takes a core, and about 0.5 GB of device memory for its CUDA context."""
 
 
 @dataclass
 class Running:
-    """A script that runs."""
+    """A script that is running."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def end(self) -> None:
-        """Ends it and its worker processes now."""
+        """Kills it and its worker processes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def wrong(self) -> str:
-        """Returns what is wrong with it, now that it has ended; empty if nothing."""
+        """Returns what went wrong once it has ended; "" where it trained."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if self.process.returncode == 0 and any(TRAINED in line for line in lines):
             return ""
@@ -78,7 +78,7 @@ def every_script(host: Host) -> Outcome:
                     passed.append(one.name)
     except OutOfTime:
         late = [one.name for one in running] + list(waiting)
-        wrong.append(f"the time was over before {', '.join(late)} had ended")
+        wrong.append(f"time ran out before {', '.join(late)} had ended")
     finally:
         for one in running:
             one.end()

@@ -1,4 +1,4 @@
-"""Every strategy as a job of its own: 20 steps, with worker processes and pinned memory where it has them."""
+"""Every strategy: a job of 20 steps each, with worker processes and pinned memory where the strategy takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = 20
 
 
 def every_strategy(host: Host) -> Outcome:
-    """Runs each strategy that can run here, one after another, and looks at its steps."""
+    """Runs each strategy that can run here, one after another, and checks its steps."""
     wrong: list[str] = []
     passed: list[str] = []
     missing: list[str] = []
@@ -43,7 +43,7 @@ def every_strategy(host: Host) -> Outcome:
                 took[name] = run.summary.step_ms_median if run.summary is not None else float("nan")
     except OutOfTime:
         done = len(wrong) + len(passed) + len(missing)
-        wrong.append(f"the time was over before {', '.join(NAMES[done:])}")
+        wrong.append(f"time ran out before {', '.join(NAMES[done:])}")
     told = f"{len(passed)} of {len(NAMES)} trained {STEPS} steps"
     if missing:
         told += f"; cannot run here: {', '.join(missing)}"
@@ -51,7 +51,7 @@ def every_strategy(host: Host) -> Outcome:
 
 
 def _wrong(host: Host, run_id: int) -> str:
-    """Returns what is wrong with the steps of a run that has finished; empty if nothing."""
+    """Returns what is wrong with the steps of a run that has finished; "" where nothing is."""
     steps = host.manager.store.steps(run_id)
     if len(steps["step"]) != STEPS:
         return f"it has {len(steps['step'])} steps"

@@ -1,4 +1,4 @@
-"""GPU-util, as NVML counts it, on a device that works for half of the time."""
+"""GPU-util: what NVML reports on a device that is busy for half of the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitprof.experiments.selftest.gpu.outcome import Outcome, judged, not_run
 BUSY_S, PERIOD_S = 0.03, 0.06
 SECONDS = 4.0
 SETTLING_S = 1.2
-"""NVML's counter looks back for up to a second."""
+"""Seconds that are left out at the start: NVML's counter looks back for up to a second."""
 MOST_OFF_POINTS = 10.0
 
 
@@ -35,7 +35,7 @@ def half_busy(bench: Bench) -> Outcome:
     span_s = clock() - since_s
     known = [value for value in read if math.isfinite(value)]
     if not known:
-        return not_run("NVML gives no GPU-util for this device")
+        return not_run("NVML reports no GPU-util for this device")
     busy_pct, util_pct = 100 * busy_s / span_s, fmean(known)
     off = util_pct - busy_pct
     wrong = [] if abs(off) <= MOST_OFF_POINTS else [f"GPU-util is off by {off:+.0f} points"]
