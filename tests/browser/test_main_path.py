@@ -215,7 +215,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(dashboard: str, page: 
     run.click()
     page.get_by_text(
         re.compile(r"Waiting for run \d+ on simulated:.*; jobs run one at a time .* 2nd in the queue")
-    ).wait_for()
+    ).wait_for(timeout=RUN_LIMIT_MS)  # 3rd at first, where the run of the test before is still going
     page.locator(".st-key-queued").get_by_role("button", name="Cancel").click()
     page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
     stop.click()
