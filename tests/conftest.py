@@ -88,12 +88,16 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files first that take longest: none of them is then begun when the other processes have nothing left."""
+    """Puts the files first that take longest: none of them is then begun when the other processes have nothing left.
+
+    Those with tests that run alone are last: before, all others would wait for the longest test that is going on.
+    """
     weights: dict[Path, int] = {}
+    alone = {item.path for item in items if item.get_closest_marker("alone")}
     for item in items:
         heavy = 100 * (item.path.parent.name == "browser") + (item.get_closest_marker("slow") is not None)
         weights[item.path] = weights.get(item.path, 0) + heavy
-    items.sort(key=lambda item: -weights[item.path])
+    items.sort(key=lambda item: (item.path in alone, -weights[item.path]))
 
 
 @pytest.hookimpl(wrapper=True)

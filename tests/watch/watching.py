@@ -59,7 +59,8 @@ class Host:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.watch.host", scripts],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # The threads of PyTorch would wait for each other, busily: the models are tiny.
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
