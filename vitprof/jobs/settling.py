@@ -22,6 +22,7 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, VitprofError, one_line
 from vitprof.jobs.in_time import in_time
+from vitprof.jobs.kept_steps import KeptSteps
 from vitprof.jobs.leftovers import take_in
 from vitprof.records import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
@@ -32,13 +33,17 @@ OPEN_S = 60.0
 """How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
 
 
-def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
+def settle(
+    store: RunStore, run_id: int, t_origin_s: float, t_end_s: float, kept: KeptSteps | None = None
+) -> dict[str, Any]:
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
 
-    `t_origin_s` and `t_end_s` are its start and end on its clock. Where it cannot be judged, returns only "notices",
-    with the reason, so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
+    `t_origin_s` and `t_end_s` are its start and end on its clock. `kept`: the same steps, where the program still has
+    them; they are used if there are as many. Where the run cannot be judged, returns only "notices", with the reason,
+    so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
     """
-    run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
+    run, telemetry = store.run(run_id), store.telemetry(run_id)
+    steps = (kept.read(store.n_steps(run_id)) if kept is not None else None) or store.steps(run_id)
     steps = _without_stops(store, run, steps)
     try:
         return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))

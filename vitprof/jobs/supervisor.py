@@ -19,6 +19,7 @@ from vitprof.engine.protocol import Message, Note
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.disturbances import Disturbances
+from vitprof.jobs.kept_steps import KeptSteps
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
@@ -92,6 +93,7 @@ class JobRecorder:
         self._notices: list[str] = []
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+        self._kept = KeptSteps()
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
@@ -241,6 +243,7 @@ class JobRecorder:
     def _flush(self, *, last: bool = False) -> None:
         """Gives the outbox what has arrived since the last call; twice a second, so that a kill loses little."""
         rows, self._rows = self._rows, []
+        self._kept.add(rows)
         if found := self._disturbances.look(rows, self._telemetry, last=last):
             self._facts |= found
             self._changes["facts"] = self._facts
@@ -265,7 +268,7 @@ class JobRecorder:
         self._end = status, error = self._end or without_a_word
         ended = self._clock()
         self._outbox.finish(
-            lambda: settle(self._store, self._run_id, origin, ended),
+            lambda: settle(self._store, self._run_id, origin, ended, self._kept),
             t_end_s=ended,
             status=status,
             stage="",
