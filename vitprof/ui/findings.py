@@ -23,10 +23,12 @@ from vitprof.errors import JobError, one_line
 from vitprof.experiments import headroom as headroom_jobs
 from vitprof.jobs.in_time import TookTooLong, in_time
 from vitprof.jobs.settling import judge_limit_s, unjudged
+from vitprof.records import STEP_COLUMNS
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine
 from vitprof.ui.resources import series, store
+from vitprof.ui.series import STEP_NAMES
 
 SERIES_KEPT = 3
 """Runs of which all columns stay in memory: 100,000 steps take 21 MB."""
@@ -51,8 +53,12 @@ class Idle:
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def all_columns(run_id: int) -> Series:
-    """Returns every column of the steps of a run that has ended."""
-    return store().steps(run_id)
+    """Returns every column of the steps of a run that has ended. Those that charts draw are in memory already."""
+    drawn = series(run_id)
+    drawn.refresh(store().run(run_id).facts)
+    steps = drawn.steps()
+    others = store().steps(run_id, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES])
+    return {name: (steps if name in steps else others)[name] for name in STEP_COLUMNS}
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
