@@ -2,13 +2,13 @@
 
     python -m benchmarks.dashboard job [--isolation thread] [--rounds 5]
     python -m benchmarks.dashboard refresh [--steps 100000]
-    python -m benchmarks.dashboard tabs [--tabs 4] [--rounds 5]
+    python -m benchmarks.dashboard tabs [--tabs 4] [--against 0] [--apart] [--rounds 5]
 
 `job` runs the same config in turn by `python -m vitprof run` and by pressing Run in a dashboard with a live page open,
 torch on one thread, and prints the ratios of median and of mean step time for each round.
 `refresh` shows a page of a run of that many steps which gains ten a second, and prints the server's CPU time and the
 bytes sent for each refresh. Its steps are made up; only the cost of showing them is measured.
-`tabs` runs a job on a simulated device with no page open and with several, in turn, and prints its speed.
+`tabs` runs a job on a simulated device with few pages open and with several, in turn, and prints its speed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 250, "threads": 1, "device": "simulated:10,0"}
+WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 1000, "threads": 1, "device": "simulated:1,0"}
 """A job bound by its loader, so that anything that takes CPU from it slows it down."""
+WATCHED_WARMUP = 20
+"""Steps, of which the first last longer."""
 JOB = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
 
 
@@ -121,39 +123,64 @@ def compare_job(isolation: str, rounds: int) -> None:
             )
 
 
-def compare_tabs(tabs: int, rounds: int) -> None:
-    """Compares the speed of a job with `tabs` pages open and with none; a page that closes at once starts the job."""
+def compare_tabs(tabs: int, rounds: int, *, against: int, apart: bool) -> None:
+    """Compares the speed of a job with `tabs` pages open and with `against`; a page that closes at once starts the job.
+
+    `apart`: the job gets the first core, the server and the pages' clients the others, so that only what passes between
+    job and server can slow it. Prints also the CPU time of server and clients, in cores.
+    """
     with tempfile.TemporaryDirectory() as home:
         os.environ["VITPROF_HOME"] = home
         env = {**os.environ}
         by_command_line(env, WATCHED | {"steps": 10, "warmup_steps": 0})  # makes the data set
-        speeds: dict[int, list[float]] = {0: [], tabs: []}
-        with dashboard(env) as (url, _):
+        speeds: dict[int, list[float]] = {against: [], tabs: []}
+        first, *others = sorted(os.sched_getaffinity(0))
+        if apart:
+            os.sched_setaffinity(0, others)  # the server and its job start with it too
+        with dashboard(env) as (url, server):
             store = RunStore()
             query = "&".join(f"{name}={value}" for name, value in (WATCHED | {"evaluate": "false"}).items())
             for index in range(rounds):
-                for count in (0, tabs) if index % 2 == 0 else (tabs, 0):
+                for count in (against, tabs) if index % 2 == 0 else (tabs, against):
                     known = {run.id for run in store.runs()}
                     with Session(url, query) as page:
                         page.press("Run")
                         while not (new := [run for run in store.runs() if run.id not in known]):
                             time.sleep(0.1)
+                    while not store.run(new[0].id).environment:
+                        time.sleep(0.1)
+                    if apart:
+                        for thread in (t for job in server.children(recursive=True) for t in job.threads()):
+                            os.sched_setaffinity(thread.id, [first])
                     with ExitStack() as open_pages:
                         for _ in range(count):
                             open_pages.enter_context(Session(url, f"run={new[0].id}"))
+                        began, before = time.monotonic(), (_cpu_s(server), time.process_time())
                         while (run := store.run(new[0].id)).live:
                             time.sleep(0.5)
+                        took = time.monotonic() - began
                     if run.status != "done" or run.summary is None:
                         raise SystemExit(f"the dashboard's run failed: {run.error}")
                     speeds[count].append(run.summary.samples_per_s / run.config.batch_size)
-                said = ", ".join(f"{n} tabs {found[-1]:.2f} steps/s" for n, found in speeds.items())
-                print(f"round {index + 1}: {said}", flush=True)
+                    tail = np.percentile(store.steps(run.id, names=["step_s"])["step_s"][WATCHED_WARMUP:], 99)
+                    used = (_cpu_s(server) - before[0]) / took, (time.process_time() - before[1]) / took
+                    print(
+                        f"round {index + 1}, {count} tabs: {speeds[count][-1]:.2f} steps/s, "
+                        f"99% under {1e3 * tail:.1f} ms, server {used[0]:.2f} and clients {used[1]:.2f} cores",
+                        flush=True,
+                    )
             store.close()
-        ratios = [some / none for some, none in zip(speeds[tabs], speeds[0], strict=True)]
+        ratios = [some / few for some, few in zip(speeds[tabs], speeds[against], strict=True)]
         print(
-            f"steps/s with {tabs} tabs / with none: x{np.median(ratios):.3f} "
+            f"steps/s with {tabs} tabs / with {against}: x{np.median(ratios):.3f} "
             f"(n = {rounds} rounds, {min(ratios):.3f} to {max(ratios):.3f})"
         )
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """Returns the CPU time (s) of a process without its children."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
@@ -243,12 +270,14 @@ def main() -> None:
     refresh.add_argument("--seconds", type=float, default=20.0)
     tabs = what.add_parser("tabs")
     tabs.add_argument("--tabs", type=int, default=4)
+    tabs.add_argument("--against", type=int, default=0, help="pages in the runs that are compared with")
+    tabs.add_argument("--apart", action="store_true", help="the job on a core of its own")
     tabs.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     if given.what == "job":
         compare_job(given.isolation, given.rounds)
     elif given.what == "tabs":
-        compare_tabs(given.tabs, given.rounds)
+        compare_tabs(given.tabs, given.rounds, against=given.against, apart=given.apart)
     else:
         for steps in given.steps:
             measure_refresh(steps, given.seconds)
