@@ -18,7 +18,7 @@ def main() -> None:
 
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
     looks.apply_style()
-    looks.add_scripts()
+    looks.add_skip_link()
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),

@@ -1,4 +1,4 @@
-"""What app.py adds to every page: styles beyond the theme, a skip link for the keyboard, one Back for each page."""
+"""What app.py adds to every page: styles beyond the theme, and a way to skip the navigation by keyboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 STYLE = Path(__file__).with_name("style.css")
-SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("skip_link.js", "history_entries.js"))
+SKIP_LINK = Path(__file__).with_name("skip_link.js")
 
 
 def apply_style() -> None:
@@ -15,8 +15,7 @@ def apply_style() -> None:
     st.html(STYLE)
 
 
-def add_scripts() -> None:
-    """Adds the button "Skip to Run", the first that the Tab key reaches, and what makes each page one Back away."""
-    with st.container(key="vitprof-scripts"):
-        for script in SCRIPTS:
-            st.html(f"<script>{script.read_text()}</script>", unsafe_allow_javascript=True)
+def add_skip_link() -> None:
+    """Adds the button "Skip to Run", the first that the Tab key reaches."""
+    with st.container(key="vitprof-skip-script"):
+        st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)
