@@ -48,6 +48,7 @@ def draw_device(key: str) -> None:
     chosen = st.selectbox(
         label("device"),
         options,
+        index=options.index(st.session_state[key]),
         format_func=lambda name: names.get(name, name),
         key=key,
         help=help_of("device"),
@@ -105,12 +106,13 @@ def _own(key: str) -> str:
     """Draws the three numbers; returns the device that they make."""
     made = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
-        bounds = DEVICE_BOUNDS[field]
+        bounds, shown = DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
         made.append(
             column.number_input(
                 words,
                 min_value=float(bounds.least),
                 max_value=float(bounds.most),
+                value=float(bounds.least) if shown is None else shown,
                 step=10.0,
                 format="%g",
                 key=f"{key}-{name}",

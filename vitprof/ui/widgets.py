@@ -122,6 +122,9 @@ def _parsed(name: str, text: str) -> Any:
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
     """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`: has to show another
     value than before.
+
+    `shown` must be the widget's default too. The browser takes the default for the value where it draws the widget
+    anew and did not get the state, which is sent once: such as after a click during the redrawing of a busy page.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -144,18 +147,18 @@ def number(field: str, *, default: float | None = None, fresh: bool = False, hin
     values = settings()
     bounds = RUN_BOUNDS[field]
     kind: Callable[[Any], Any] = int if bounds.whole else float
-    optional = FIELDS[field].default is None and default is None
     shown = default if values[field] is None else values[field]
+    shown = shown if shown is None else kind(shown)
     given = st.number_input(
         label(field),
         min_value=kind(bounds.least),
         max_value=kind(bounds.most),
-        value=None if optional else "min",
+        value=shown,
         step=kind(STEPS.get(field, 1)),
         format="%d" if kind is int else "%g",
         placeholder=hint or None,
         help=help_of(field),
-        key=state_key(field, shown if shown is None else kind(shown), fresh),
+        key=state_key(field, shown, fresh),
     )
     values[field] = None if default is not None and given == default else given
 
@@ -183,6 +186,7 @@ def choice(
     given = st.selectbox(
         label(field),
         offered,
+        index=offered.index(shown or UNSET),
         format_func=lambda option: show(option) if option else none,
         help=help_of(field),
         key=key,
@@ -195,7 +199,8 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
     """Draws a checkbox."""
     values = settings()
     shown = default if values[field] is None else values[field]
-    given = st.checkbox(label(field), help=help_of(field), key=state_key(field, bool(shown), fresh))
+    key = state_key(field, bool(shown), fresh)
+    given = st.checkbox(label(field), value=bool(shown), help=help_of(field), key=key)
     values[field] = None if default is not None and given == default else given
 
 

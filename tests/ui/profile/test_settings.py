@@ -248,3 +248,16 @@ def test_of_a_run_only_what_was_chosen_is_taken(asked: RunConfig) -> None:
     at.run()
     assert not at.exception
     assert made(at) == asked
+
+
+@pytest.mark.parametrize("strategy", ["workers", "cache"])
+def test_a_widget_that_is_drawn_anew_shows_the_setting(strategy: str) -> None:
+    """A browser that did not get a widget's state takes its default for the value, and sends it."""
+    given = {"batch_size": "96", "seconds": "7", "seed": "5", "device": "simulated:8,20", "loader_times": "false"}
+    at = form(strategy=strategy, **given)
+    for _ in range(2):
+        assert [n.proto.default for n in at.number_input] == [n.value or 0 for n in at.number_input]
+        assert [c.proto.default for c in at.checkbox] == [c.value for c in at.checkbox]
+        assert [s.options[s.proto.default] for s in at.selectbox] == [s.format_func(s.value) for s in at.selectbox]
+        assert {"96", "7", "5", "8", "20"} <= {f"{n.proto.default:g}" for n in at.number_input}
+        at.run()

@@ -168,21 +168,24 @@ def _budget() -> None:
     left, right = st.columns(2)
     with left:
         options = ["seconds", "steps", "epochs"]
+        shown = values["budget"]
         values["budget"] = st.selectbox(
-            "Budget", options, help="What ends the run.", key=state_key("budget", values["budget"])
+            "Budget", options, options.index(shown), help="What ends the run.", key=state_key("budget", shown)
         )
     with right:
         field = values["budget"]
         bounds = RUN_BOUNDS[field]
         kind = int if bounds.whole else float
+        length = kind(values[field] or BUDGET_DEFAULTS[field])
         values[field] = st.number_input(
             field.capitalize(),
             min_value=kind(bounds.least),
             max_value=kind(bounds.most),
+            value=length,
             step=kind(1),
             format="%d" if bounds.whole else "%g",
             help=help_of(field),
-            key=state_key(field, kind(values[field] or BUDGET_DEFAULTS[field])),
+            key=state_key(field, length),
         )
 
 
