@@ -137,6 +137,8 @@ class Suicidal(Dataset[Any]):
         return torch.zeros(1, 28, 28), 0
 
 
+# PyTorch's handler of SIGCHLD raises its error wherever the program is, also where Python can only print it.
+@pytest.mark.filterwarnings("ignore:(?s).*DataLoader worker .* is killed:pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_that_is_killed_is_no_hang() -> None:
     loader = over(Suicidal(), workers=2)
     try:
