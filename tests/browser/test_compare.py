@@ -91,6 +91,7 @@ def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     page.get_by_role("link", name="Strategies").click()
     page.locator(".st-key-strategy-workers summary").click()
     page.wait_for_url(re.compile("strategy-workers=true"))
+    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
     page.get_by_role("link", name="Compare").click()
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
     back(page)

@@ -57,7 +57,8 @@ def all_columns(run_id: int) -> Series:
     drawn = series(run_id)
     drawn.refresh(store().run(run_id).facts)
     steps = drawn.steps()
-    others = store().steps(run_id, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES])
+    last = int(steps["step"][-1]) if len(steps["step"]) else -1  # a watched script may just be going on
+    others = store().steps(run_id, until=last, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES])
     return {name: (steps if name in steps else others)[name] for name in STEP_COLUMNS}
 
 

@@ -36,7 +36,12 @@ def through_app(page: str) -> Iterator[None]:
             st.query_params.from_dict(kept)
             st.rerun()
     yield
-    st.session_state[key] = _query()
+    keep_query()
+
+
+def keep_query() -> None:
+    """Keeps the page's query for when it is entered without one. A fragment that changes the query calls this too."""
+    st.session_state[f"query of {st.session_state.get(SHOWN)}"] = _query()
 
 
 def enter() -> None:

@@ -18,6 +18,7 @@ from vitprof.formats import seconds, size
 from vitprof.ui import diagrams
 from vitprof.ui.address import IN_URL
 from vitprof.ui.launch import machine
+from vitprof.ui.navigation import keep_query
 from vitprof.ui.profile.settings import use
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
@@ -147,6 +148,7 @@ def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
     details = st.expander(
         f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun", bind=IN_URL
     )
+    keep_query()
     if details.open:
         with details:
             _draw(row, info)
