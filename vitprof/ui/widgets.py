@@ -123,8 +123,9 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
     """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`: has to show another
     value than before.
 
-    `shown` must be the widget's default too. The browser takes the default for the value where it draws the widget
-    anew and did not get the state, which is sent once: such as after a click during the redrawing of a busy page.
+    `shown` must be the widget's default too, unless it can be emptied. The browser takes the default for the value
+    where it draws the widget anew and did not get the state, which is sent once: such as after a click during the
+    redrawing of a busy page.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -147,13 +148,14 @@ def number(field: str, *, default: float | None = None, fresh: bool = False, hin
     values = settings()
     bounds = RUN_BOUNDS[field]
     kind: Callable[[Any], Any] = int if bounds.whole else float
+    optional = FIELDS[field].default is None and default is None
     shown = default if values[field] is None else values[field]
     shown = shown if shown is None else kind(shown)
     given = st.number_input(
         label(field),
         min_value=kind(bounds.least),
         max_value=kind(bounds.most),
-        value=shown,
+        value=None if optional else shown,  # a number with a default cannot be emptied
         step=kind(STEPS.get(field, 1)),
         format="%d" if kind is int else "%g",
         placeholder=hint or None,

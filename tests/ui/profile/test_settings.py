@@ -261,3 +261,10 @@ def test_a_widget_that_is_drawn_anew_shows_the_setting(strategy: str) -> None:
         assert [s.options[s.proto.default] for s in at.selectbox] == [s.format_func(s.value) for s in at.selectbox]
         assert {"96", "7", "5", "8", "20"} <= {f"{n.proto.default:g}" for n in at.number_input}
         at.run()
+
+
+def test_a_number_without_a_default_can_be_emptied() -> None:
+    at = form(strategy="slow-drive", slow_mb_s="50")
+    field = at.number_input(key="set-slow_mb_s")
+    assert field.value == 50
+    assert not field.proto.HasField("default")
