@@ -8,14 +8,16 @@ output; what libraries print goes to standard error instead, which the parent ke
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
 import threading
 import traceback
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from vitprof.config import RunConfig
+from vitprof.engine.imports import without_collections
 from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
 from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
@@ -72,7 +74,8 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
 
     `alone`: this process runs nothing but the job, so the GPUs that the job does not use may be hidden from it.
     """
-    from vitprof.engine.train import train
+    with without_collections() if alone else contextlib.nullcontext():
+        from vitprof.engine.train import train
 
     try:
         if alone:
@@ -98,7 +101,8 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):
         if not (part := os.read(0, 1)):
-            sys.exit(f"vitprof.jobs.child is started by vitprof itself; use {program()} run")
+            sys.stderr.write(f"vitprof.jobs.child is started by vitprof itself; use {program()} run\n")
+            leave(1)
         line += part
     stop, finished = threading.Event(), threading.Event()
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
@@ -111,14 +115,14 @@ def main() -> None:
     leave()
 
 
-def leave() -> None:
-    """Runs the exit handlers and ends the process.
+def leave(status: int = 0) -> NoReturn:
+    """Runs the exit handlers and ends the process with this exit status.
 
     Tearing down an interpreter that has loaded PyTorch takes 1.2 s of a core, and the next job would wait for it.
     """
     atexit._run_exitfuncs()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 if __name__ == "__main__":

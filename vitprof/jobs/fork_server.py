@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.engine.imports import without_collections
 from vitprof.jobs import child
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -32,15 +33,11 @@ N_DESCRIPTORS = 3
 
 def load() -> None:
     """Imports what jobs need: 1.7 s of a core for PyTorch, 1 s more for torchvision."""
-    gc.disable()  # imports leave hardly any garbage, and collections took a sixth of the time
-    import torchvision.datasets
-    import torchvision.transforms  # noqa: F401
+    with without_collections():
+        import torchvision.datasets
+        import torchvision.transforms  # noqa: F401
 
-    import vitprof.engine.train  # noqa: F401
-
-    gc.collect()
-    gc.freeze()  # a collection in a fork would copy the pages of everything imported
-    gc.enable()
+        import vitprof.engine.train  # noqa: F401
 
 
 def archs() -> list[str]:

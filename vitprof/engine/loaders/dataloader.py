@@ -30,8 +30,8 @@ from vitprof.errors import DataError
 SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl(2)."""
-FORK_SERVER_IMPORTS = ["torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making"]
-"""Modules that a fork server imports once, so that its workers need not."""
+FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
+"""The module that a fork server imports once, so that its workers need not import what it has."""
 
 
 class EpochOrder(Sampler[int]):
