@@ -14,6 +14,8 @@ from tests.ui.dashboard import add_run
 from tests.ui.tournaments import add_tournament
 from vitprof.store import RunStore
 
+from .waits import DRAWN, follow, settle
+
 pytest.importorskip("axe_playwright_python")
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -37,15 +39,6 @@ KNOWN = {
 AXE = """options => axe.run(document, {resultTypes: ['violations'], ...options}).then(found => found.violations)"""
 OF_A_THEME = {"runOnly": ["color-contrast"]}
 """The rule whose answer depends on the theme; the others are asked once."""
-DRAWN = """() => document.querySelector('.stApp').dataset.testScriptState === 'notRunning'
-    && !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]')
-    && [...document.querySelectorAll('[data-testid=stPlotlyChart]')].every(c => c.querySelector('.main-svg'))"""
-"""Nothing is under way, and every chart is drawn."""
-SETTLED = f"""async () => {{
-    const drawn = {DRAWN};
-    for (let times = 0; times < 4; times = drawn() ? times + 1 : 0) await new Promise(go => setTimeout(go, 60));
-}}"""
-"""Drawn, and still so a moment later: a click on a tab takes a while until Streamlit begins to draw."""
 IN_THEME = """dark => (parseInt(getComputedStyle(document.querySelector('.stApp')).backgroundColor.slice(4)) < 128)
     === dark"""
 BY_KEYBOARD = 5
@@ -77,13 +70,10 @@ def wrong_in_sight(page: Any, options: dict[str, Any]) -> Iterator[str]:
 def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: Any) -> None:
     axe = (files("axe_playwright_python") / "axe.min.js").read_text()
     wrong = []
+    page.goto(dashboard)
+    page.evaluate(axe)
     for address, drawn in PAGES.items():
-        if address and "?" not in address:  # as people go there, and 3 s of CPU time quicker than a new load
-            page.locator(f"[data-testid=stSidebarNavLink][href$='/{address}']").click()
-            page.wait_for_url(f"**/{address}")
-        else:
-            page.goto(dashboard + address)
-            page.evaluate(axe)
+        follow(page, f"/{address}")
         page.locator(drawn).first.wait_for()
         page.wait_for_function(DRAWN)
         for tab in page.locator("[role=tab]:visible").all() or [None]:
@@ -92,7 +82,7 @@ def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: 
             for dark in (False, True):
                 page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
                 page.wait_for_function(IN_THEME, arg=dark)
-                page.evaluate(SETTLED)
+                settle(page)
                 wrong += [
                     f"/{address}, {'dark' if dark else 'light'}: {what}"
                     for what in wrong_in_sight(page, OF_A_THEME if dark else {})

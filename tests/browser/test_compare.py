@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,6 +13,8 @@ from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.records import RunSummary
 from vitprof.store import RunStore
+
+from .waits import back
 
 TABLE = "[data-testid=stDataFrame] canvas table"
 SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
@@ -44,16 +45,6 @@ def show(page: Any, control: str, words: str) -> None:
     page.locator(f".st-key-{control}").get_by_role("radio", name=words).or_(
         page.locator(f".st-key-{control}").get_by_role("button", name=words)
     ).first.click()
-
-
-def back(page: Any) -> None:
-    """Goes back to the page before. Streamlit may have added a page and its query to the browser's history as one entry
-    or as two: it depends on whether the server sent them together.
-    """
-    path = urlsplit(page.url).path
-    for _ in range(2):
-        if urlsplit(page.url).path == path:
-            page.go_back()
 
 
 def column(page: Any, position: int) -> list[str]:

@@ -13,6 +13,8 @@ from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
+from .waits import back
+
 expect = pytest.importorskip("playwright.sync_api").expect
 
 HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
@@ -88,7 +90,7 @@ def test_a_link_a_reload_the_way_back_and_another_tab_show_the_same_list(dashboa
     page.get_by_role("link", name="Strategies").click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.wait_for_function("!location.search.includes('sort=')")
-    page.go_back()
+    back(page)
     first.filter(has_text=re.compile("^number 1$")).wait_for(state="attached")
     assert {"strategies=memory", "size=50"} <= set(page.url.partition("?")[2].split("&"))
     page.get_by_role("link", name="Profile").click()

@@ -14,6 +14,8 @@ import pytest
 
 from tests import ROOT
 
+from .waits import back, settle
+
 SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
 RUN_LIMIT_MS = 120_000
@@ -71,18 +73,19 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     # a row's actions, drawn on a canvas: the menu of the row that is no baseline; and Back to the same section
     rows = page.locator(f"{TABLE} td[aria-colindex='5']").all_text_contents()
     assert "baseline" in rows
+    settle(page)
     box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
     page.mouse.click(box["x"] + box["width"] - 25, box["y"] + 35 * (1.5 + 1 - rows.index("baseline")))
     page.get_by_text("Compare with baseline", exact=True).click()
     page.wait_for_url(re.compile(r"compare\?runs=\d+%2C(\d+)&baseline=\1$"))
     page.get_by_role("heading", name="Compare runs").wait_for()
-    page.go_back()
+    back(page)
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
 
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()
     page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '20'")
     page.get_by_text("The settings of tournament 1 are in the sidebar. Press Run to start.").wait_for(state="attached")
-    page.go_back()
+    back(page)
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
     assert "tournament=1" in page.url

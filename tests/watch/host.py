@@ -15,12 +15,15 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch  # noqa: F401
-import torchvision  # noqa: F401
+from vitprof.engine.imports import without_collections
 
-from tests.watch.scripts import SPENT
+with without_collections():
+    import torch  # noqa: F401
+    import torchvision  # noqa: F401
 
-SCRIPTS = importlib.import_module(sys.argv[1])
+    from tests.watch.scripts import SPENT
+
+    SCRIPTS = importlib.import_module(sys.argv[1])
 
 
 def _run(job: dict[str, Any]) -> NoReturn:
