@@ -1,8 +1,12 @@
-"""A real dashboard server for tests: `streamlit run` in a process of its own, of which nothing is left afterwards."""
+"""A real dashboard server for tests: `streamlit run` in a process of its own, of which nothing is left afterwards.
+
+`Host` starts several, each sooner.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -11,7 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -24,10 +28,44 @@ from tests import ROOT
 START_LIMIT_S = 60
 STOP_LIMIT_S = 15
 
+Start = Callable[[list[str], dict[str, str], str], psutil.Process]
+"""Starts Streamlit with these arguments in this environment; what it prints goes to the file of this name."""
+
+
+def start_anew(arguments: list[str], env: dict[str, str], log: str) -> psutil.Process:
+    """See `Start`. As somebody does who types the command."""
+    with open(log, "a") as file:
+        command = [sys.executable, "-m", "streamlit", *arguments]
+        return psutil.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+class Host:
+    """A process that has loaded what a server imports, and forks servers."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.browser.host"]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, arguments: list[str], env: dict[str, str], log: str) -> psutil.Process:
+        """See `Start`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"arguments": arguments, "env": env, "log": log}) + "\n")
+        self._process.stdin.flush()
+        return psutil.Process(int(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        """Ends it; its servers go on."""
+        self._process.communicate()
+
 
 @contextmanager
 def serve(
-    script: Path, env: Mapping[str, str] | None = None, query: str = "", flags: Sequence[str] = ()
+    script: Path,
+    env: Mapping[str, str] | None = None,
+    query: str = "",
+    flags: Sequence[str] = (),
+    start: Start = start_anew,
 ) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -41,17 +79,15 @@ def serve(
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
     }
-    command = [sys.executable, "-m", "streamlit", "run", str(script)]
-    command += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    arguments = ["run", str(script)]
+    arguments += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
     url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     # Keeping PyTorch loaded takes 3 s, which few files of tests have jobs enough for.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "VITPROF_WARM": "0", **(env or {})}
-    with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(
-            [*command, *flags], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+    with tempfile.NamedTemporaryFile("r") as log:
+        server = start([*arguments, *flags], environment, log.name)
         try:
             _await_health(server, f"{url}/_stcore/health", log)
             yield f"{url}/{query and '?' + query.lstrip('?')}"
@@ -60,27 +96,28 @@ def serve(
     assert not left, f"the server left processes behind: {left}"
 
 
-def _await_health(server: subprocess.Popen[bytes], url: str, log: IO[str]) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
+def _await_health(server: psutil.Process, url: str, log: IO[str]) -> None:
+    deadline, status = time.monotonic() + START_LIMIT_S, None
     while time.monotonic() < deadline:
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(url, timeout=2).close()
             return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(0.1)  # the pause between two attempts, and the end of a server that could not start
+        with contextlib.suppress(psutil.TimeoutExpired):
+            status = server.wait(0.1)  # the pause between two attempts, and the end of a server that could not start
             break
-    log.seek(0)
-    pytest.fail(f"no answer from {url} (exit status {server.poll()}):\n{log.read()[-4000:]}")
+    pytest.fail(f"no answer from {url} (exit status {status}):\n{log.read()[-4000:]}")
 
 
-def _stop(server: subprocess.Popen[bytes]) -> list[str]:
+def _stop(server: psutil.Process) -> list[str]:
     """End the server; what is then left of its process tree, killed."""
-    tree = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
-    server.terminate()
+    tree: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        tree = server.children(recursive=True)
+        server.terminate()
     try:
         server.wait(STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        tree.append(psutil.Process(server.pid))
+    except psutil.TimeoutExpired:
+        tree.append(server)
     _, alive = psutil.wait_procs(tree, timeout=STOP_LIMIT_S)
     left = [f"{process.pid} {process.name()}" for process in alive]
     for process in alive:

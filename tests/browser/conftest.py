@@ -172,7 +172,15 @@ def picture() -> Picture:
     return take
 
 
-@pytest.fixture(scope="session")
-def serve() -> Serve:
-    """`with serve(script, env, query="", flags=()) as url:`; may be used from fixtures of any scope."""
-    return server.serve
+@pytest.fixture(scope="package")
+def host() -> Iterator[server.Host]:
+    """Forks the servers of this directory's tests."""
+    kept = server.Host()
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="package")
+def serve(host: server.Host) -> Serve:
+    """`with serve(script, env, query="", flags=()) as url:`; may be used from fixtures of a file and of a test."""
+    return functools.partial(server.serve, start=host.start)

@@ -273,7 +273,7 @@ class TestProcess:
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
     def test_ctrl_c_keeps_what_was_measured(self, name: str) -> None:
         as_json = ["--json"] if name == "SIGINT" else []
-        program = self.start(*self.RUN, "--epochs", "1000", *as_json)
+        program = self.start(*self.RUN, "--epochs", "1000", "--device", "simulated:20,0", *as_json)
 
         def measured() -> bool:
             if not (home() / "runs.sqlite").exists() or not store.runs():

@@ -458,8 +458,8 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
-        """A batch of 60,000 samples one by one: the loop cannot hear in there, so the process is ended."""
-        endless = {"batch_size": 60_000, "loader_only": True, "epochs": 1000}
+        """A batch whose reading takes a minute: the loop cannot hear in there, so the process is ended."""
+        endless = {"batch_size": 1, "inject": "read:60000", "loader_only": True, "epochs": 1000}
         run_id = jobs.submit(config(strategy="per-sample", warmup_steps=0, **endless))
         wait_until(lambda: jobs.store.run(run_id).stage == "training", "the first batch")
         jobs.stop(run_id)
