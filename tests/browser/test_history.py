@@ -13,7 +13,7 @@ from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-from .waits import back
+from .waits import back, settle
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -53,9 +53,8 @@ def search(page: Any, words: str, found: str) -> None:
 
 
 def tick(page: Any, *rows: int) -> None:
-    tables = page.locator("[class*=st-key-history-table] [data-testid=stDataFrameResizable]")
-    tables.nth(1).wait_for(state="detached")  # the one before is there until the page is drawn
-    box = tables.bounding_box()
+    settle(page)  # the table before is there until the page is drawn
+    box = page.locator("[class*=st-key-history-table] [data-testid=stDataFrameResizable]").bounding_box()
     for row in rows:
         page.mouse.click(box["x"] + BOX_PX, box["y"] + HEADER_PX + ROW_PX * row + ROW_PX / 2)
     page.get_by_text(re.compile(rf"^{len(rows)} runs? ticked")).wait_for()
