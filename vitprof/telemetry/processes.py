@@ -1,21 +1,27 @@
-"""CPU, memory and disk figures from psutil: of the machine, and of a job's process with its workers."""
+"""CPU, memory and disk figures: of the machine, and of a job's process with its workers.
+
+They come from /proc where there is one (`procfs`), else from psutil.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 
 import psutil
 
-RESCAN_S = 1.0
-"""Least time (s) between two scans of the process tree: psutil reads every process of the machine for each."""
+from vitprof.telemetry import procfs
+from vitprof.telemetry.procfs import ProcessFigures
 
+RESCAN_S = 1.0
+"""Least time (s) between two scans of the process tree."""
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-"""States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger. A process that waits
-for a drive, a network or a lock has other states."""
+"""psutil's names for `procfs.STOPPED`."""
 RESCAN_SHARE = 0.01
-"""Most of one core that scans may use, as a share: 12 us a process is 50 ms with 4,000 processes (measured here)."""
+"""Most of one core that scans may use, as a share. Where the kernel does not list children, psutil reads every process
+of the machine: 12 us a process is 50 ms with 4,000 processes (measured here)."""
 
 
 class Rate:
@@ -53,20 +59,22 @@ class MachineCpu:
 
 def disk_read_bytes() -> float:
     """Returns the bytes read from the machine's disks since it started; NaN where the system does not count them."""
-    return _disk_bytes("read_bytes")
+    return _disk_bytes()[0]
 
 
 def disk_written_bytes() -> float:
     """Returns the bytes written to the machine's disks since it started; NaN where the system does not count them."""
-    return _disk_bytes("write_bytes")
+    return _disk_bytes()[1]
 
 
-def _disk_bytes(counter: str) -> float:
+def _disk_bytes() -> tuple[float, float]:
+    with contextlib.suppress(OSError, ValueError):
+        return procfs.disk_bytes()
     try:
         counters = psutil.disk_io_counters(nowrap=False)
     except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
-        return math.nan
-    return math.nan if counters is None else float(getattr(counters, counter))
+        counters = None
+    return (math.nan, math.nan) if counters is None else (float(counters.read_bytes), float(counters.write_bytes))
 
 
 class ProcessTree:
@@ -105,25 +113,20 @@ class ProcessTree:
             self._scan(now)
         used_s, rss, stopped = 0.0, 0, []
         for process, before_s in list(self._cpu_s.items()):
-            try:
-                with process.oneshot():  # reads the system's file once for CPU time and state
-                    times, resident = process.cpu_times(), process.memory_info().rss
-                    if process.status() in STOPPED:
-                        stopped.append(process.pid)
-                age_s = 0.0 if before_s is not None else time.time() - process.create_time()
-            except psutil.Error:
-                resident = 0
-            if not resident:  # it has ended; a zombie is still listed, without memory
+            figures = _figures(process)
+            if figures is None or not figures.rss_bytes:  # it has ended; a zombie is still listed, without memory
                 del self._cpu_s[process]
                 continue
-            cpu_s = times.user + times.system
+            if figures.stopped:
+                stopped.append(process.pid)
             if before_s is not None:
-                used_s += max(0.0, cpu_s - before_s)
+                used_s += max(0.0, figures.cpu_s - before_s)
             elif span_s > 0:
                 # Newly found, and perhaps older than the span: counts with its average so far, or it would be a peak.
-                used_s += cpu_s * span_s / max(age_s, span_s)
-            self._cpu_s[process] = cpu_s
-            rss += resident
+                age_s = time.time() - process.create_time()  # which psutil has read already
+                used_s += figures.cpu_s * span_s / max(age_s, span_s)
+            self._cpu_s[process] = figures.cpu_s
+            rss += figures.rss_bytes
         self.stopped = frozenset(stopped)
         if not self._cpu_s:
             return math.nan, math.nan
@@ -136,11 +139,35 @@ class ProcessTree:
             if self._root is not None:
                 # vitprof is not part of the job, even where the job is the first process of a container and so the
                 # parent of all orphans.
-                children = [p for p in self._root.children(recursive=True) if p.pid != os.getpid()]
-                found = [self._root, *children]
+                children = [p for p in self._children(self._root) if p.pid != os.getpid()]
+                found = [self._root, *children] if self._root.is_running() else []
         except psutil.Error:
             found = []  # the job's process has ended; some of its workers may still run
         orphans = [process for process in self._cpu_s if process.is_running()]
         self._cpu_s = {process: self._cpu_s.get(process) for process in (*found, *orphans)}
         self._scanned_s = now
         self._rescan_s = max(RESCAN_S, (time.thread_time() - began_s) / RESCAN_SHARE)
+
+    def _children(self, root: psutil.Process) -> list[psutil.Process]:
+        """Returns the processes below `root`. Raises `psutil.Error` where it is gone."""
+        if not procfs.lists_children():
+            return list(root.children(recursive=True))
+        known = {process.pid: process for process in self._cpu_s if process.is_running()}
+        found = []
+        for pid in procfs.descendants(root.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                found.append(known.get(pid) or psutil.Process(pid))
+        return found
+
+
+def _figures(process: psutil.Process) -> ProcessFigures | None:
+    """Returns the figures of a process; None where it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return procfs.process_figures(process.pid)
+    try:
+        with process.oneshot():
+            times = process.cpu_times()
+            resident = process.memory_info().rss
+            return ProcessFigures(times.user + times.system, resident, process.status() in STOPPED)
+    except psutil.Error:
+        return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-PROC = Path("/proc")
+from vitprof.telemetry import procfs
 
 
 class RunQueue:
@@ -16,7 +16,7 @@ class RunQueue:
     documentation, sched-stats). Waiting for a disk or a lock, and sleeping, do not count.
     """
 
-    def __init__(self, proc: Path = PROC) -> None:
+    def __init__(self, proc: Path = procfs.PROC) -> None:
         self._proc = proc
         self._waited_ns: dict[tuple[int, str], int] = {}
         self._now = math.nan
@@ -38,8 +38,8 @@ class RunQueue:
     def _threads(self, pid: int) -> dict[tuple[int, str], int]:
         found: dict[tuple[int, str], int] = {}
         try:
-            for task in (self._proc / str(pid) / "task").iterdir():
-                found[pid, task.name] = int((task / "schedstat").read_bytes().split()[1])
+            for tid in procfs.threads(pid, self._proc):
+                found[pid, tid] = int(procfs.read(f"{self._proc}/{pid}/task/{tid}/schedstat").split()[1])
         except (OSError, ValueError, IndexError):  # it has just ended, or this system does not count
             pass
         return found
