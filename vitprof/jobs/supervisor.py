@@ -268,7 +268,7 @@ class JobRecorder:
         self._end = status, error = self._end or without_a_word
         ended = self._clock()
         self._outbox.finish(
-            lambda: settle(self._store, self._run_id, origin, ended, self._kept),
+            lambda: self._settled(origin, ended),
             t_end_s=ended,
             status=status,
             stage="",
@@ -276,3 +276,7 @@ class JobRecorder:
             message="",
             error=error,
         )
+
+    def _settled(self, origin: float, ended: float) -> dict[str, Any]:
+        self._disturbances.look_again()
+        return settle(self._store, self._run_id, origin, ended, self._kept)
