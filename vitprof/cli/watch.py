@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import shlex
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 
 from vitprof.cli.common import terminal
 from vitprof.cli.common.run_summary import show_watched
-from vitprof.cli.common.status_line import Show, status_line
+from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.cli.common.stopping import signals_heard
 from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, within
 from vitprof.cli.common.watched_so_far import WatchedSoFar
@@ -28,7 +28,7 @@ from vitprof.store import RunStore, StoredRun
 if TYPE_CHECKING:
     from vitprof.jobs.command import CommandRunner
 
-POLL_S = 0.2
+POLL_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
 
@@ -111,12 +111,12 @@ def _watched(
     from vitprof.jobs.orphans import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
-    so_far = WatchedSoFar()
+    so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()
     stop = threading.Event()
     with signals_heard() as signals:
         clear_orphans()
         try:
-            runner = CommandRunner(command, **options, on_steps=so_far.take)
+            runner = CommandRunner(command, **options, on_steps=None if so_far is None else so_far.take)
         except JobError as error:
             complain(one_line(error), EXIT_NOT_FOUND)
         signals.tell(runner.signalled)
@@ -140,11 +140,12 @@ def _watched(
 
         recording = threading.Thread(target=record, name="vitprof-recorder")
         recording.start()
-        with _nothing() if quiet else status_line() as show:
+        with contextlib.nullcontext() if so_far is None else status_line() as show:
             while recording.is_alive():
                 if runner.stopping:
                     stop.set()
-                show(so_far.words(run_id, _state(runner)))
+                if show is not None and so_far is not None:
+                    show(so_far.words(run_id, _state(runner)))
                 recording.join(POLL_S)
     code = runner.returncode or 0
     if failed:
@@ -152,11 +153,6 @@ def _watched(
             terminal.err.print(f"vitprof: {failed[0]}", soft_wrap=True)
         return code, None
     return code, store.run(run_id)
-
-
-@contextlib.contextmanager
-def _nothing() -> Iterator[Show]:
-    yield lambda _text: None
 
 
 def _state(runner: CommandRunner) -> str:

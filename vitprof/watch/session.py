@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import vitprof
-from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
+from vitprof.engine.protocol import EventBuffer, write_message
 from vitprof.errors import one_line
 from vitprof.program import program
 from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
 from vitprof.watch.overrides import made_of
 
+SEND_EVERY_S = 0.25
+"""How often (s) to send. Each time takes 0.3 ms of CPU here and 0.5 ms in the receiver, however few steps there are,
+when a training has filled the caches."""
 END_LIMIT_S = 2.0
 """How long (s) a script may have to wait at its end, or at the end of a run, for the rest to be sent, and again for the
 number of a run that has only just begun."""

@@ -102,6 +102,11 @@ class StatusLine:
             left = left[os.write(self._fd, left) :]
 
 
+def can_show(stream: TextIO) -> bool:
+    """Returns whether `stream` is a terminal that can show a status line."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
 @contextlib.contextmanager
 def status_line(stream: TextIO | None = None) -> Iterator[Show]:
     """Yields a function that shows a line at the bottom of the terminal. The row is given back when the block ends.
@@ -110,7 +115,7 @@ def status_line(stream: TextIO | None = None) -> Iterator[Show]:
     is suspended by Ctrl-Z the row is given back. For the main thread only.
     """
     stream = stream or sys.stderr
-    if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb"):
+    if not can_show(stream):
         yield lambda _text: None
         return
     line = StatusLine(stream.fileno())
