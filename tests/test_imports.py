@@ -150,7 +150,8 @@ def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "__main__"))
     # for a process that trains; nothing here may import their folder at all
-    for name in ("batches", "copies", "lightning_callback", "recording", "replay", "steps", "trainer_callback", "work"):
+    alone = "batches copies lightning_callback plain_block recording replay steps trainer_callback work"
+    for name in alone.split():
         names.remove(f"vitprof.watch.{name}")
     assert "vitprof.ui.compare.page" in names
     names.sort(key=lambda name: name.startswith("vitprof.ui"))  # last, for the others must do without Streamlit

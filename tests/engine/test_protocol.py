@@ -170,3 +170,17 @@ def test_a_thread_that_appends_while_another_drains_loses_nothing() -> None:
     assert buffer.drain() == []  # with the last message everything had come
     assert rows == list(range(n))
     assert phases == list(range(0, n, 1000))
+
+
+def test_steps_one_by_one_and_many_at_once_stay_in_order() -> None:
+    buffer, rows = EventBuffer(), np.arange(7.0 * WIDTH).reshape(7, WIDTH)
+    buffer.step(tuple(rows[0]))
+    buffer.step(tuple(rows[1]))
+    buffer.steps(rows[2:4])
+    buffer.steps(rows[4:5])
+    buffer.step(tuple(rows[5]))
+    first = buffer.drain()
+    buffer.steps(rows[6:])
+    assert [len(message) for message in first if not isinstance(message, Note)] == [2, 2, 1, 1]
+    np.testing.assert_array_equal(np.concatenate([*first, *buffer.drain()]), rows)
+    assert buffer.drain() == []

@@ -1,7 +1,8 @@
 """Runs functions of a module, named as argument, in forks of a process that has it and PyTorch loaded, and never used.
 
 Each line on standard input is a JSON object: the function, its arguments, variables of the environment, whether it is
-watched, the method of `Loop` that fails, and a folder for what comes of it. Each is answered by its exit status.
+watched, the method of `Loop` that fails, whether no loop is taken for plain, and a folder for what comes of it. Each is
+answered by its exit status.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is for the statuses
         sys.stderr = (folder / "complaint").open("w")
         if job["watched"]:
-            _watch(job["failing"])
+            _watch(job["failing"], never_plain=job["never_plain"])
         module, _, name = job["function"].rpartition(":")  # of another module, where one is named
         function = getattr(importlib.import_module(module) if module else SCRIPTS, name)
         (folder / "returned").write_text(str(function(**job["arguments"])))
@@ -50,11 +51,11 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os._exit(status)
 
 
-def _watch(failing: str) -> None:
+def _watch(failing: str, *, never_plain: bool) -> None:
     from torch.utils.data import dataloader
     from torchvision.transforms import transforms
 
-    from vitprof.watch import loader_hooks, overrides
+    from vitprof.watch import loader_hooks, overrides, plain
     from vitprof.watch.loop import Loop
 
     if failing:
@@ -63,6 +64,8 @@ def _watch(failing: str) -> None:
             raise RuntimeError("a defect\nof two lines")
 
         setattr(Loop, failing, fail)
+    if never_plain:
+        plain.SHORT_TIMES = 0
     loader_hooks.install(dataloader)
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
         overrides.install(dataloader)

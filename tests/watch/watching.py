@@ -74,10 +74,13 @@ class Host:
         listen: bool = True,
         hang_up: bool = False,
         failing: str = "",
+        never_plain: bool = False,
         env: dict[str, str] | None = None,
         **arguments: Any,
     ) -> Told:
-        """Runs the script. `failing`: the method of `Loop` that raises an error; `hang_up`: who listens goes."""
+        """Runs the script. `failing`: the method of `Loop` that raises an error; `hang_up`: who listens goes;
+        `never_plain`: no loop is taken for plain.
+        """
         told = Told()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = str(Path(folder) / "socket")
@@ -92,6 +95,7 @@ class Host:
                 "env": {"VITPROF_WATCH_SOCKET": path, **(env or {})},
                 "watched": watched,
                 "failing": failing,
+                "never_plain": never_plain,
                 "folder": folder,
             }
             assert self._process.stdin is not None

@@ -48,10 +48,11 @@ class EventBuffer:
     """
 
     def __init__(self) -> None:
-        self._rows: deque[StepRow] = deque()
+        self._rows: deque[StepRow | Steps] = deque()
         self._notes: deque[Note] = deque()
         self._gauges: Callable[[], dict[str, float]] | None = None
-        self.step = self._rows.append
+        self.step: Callable[[StepRow], None] = self._rows.append
+        self.steps: Callable[[Steps], None] = self._rows.append
 
     def environment(self, facts: dict[str, Any]) -> None:
         self._notes.append(Note("environment", facts))
@@ -79,14 +80,27 @@ class EventBuffer:
         """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
         messages: list[Message] = []
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
-        rows = [self._rows.popleft() for _ in range(len(self._rows))]
-        if rows:
-            # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
-            flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
-            messages.append(flat.reshape(len(rows), -1))
+        rows: list[StepRow] = []
+        for row in [self._rows.popleft() for _ in range(len(self._rows))]:
+            if isinstance(row, tuple):
+                rows.append(row)
+                continue
+            messages += _matrices(rows)
+            messages.append(row)
+            rows = []
+        messages += _matrices(rows)
         if self._gauges is not None:
             messages.append(Note("gauges", self._gauges()))
         return messages + notes
+
+
+def _matrices(rows: list[StepRow]) -> list[Steps]:
+    """Returns a matrix of these rows; none where there are none."""
+    if not rows:
+        return []
+    # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
+    return [flat.reshape(len(rows), -1)]
 
 
 def write_message(stream: IO[bytes], message: Message) -> None:

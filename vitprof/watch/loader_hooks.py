@@ -90,10 +90,15 @@ def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
 
 def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
     """Patches `__next__` to report to `loop` each batch that is requested and returned."""
-    following = dataloader._BaseDataLoaderIter.__next__
+    following, plain = dataloader._BaseDataLoaderIter.__next__, loop.plain
 
     @functools.wraps(following)
     def next_told(self: Any) -> Any:
+        if plain.on and plain.iterator() is self:
+            return plain.fetch(self, following, any_next)
+        return any_next(self)
+
+    def any_next(self: Any) -> Any:
         guard(loop.told.asked, self, perf_counter())
         kept = loop.told.take_kept()
         if kept is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitprof.watch.guard import Guard
 from vitprof.watch.loaders import UNKNOWN, Begun, Loaders, Seen
 from vitprof.watch.on_import import STEPS
+from vitprof.watch.plain import Fetched, PlainSteps
 from vitprof.watch.timed import FetchTimes, made_between
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Loop:
         self.wanted: Wanted | None = None
         """The wishes of a script that watches itself."""
         self.loaders = Loaders()
+        self.plain = PlainSteps(self)
         self.forking = threading.RLock()
         """Held while workers are forked, and by the thread that sends. Reentrant: beginning an iteration may begin
         another one."""
@@ -72,10 +74,13 @@ class Loop:
         """The kept batch to serve in place of the one that is requested."""
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
+        self._may_be_plain = not (self._end_after or self._detach_after)
+        """Whether steps need not be counted as they are made."""
 
     def forget(self) -> None:
         """Ends watching in a forked process, such as a worker: only its parent is watched."""
         self.guard.given_up = True
+        self.plain.drop()
         self.forking = threading.RLock()
         if self._steps is not None:
             self._steps.recording.forget()
@@ -85,11 +90,13 @@ class Loop:
 
     def let_go(self) -> None:
         """Releases the train loader, so that the next declared loader continues the run."""
+        self.plain.leave()
         if self._ours is not None:
             self._ours.alive = ()
 
     def pause(self, status: str, error: str) -> None:
         """Ends the run for now: the next batch continues it. The time between belongs to no step."""
+        self.plain.leave()
         if self._steps is not None:
             self._steps.pause(status, error)
             self._paused = True
@@ -97,6 +104,7 @@ class Loop:
 
     def start_over(self) -> None:
         """Ends the run; the next batch begins another one."""
+        self.plain.leave()
         if self._steps is not None:
             self._steps.pause("done", "")
             self._steps.leave()
@@ -112,6 +120,7 @@ class Loop:
 
     def enter_step(self) -> None:
         """Begins a step that the script marks. A step inside another one is part of it."""
+        self.plain.leave()
         self._entered += 1
         if self._steps is not None and self._entered == 1:
             self._steps.enter(self._clock())
@@ -126,6 +135,7 @@ class Loop:
 
     def beginning(self, loader: Any, now: float) -> None:
         """Takes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
+        self.plain.leave()
         if self._steps is not None and self._is_ours(loader):
             self._steps.end(now)
             self._end_validation(self._steps, now)
@@ -142,8 +152,8 @@ class Loop:
         """Takes the script's request for a batch, at which the previous step ends."""
         import torch
 
+        self.plain.leave()
         self._kept = None
-
         if not torch.is_grad_enabled():
             if self._steps is not None and not self._is_ours(iterator) and not self._paused:
                 self._steps.end(now)
@@ -156,22 +166,37 @@ class Loop:
             return
         assert self._steps is not None
         assert self._ours is not None
-        self._steps.end(now)
+        self._asked_ours(self._steps, self._ours, iterator, now)
+
+    def _asked_ours(self, steps: Steps, ours: Seen, iterator: Any, now: float) -> None:
+        steps.end(now)
         if self._paused:
             self._paused = False
-            self._steps.recording.begin_again()
-            self._steps.resume()
-        if self._enough(self._steps):
+            steps.recording.begin_again()
+            steps.resume()
+        if self._enough(steps):
             return
-        self._end_validation(self._steps, now)
-        self._steps.ask(iterator)
-        self._kept = self._steps.kept_batch()
+        self._end_validation(steps, now)
+        steps.ask(iterator)
+        self._kept = steps.kept_batch()
         self._begun_s = 0.0
-        begun, self._ours.begun = self._ours.begun, UNKNOWN
+        begun, ours.begun = ours.begun, UNKNOWN
         if begun.told_s <= now < begun.told_s + ITER_AND_NEXT_S:
             self._begun_s, now = begun.until_s - begun.since_s, begun.until_s
         self._asked_s = self._clock()
         self._own_s = self._asked_s - now
+
+    def asked_before(self, iterator: Any, then: float, queue_depth: float) -> None:
+        """Takes a request for a batch that was made while the loop was plain, and is still under way."""
+        if self._steps is not None and self._ours is not None:
+            self._asked_ours(self._steps, self._ours, iterator, then)
+            self._steps.queue_depth = queue_depth
+            self._asked_s, self._own_s = then, 0.0
+
+    def reopen(self, batch: Fetched, loss: float, *, worked: bool) -> None:
+        """Goes on with the current step of a loop that was plain so far."""
+        if self._steps is not None:
+            self._steps.reopen(self._epoch, batch, loss, worked=worked)
 
     def take_kept(self) -> Any:
         """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
@@ -186,9 +211,14 @@ class Loop:
             self._confirm(self._steps, self._ours, batch)
         self._steps.begin(self._epoch, self._waits_since(times), now, batch, times)
         self._asked_s = math.nan
+        if self._may_be_plain and self.plain.worth_trying and self._ours is not None and not self._entered:
+            fetched = self._steps.set_aside(times)
+            if fetched is not None:
+                self.plain.enter(self._ours.alive[-1], self._steps.recording, self._epoch, fetched)
 
     def left_empty(self, iterator: Any, now: float) -> None:
         """Takes the end of an iteration: it is over, or failed."""
+        self.plain.leave()
         if not math.isnan(self._asked_s) and self._steps is not None and self._is_ours(iterator):
             self._steps.begin_last(self._epoch, self._waits_since(None), now)
         self._asked_s = math.nan
@@ -202,7 +232,8 @@ class Loop:
         return since if times is None else since - made_between(times, self._asked_s - self._own_s, self._asked_s)
 
     def close(self) -> None:
-        """Ends the watching, and sends what is left."""
+        """Ends the watching, and sends what is left. May be called in any thread."""
+        self.plain.drop()
         if self._steps is not None:
             self._steps.close()
 
@@ -250,7 +281,8 @@ class Loop:
         device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", self._clock)
         if not self._tells:
             self._tells = True
-            work.install(self._guarded(self._backward), self._guarded(self._scaled), self._guarded(self._stepped))
+            told = (self._guarded(function) for function in (self._backward, self._scaled, self._stepped))
+            work.install(self.plain, *told)
             atexit.register(self.guard, self._leave)
         return Steps(device, self.guard, self.forking, self.wanted)
 
@@ -262,6 +294,7 @@ class Loop:
             self._steps.backward(differentiated)
 
     def _scaled(self, loss: Any, result: Any) -> None:
+        self.plain.leave()
         if self._steps is not None:
             self._steps.scaled(loss, result)
 
@@ -308,6 +341,7 @@ class Loop:
 
     def _leave(self) -> None:
         """Sends what is left, at the script's end or after enough steps."""
+        self.plain.leave()
         if self._steps is not None:
             self._steps.leave()
 

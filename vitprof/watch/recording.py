@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from vitprof.engine.devices import Device
 from vitprof.engine.recorder import StepMarks, StepRecorder
 from vitprof.watch.guard import Guard
 from vitprof.watch.on_import import is_watched_rank
+from vitprof.watch.plain_block import PlainBlock
 from vitprof.watch.replay import Replay
 from vitprof.watch.session import Session, Unheard, Wanted
 from vitprof.watch.timed import TransformTimes
@@ -25,12 +27,12 @@ class Recording:
     def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None) -> None:
         self._device = device
         self._recorder = StepRecorder(device, self._hand_on)
-        self._rows_later = device.immediate and is_watched_rank()
+        self.rows_later = device.immediate and is_watched_rank()
         """Whether the sending thread makes the rows, many at once.
 
         That takes a third of the time of making each between two steps, when the training has filled the CPU's caches.
         """
-        self._done: deque[StepMarks] = deque()
+        self._done: deque[StepMarks | PlainBlock] = deque()
         """Steps that no row was made of yet; the training thread appends to it without a lock."""
         self._making_rows = threading.Lock()
         self._session = Session(guard, forking, wanted, self._make_rows) if is_watched_rank() else Unheard()
@@ -64,13 +66,18 @@ class Recording:
         """
         self._make_rows()
         if headroom:
-            self._rows_later = False
+            self.rows_later = False
             self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
         self._session.begin(self._device, loader)
         self.confirmed = True
         for row in self._held:
             self._session.step(row)
         self._held.clear()
+
+    @property
+    def add_transforms(self) -> Callable[[tuple[TransformTimes, ...], int], None]:
+        """Returns a function that adds the times of each transform for a batch of so many samples."""
+        return self._transforms.add
 
     def transforms(self, times: tuple[TransformTimes, ...], samples: int, now_s: float) -> None:
         """Adds the times of each transform for a batch of `samples`, unless it is part of the warm-up."""
@@ -93,16 +100,32 @@ class Recording:
                 self._replaying_since_s = now_s
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
-        if self._rows_later:
+        if self.rows_later:
             self._done.append(marks)
         else:
             self._recorder.step(marks)
+
+    def plain_block(self, epoch: int) -> PlainBlock:
+        """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
+        block = PlainBlock(self.n, epoch)
+        self._done.append(block)
+        return block
 
     def _make_rows(self) -> None:
         done = self._done
         with self._making_rows:
             while done:
-                self._recorder.step(done.popleft())
+                first = done[0]
+                if isinstance(first, StepMarks):
+                    self._recorder.step(first)
+                else:
+                    closed = first.closed  # asked first: steps may be added until it is
+                    if (columns := first.take()) is not None:
+                        self._session.steps(self._recorder.plain_rows(columns))
+                        self._transforms.tell(self._session.facts, float(columns.t_end[-1]))
+                    if not closed:
+                        return
+                done.popleft()
 
     def resume(self) -> None:
         """Makes the next step's gap count from here."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import vitprof
-from vitprof.engine.protocol import EventBuffer, write_message
+from vitprof.engine.protocol import EventBuffer, Steps, write_message
 from vitprof.errors import one_line
 from vitprof.program import program
 from vitprof.watch.connection import Connection, connect
@@ -49,7 +49,7 @@ class Session:
         """`make_rows` is called in the thread each time before it sends."""
         self._guard, self._forking, self._wanted, self._make_rows = guard, forking, wanted, make_rows
         self._buffer = EventBuffer()
-        self.step = self._buffer.step
+        self.step, self.steps = self._buffer.step, self._buffer.steps
         self.phase = self._buffer.phase
         self.facts = self._buffer.facts
         self._environment: dict[str, Any] = {}
@@ -177,6 +177,8 @@ class Unheard:
     def begin(self, device: Any, loader: dict[str, Any]) -> None: ...
 
     def step(self, row: tuple[float, ...]) -> None: ...
+
+    def steps(self, rows: Steps) -> None: ...
 
     def phase(self, name: str, since_s: float, until_s: float) -> None: ...
 

@@ -19,6 +19,7 @@ from vitprof.engine.recorder import StepMarks
 from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
 from vitprof.watch.copies import Copies
 from vitprof.watch.guard import Guard
+from vitprof.watch.plain import Fetched, fetched, times_of
 from vitprof.watch.recording import Recording
 from vitprof.watch.session import Wanted
 from vitprof.watch.timed import FetchTimes
@@ -60,7 +61,8 @@ class Steps:
         """The number of batches of other loaders since the last backward pass, and when the first was requested."""
         self._ahead = NOTHING
         """The batches that the current step waited for before its last one."""
-        self._queue_depth = math.nan
+        self.queue_depth = math.nan
+        """The number of batches that were ready when the last one was requested."""
         self._scaled: tuple[Any, Any] = (None, None)
         """A loss scaled by a GradScaler, and the loss."""
 
@@ -83,7 +85,7 @@ class Steps:
 
     def ask(self, iterator: Any) -> None:
         """Records the number of batches that are ready in a DataLoader's iterator as one is requested."""
-        self._queue_depth = n_ready(iterator)
+        self.queue_depth = n_ready(iterator)
 
     def kept_batch(self) -> Any:
         """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
@@ -94,7 +96,7 @@ class Steps:
         """Begins the step of `batch`, which was requested and returned at these times; `times`: how it was made."""
         samples, made, replay = n_samples(batch), None, self.recording.replay
         if times is not None:
-            made = batch_times(times, self._queue_depth)
+            made = batch_times(times, self.queue_depth)
             self.recording.transforms(times[-1], samples, got_s)
         marks = self._begin(epoch, asked_s, got_s, samples, made)
         if self._copies is not None:
@@ -123,6 +125,31 @@ class Steps:
         if self.inside:  # the script requested the batch inside its step
             self._enter(marks, got_s)
         return marks
+
+    def set_aside(self, times: FetchTimes | None) -> Fetched | None:
+        """Hands over the step that has just begun, where nothing sets it apart from those of a plain loop; None where
+        something does. `times`: how its batch was made.
+        """
+        marks, recording = self._marks, self.recording
+        if marks is None or marks.samples == 0 or self._ahead is not NOTHING:
+            return None
+        if not (recording.rows_later and recording.confirmed and self.expects_work) or recording.warming_up:
+            return None
+        if self._others or self._said or self._noted is not None or self._scaled[1] is not None:
+            return None
+        self._marks = None
+        return fetched(marks.t_start, marks.t_got, marks.samples, self.queue_depth, times)
+
+    def reopen(self, epoch: int, batch: Fetched, loss: float, *, worked: bool) -> None:
+        """Goes on with a step that was set aside, or with a later one of the same plain loop."""
+        asked_s, got_s, samples, self.queue_depth, *_ = batch
+        times = times_of(batch)
+        made = None if times is None else batch_times(times, self.queue_depth)
+        marks = self._begin(epoch, asked_s, got_s, int(samples), made)
+        marks.copy_start = marks.copy_end = marks.compute_start = got_s
+        if worked:
+            self._worked = self.expects_work = True
+            marks.loss = lambda: loss
 
     def ask_other(self, now_s: float) -> None:
         """Notes that a batch of another loader is requested with gradients on: for this step, or to validate."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 from vitprof.watch.timed import TransformTimes
@@ -14,26 +14,31 @@ TELL_EVERY_S = 3.0
 
 
 class TransformSums:
-    """Seconds and calls of each transform so far. Composes with the same transforms are summed together."""
+    """Seconds and calls of each transform so far. Composes with the same transforms are summed together.
+
+    `add` and `tell` may be called in any thread.
+    """
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], tuple[int, list[float]]] = {}
-        self._to_add: list[Sequence[TransformTimes]] = []
+        self._to_add: deque[tuple[Sequence[TransformTimes], int]] = deque()
         """The times of batches since the last `tell`: summing many at once takes a third of the time."""
         self._samples = 0
         self._told_s = -math.inf
+        self._telling = threading.Lock()
 
     def add(self, transforms: Sequence[TransformTimes], samples: int) -> None:
         """Adds the times of the Composes for a batch of `samples`."""
         if samples:
-            self._samples += samples
-            self._to_add.append(transforms)
+            self._to_add.append((transforms, samples))
 
     def _sum_up(self) -> None:
-        to_add, self._to_add = self._to_add, []
-        for names, calls, seconds in chain.from_iterable(to_add):
-            calls_before, before = self._found.get(names, (0, [0.0] * len(names)))
-            self._found[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
+        while self._to_add:
+            transforms, samples = self._to_add.popleft()
+            self._samples += samples
+            for names, calls, seconds in transforms:
+                calls_before, before = self._found.get(names, (0, [0.0] * len(names)))
+                self._found[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
 
     def tell(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
         """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
@@ -43,10 +48,13 @@ class TransformSums:
         """
         if now_s - self._told_s < TELL_EVERY_S:
             return
-        self._sum_up()
-        if not self._found:
-            return
-        self._told_s = now_s
+        with self._telling:
+            self._sum_up()
+            if self._found:
+                self._told_s = now_s
+                facts({"transforms": self._told()})
+
+    def _told(self) -> dict[str, Any]:
         used: Counter[str] = Counter()
         told: dict[str, Any] = {}
         for names, (calls, seconds) in self._found.items():
@@ -54,4 +62,4 @@ class TransformSums:
                 used[name] += 1
                 key = f"{name} ({used[name]})" if used[name] > 1 else name
                 told[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
-        facts({"transforms": told})
+        return told

@@ -9,16 +9,26 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from vitprof.watch.plain import PlainSteps
 
-def install(backward: Callable[[Any], None], scaled: Callable[[Any, Any], None], stepped: Callable[[], None]) -> None:
+
+def install(
+    plain: PlainSteps,
+    backward: Callable[[Any], None],
+    scaled: Callable[[Any, Any], None],
+    stepped: Callable[[], None],
+) -> None:
     """Makes PyTorch call `backward(tensors)` before each backward pass, `scaled(loss, result)` after a GradScaler has
-    scaled a loss, and `stepped()` after each step of an optimizer.
+    scaled a loss, and `stepped()` after each step of an optimizer. While the loop is plain, `plain` is told instead.
     """
     differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
 
     @functools.wraps(differentiate)
     def backward_told(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        backward(tensors)
+        if plain.on:
+            plain.backward(tensors)
+        else:
+            backward(tensors)
         return differentiate(tensors, *args, **kwargs)
 
     @functools.wraps(scale)
@@ -27,6 +37,12 @@ def install(backward: Callable[[Any], None], scaled: Callable[[Any, Any], None],
         scaled(outputs, result)
         return result
 
+    def stepped_told(*_: Any) -> None:
+        if plain.on:
+            plain.worked = True
+        else:
+            stepped()
+
     torch.autograd.backward = backward_told  # Tensor.backward() looks it up there, too
     torch.amp.GradScaler.scale = scale_told  # type: ignore[method-assign]
-    register_optimizer_step_post_hook(lambda *_: stepped())
+    register_optimizer_step_post_hook(stepped_told)
