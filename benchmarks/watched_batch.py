@@ -26,6 +26,7 @@ class _Fetcher:
 
     def __init__(self, sample: Callable[[int], Any], collate: Callable[[list[Any]], Any]) -> None:
         self.sample, self.collate = sample, collate
+        self._vitprof_worker = 0
 
     def fetch(self, index: list[int]) -> Any:
         return self.collate([self.sample(i) for i in index])
@@ -61,7 +62,7 @@ def batch_maker(*, watched: bool, transforms: int, batch_size: int) -> Callable[
     fetcher = _Fetcher(compose, TimedCollate(_total) if watched else _total)
     fetch: Callable[[Any, Any], Any] = _Fetcher.fetch
     if watched:
-        fetch = timed_fetch(fetch, lambda: 0)
+        fetch = timed_fetch(fetch)
     index, dumps = list(range(batch_size)), ForkingPickler.dumps
 
     def make() -> None:

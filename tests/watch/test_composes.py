@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(make: Callable[[], Any]) -> timed.FetchTimes:
     """How a batch was made."""
-    batch = timed_fetch(lambda _self, _index: make(), lambda: -1)(None, 0)
+    batch = timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0)
     assert type(batch) is timed.Timed
     return batch.times
 
@@ -133,7 +134,7 @@ def test_a_transform_that_fails_fails_as_before(clock: Clock) -> None:
 
 def test_a_loader_inside_a_dataset_belongs_to_the_batch(clock: Clock) -> None:
     compose = Compose([Wait(clock, 1)])
-    inner = timed_fetch(lambda _self, _index: compose(5), lambda: -1)
+    inner = timed_fetch(lambda _self, _index: compose(5))
     values: list[Any] = []
     times = made(lambda: values.append(inner(None, 0)))
     assert values == [5], "the batch alone"

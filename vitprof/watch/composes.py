@@ -38,7 +38,7 @@ def _classic(call: Callable[..., Any]) -> Callable[..., Any]:
         found = making.laps
         if found is None:
             return call(self, img)
-        laps = found.get(id(self)) or _begin(found, self)
+        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
         seconds = laps.seconds
         making.laps = None
         try:
@@ -66,7 +66,7 @@ def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
         found = making.laps
         if found is None:
             return call(self, *inputs)
-        laps = found.get(id(self)) or _begin(found, self)
+        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
         seconds = laps.seconds
         making.laps = None
         try:
@@ -96,7 +96,7 @@ def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
         found = making.laps
         if found is None:
             return call(self, *args, **kwargs)
-        laps = found.get(id(self)) or _begin(found, self)
+        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
         making.laps = None
         began = perf_counter()
         try:
@@ -111,11 +111,6 @@ def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
             making.laps = found
 
     return call_timed
-
-
-def _begin(found: dict[int, Laps], compose: Any) -> Laps:
-    laps = found[id(compose)] = Laps(compose)
-    return laps
 
 
 def _first(laps: Laps, transform: Any, took_s: float) -> None:

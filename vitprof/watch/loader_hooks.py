@@ -60,15 +60,13 @@ def time_fetching(dataloader: ModuleType) -> None:
     def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         self.collate_fn = TimedCollate(self.collate_fn)
-
-    def worker() -> int:
         info = dataloader.get_worker_info()
-        return -1 if info is None else int(info.id)
+        self._vitprof_worker = -1 if info is None else int(info.id)
 
     setattr(begin_timed, MARK, True)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
-        fetcher.fetch = timed_fetch(fetcher.fetch, worker)
+        fetcher.fetch = timed_fetch(fetcher.fetch)
 
 
 def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:

@@ -81,9 +81,9 @@ class TimedCollate:
         return getattr(object.__getattribute__(self, "_collate"), name)
 
 
-def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> Callable[[Any, Any], Any]:
-    """Returns a replacement for a fetcher's method `fetch` that returns a `Timed`; `worker()` is the number of its
-    worker, -1 without one.
+def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns a replacement for a fetcher's method `fetch` that returns a `Timed`. The fetcher's `_vitprof_worker` is
+    the number of its worker, -1 without one.
 
     A fetcher inside another one, in a dataset that reads from a DataLoader, returns the plain batch: its time is part
     of the outer one's.
@@ -101,18 +101,23 @@ def timed_fetch(fetch: Callable[[Any, Any], Any], worker: Callable[[], int]) -> 
         finally:
             making.laps = None
         ended = perf_counter()
-        dataset_s = ended - began - making.collate_s
-        transforms = _told(laps)
-        transform_s = 0.0
-        for _, _, seconds in transforms:
-            transform_s += sum(seconds)
-        return Timed(data, (dataset_s, transform_s, making.collate_s, began, ended, worker(), transforms))
+        collate_s, transform_s = making.collate_s, 0.0
+        transforms: tuple[TransformTimes, ...] = ()
+        if laps:
+            transforms = _told(laps)
+            for _, _, seconds in transforms:
+                transform_s += sum(seconds)
+        dataset_s = ended - began - collate_s
+        return Timed(data, (dataset_s, transform_s, collate_s, began, ended, self._vitprof_worker, transforms))
 
     return fetch_timed
 
 
 def _told(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
     """Returns the times of each Compose; sums those with the same transforms, such as one made for each sample."""
+    if len(laps) == 1:  # most datasets have one, and this runs once for each batch
+        (lap,) = laps.values()
+        return ((tuple(lap.names), lap.calls, tuple(lap.seconds)),) if lap.calls else ()
     found: dict[tuple[str, ...], Laps] = {}
     for lap in laps.values():
         if not lap.calls:  # every call failed, and the dataset caught the error
