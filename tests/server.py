@@ -42,7 +42,11 @@ def start_anew(arguments: list[str], env: dict[str, str], log: str) -> psutil.Pr
 class Host:
     """A process that has loaded what a server imports, and forks servers."""
 
+    port: int
+    """For one server after another: what a browser has loaded from the last one is good for the next."""
+
     def __init__(self) -> None:
+        self.port = _free_port()
         command = [sys.executable, "-m", "tests.browser.host"]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -59,6 +63,17 @@ class Host:
         self._process.communicate()
 
 
+def _free_port(wanted: int = 0) -> int:
+    """The wanted one, or another where a server or a connection has that."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after a server that has ended, as servers do
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def serve(
     script: Path,
@@ -66,10 +81,9 @@ def serve(
     query: str = "",
     flags: Sequence[str] = (),
     start: Start = start_anew,
+    wanted_port: int = 0,
 ) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port(wanted_port)
     settings = {
         "server.port": port,
         "server.address": "127.0.0.1",
