@@ -103,6 +103,14 @@ def small_home(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iter
         yield home
 
 
+@pytest.fixture
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home of the small `digits` that all tests share, storages in it too: for tests that damage nothing."""
+    home = made_once(tmp_path_factory, "small-digits")
+    with small_digits(home):
+        yield home
+
+
 class KeptLauncher(Launcher):
     """A launcher that managers share: it ends with the tests, not with the first manager."""
 

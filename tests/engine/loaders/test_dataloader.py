@@ -25,7 +25,7 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import SMALL, descendants, gone, small_home, wait_until  # noqa: F401
+from tests.engine_fixtures import SMALL, descendants, gone, shared_home, wait_until  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import Loader, Schedule
 from vitprof.engine.loaders import dataloader as dataloader_module
@@ -34,7 +34,7 @@ from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.errors import DataError, SampleError, one_line
 
-pytestmark = pytest.mark.usefixtures("small_home")
+pytestmark = pytest.mark.usefixtures("shared_home")
 N = SMALL.n_train
 WORKERS = {"loader": "dataloader", "workers": 2}
 FLEETING = WORKERS | {"persistent_workers": False}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
-from tests.engine_fixtures import small_home, trained  # noqa: F401
+from tests.engine_fixtures import shared_home, trained  # noqa: F401
 from vitprof.engine import stopwatch
 from vitprof.engine.loaders import generator, making, nvimgcodec, samples, threads
 from vitprof.engine.storage import imagefolder, timed
@@ -76,7 +76,7 @@ def check(sleeper: Sleeper, config: Any, part: str, n: int) -> None:
         batches.close()
 
 
-@pytest.mark.usefixtures("small_home")
+@pytest.mark.usefixtures("shared_home")
 class TestDigits:
     @pytest.mark.slow
     @pytest.mark.parametrize(("variant", "part"), [(v, part) for v, parts in CASES for part in parts], ids=case_id)

@@ -18,13 +18,13 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import SMALL, descendants, small_home, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import SMALL, descendants, shared_home, vitprof_threads  # noqa: F401
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Loader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.errors import DataError, SampleError, one_line
 
-pytestmark = pytest.mark.usefixtures("small_home")
+pytestmark = pytest.mark.usefixtures("shared_home")
 N = SMALL.n_train
 BATCHES = {"loader": "batches"}
 AHEAD = {"loader": "ahead"}

@@ -24,7 +24,7 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import small_home, wait_until  # noqa: F401
+from tests.engine_fixtures import shared_home, wait_until  # noqa: F401
 from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch, BatchTimes
@@ -75,7 +75,7 @@ def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
     return made
 
 
-@pytest.mark.usefixtures("small_home")
+@pytest.mark.usefixtures("shared_home")
 class TestDigits:
     @pytest.mark.slow
     @pytest.mark.parametrize("variant", EVERY, ids=variant_id)

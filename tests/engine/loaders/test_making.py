@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import config_of, info_of, other, photos_config, storage_of
-from tests.engine_fixtures import SMALL, small_home  # noqa: F401
+from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
 from vitprof.config.catalog import DATASETS
 from vitprof.engine import augment, decode
 from vitprof.engine.loaders.making import EncodedMaker, PixelMaker, open_maker
@@ -20,7 +20,7 @@ from vitprof.engine.storage.memory import MemoryStorage
 INDICES = torch.tensor([5, 3, 599, 3])
 
 
-@pytest.mark.usefixtures("small_home")
+@pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("storage", ["memory", "memmap", "files"])
 class TestDigits:
     def test_a_sample_is_the_same_in_whatever_batch(self, storage: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, descendants, small_home, trained, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import Recorded, descendants, shared_home, trained, vitprof_threads  # noqa: F401
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import replay
 from vitprof.errors import JobStopped
@@ -78,7 +78,7 @@ class TestKeepBatches:
         assert loader.closed == 1
 
 
-@pytest.mark.usefixtures("small_home")
+@pytest.mark.usefixtures("shared_home")
 class TestJobs:
     def run(self, where: str, **config: object) -> Recorded:
         return trained(**({"steps": 24, "evaluate": False, "replay": where} | config))

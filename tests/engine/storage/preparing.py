@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import SMALL, made_once, never, small_digits
+from tests.engine_fixtures import SMALL, never
 from vitprof.config import catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
@@ -65,14 +65,6 @@ def open_files() -> set[str]:
             continue  # the one that listed them
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     return found | {fields[5] for line in maps if len(fields := line.split(maxsplit=5)) == 6}
-
-
-@pytest.fixture
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The home of the small `digits` that all tests share, storages in it too: for tests that damage nothing."""
-    home = made_once(tmp_path_factory, "small-digits")
-    with small_digits(home):
-        yield home
 
 
 def copy_of(name: str, target: Path) -> Path:

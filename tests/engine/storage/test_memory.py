@@ -10,8 +10,8 @@ import psutil
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all, shared_home  # noqa: F401
-from tests.engine_fixtures import SMALL
+from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all  # noqa: F401
+from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
 from vitprof.engine.storage import memory, open_storage
 from vitprof.errors import DataError
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from tests import ROOT
-from tests.engine.storage.preparing import images_of, open_files, place, read_all, shared_home  # noqa: F401
-from tests.engine_fixtures import SMALL
+from tests.engine.storage.preparing import images_of, open_files, place, read_all
+from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
 from vitprof.engine import data
 from vitprof.engine.data import idx
 from vitprof.engine.data.source import open_source
