@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, small_home, ticking, trained  # noqa: F401
+from tests.engine_fixtures import SMALL, Recorded, made_once, shared_home, small_digits, ticking, trained  # noqa: F401
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import gpu_software
 from vitprof.config.catalog import MODELS
@@ -30,7 +30,7 @@ from vitprof.errors import ConfigError, DeviceError
 from vitprof.records import STEP_COLUMNS
 from vitprof.telemetry import VisibleGpu
 
-pytestmark = pytest.mark.usefixtures("small_home")
+pytestmark = pytest.mark.usefixtures("shared_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]
 BATCHES = 19  # of 32 in 600 samples; the last has 24
 

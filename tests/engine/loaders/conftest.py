@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,6 @@ def _one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture
 def own_photos(photos_home: Path, tmp_path: Path) -> Path:  # noqa: F811
-    """The root of a copy of `photos` whose files a test may damage."""
+    """The root of a copy of `photos` whose files, which are links, a test may replace by damaged ones."""
     name = dataset_info("photos", N_PHOTOS).directory
-    return Path(shutil.copytree(photos_home / "data" / name, tmp_path / name))
+    return Path(shutil.copytree(photos_home / "data" / name, tmp_path / name, copy_function=os.link))

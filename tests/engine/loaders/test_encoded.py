@@ -200,7 +200,9 @@ FOUND_AT_ONCE = ("truncated", "tail", "empty", "text", "table")
 def damage(root: Path, kind: str, index: int) -> Path:
     """Damage the file of training sample number `index`."""
     path = sorted((root / "train").glob("*/*"))[index]
-    path.write_bytes(DAMAGES[kind](path.read_bytes()))
+    whole = path.read_bytes()
+    path.unlink()  # a link
+    path.write_bytes(DAMAGES[kind](whole))
     return path
 
 
