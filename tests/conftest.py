@@ -35,9 +35,13 @@ LEFT_GRACE_S = 5.0
 NOBODY = 65534
 _get_command = typer.main.get_command
 
-for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(_number) is signal.SIG_IGN:
-        # A shell starts what runs in its background so; programs that tests start would ignore Ctrl-C with it.
+        # A shell starts what runs in its background so, and nohup; programs that tests start would ignore them too.
         signal.signal(_number, _handler)
 
 # No test asserts on a duration; and the same examples each time, unless asked to look for others.
