@@ -16,7 +16,7 @@ from vitprof.engine.devices import Device, Mark
 from vitprof.engine.events import StepRow
 from vitprof.engine.launches import LaunchProbe
 
-Floats = NDArray[np.float64]
+Figures = NDArray[np.float64]
 NAN = math.nan
 UNKNOWN_TIMES = BatchTimes(*[NAN] * 8)
 """The times of a loader that cannot tell."""
@@ -79,20 +79,20 @@ class PlainColumns(NamedTuple):
     `BatchTimes`.
     """
 
-    step: Floats
-    epoch: Floats
-    t_start: Floats
-    t_got: Floats
-    t_end: Floats
-    samples: Floats
-    loss: Floats
-    read_s: Floats
-    transform_s: Floats
-    collate_s: Floats
-    start_s: Floats
-    end_s: Floats
-    worker: Floats
-    queue_depth: Floats
+    step: Figures
+    epoch: Figures
+    t_start: Figures
+    t_got: Figures
+    t_end: Figures
+    samples: Figures
+    loss: Figures
+    read_s: Figures
+    transform_s: Figures
+    collate_s: Figures
+    start_s: Figures
+    end_s: Figures
+    worker: Figures
+    queue_depth: Figures
 
 
 class StepRecorder:
@@ -139,7 +139,7 @@ class StepRecorder:
                 self._finish(marks)
             device.release(reached)
 
-    def plain_rows(self, plain: PlainColumns) -> Floats:
+    def plain_rows(self, plain: PlainColumns) -> Figures:
         """Returns the rows of these steps, (n, len(STEP_COLUMNS)) float64, as `step` hands them on: a tenth of the
         work, for steps that follow those before without a pause.
         """
