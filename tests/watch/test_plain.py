@@ -45,8 +45,9 @@ def test_a_loop_is_plain_once_it_has_warmed_up(host: Host, workers: int) -> None
     assert told.returned == str([False] * 2 * n)
 
 
-@pytest.mark.parametrize("event", events.EVENTS)
+@pytest.mark.parametrize("event", ["begin_anew", "end_an_epoch", "begin_another_one_beside", "fail"])
 def test_one_event_between_plain_steps(host: Host, event: str) -> None:
+    """Other events would set right what this one leaves wrong."""
     check(train(host, event, event), train(host, event, event, never_plain=True))
 
 
