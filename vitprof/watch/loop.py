@@ -75,7 +75,7 @@ class Loop:
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
         self._may_be_plain = not (self._end_after or self._detach_after)
-        """Whether steps need not be counted as they are made."""
+        """True where steps need not be counted as they are made."""
 
     def forget(self) -> None:
         """Ends watching in a forked process, such as a worker: only its parent is watched."""

@@ -44,9 +44,9 @@ class PlainSteps:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self.on = False
-        """Whether the loop is plain now."""
+        """True while the loop is plain."""
         self.worked = False
-        """Whether the current step has worked on its batch."""
+        """True once the current step has worked on its batch."""
         self._short_times = 0
         self._since = 0
         """The number of the step with which the loop became plain."""

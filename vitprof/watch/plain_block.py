@@ -23,7 +23,7 @@ class PlainBlock:
         self.add = self._figures.extend
         """Adds `WIDTH` figures."""
         self.closed = False
-        """Whether no more steps will come."""
+        """True once no more steps will come."""
 
     def take(self) -> PlainColumns | None:
         """Returns the steps since the last call; None if there are none."""
