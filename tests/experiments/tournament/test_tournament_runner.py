@@ -48,6 +48,7 @@ def manager(store: RunStore) -> Iterator[JobManager]:
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setattr(jobs, "LOOK_SHARE", 1.0)  # a look of 10 ms on a busy machine put the next one off for a second
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
 
 
@@ -283,7 +284,7 @@ class TestEarlyStop:
         monkeypatch.setattr(jobs, "LOOK_S", 0.01)
         monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
-        base = dataclasses.replace(BASE, slow_latency_ms=20.0)
+        base = dataclasses.replace(BASE, slow_latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
         number = made(
             manager.store,
             base=base,
