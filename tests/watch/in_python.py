@@ -213,7 +213,7 @@ def two_runs(*, then: str) -> None:
             if os.fork() == 0:  # it has what its parent has open
                 time.sleep(1.5)
                 os._exit(0)
-            time.sleep(0.3)  # what is sent ten times a second has been sent
+            time.sleep(2.5 * session.SEND_EVERY_S)  # all so far has been sent
             os.kill(os.getpid(), signal.SIGKILL)
         if i == 3 and then == "fails":
             sys.last_value = error = ValueError("no more")  # as Python does before it ends with an error
@@ -230,3 +230,15 @@ def closed() -> str:
         if not epoch:
             loader.close()
     return " ".join(model.losses)
+
+
+def a_loader_inside_a_worker() -> str:
+    """What a dataset gets from a DataLoader of its own where only workers are timed, as in a process from scratch."""
+    from torch.utils.data import DataLoader, dataloader
+    from torch.utils.data._utils import worker
+
+    from vitprof.watch.loader_hooks import time_fetching
+
+    time_fetching(dataloader)
+    worker._worker_info = worker.WorkerInfo(id=1, num_workers=2, seed=0, dataset=[])
+    return str([batch.tolist() for batch in DataLoader([1, 2], batch_size=1)])

@@ -80,9 +80,9 @@ def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(make: Callable[[], Any]) -> timed.FetchTimes:
     """How a batch was made."""
-    batch = timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0)
-    assert type(batch) is timed.Timed
-    return batch.times
+    _, times = timed.unpacked(timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0))
+    assert times is not None
+    return times
 
 
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])

@@ -80,6 +80,10 @@ def test_a_dataloader_tells_its_stages(host: Host, plain: str, workers: int, sta
     assert environment["watched"]["num_workers"] == workers
 
 
+def test_a_dataset_that_reads_a_loader_in_a_worker_gets_its_batches(host: Host) -> None:
+    assert host.run("a_loader_inside_a_worker", watched=False).returned == "[[1], [2]]"
+
+
 def test_it_is_what_the_script_says_that_trains(host: Host) -> None:
     told = host.run("no_optimizer", watched=False)
     assert told.steps["samples"].tolist() == [2.0] * 4

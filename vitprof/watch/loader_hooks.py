@@ -15,7 +15,7 @@ from vitprof.watch.composes import timed_compose
 from vitprof.watch.guard import Guard
 from vitprof.watch.loop import Loop, the_loop
 from vitprof.watch.on_import import STATEFUL, when_imported
-from vitprof.watch.timed import Timed, TimedCollate, timed_fetch
+from vitprof.watch.timed import MAKING, TimedCollate, timed_fetch, unpacked
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and its method that transforms."""
@@ -50,7 +50,7 @@ def _time_compose(module: ModuleType, *, method: str) -> None:
 
 
 def time_fetching(dataloader: ModuleType) -> None:
-    """Makes the fetchers, in the loop's process and in workers, return a `Timed`."""
+    """Makes the fetchers, in the loop's process and in workers, tell how they make a batch."""
     fetchers = dataloader._utils.fetch
     begin = fetchers._BaseDatasetFetcher.__init__
     if hasattr(begin, MARK):
@@ -65,6 +65,14 @@ def time_fetching(dataloader: ModuleType) -> None:
 
     setattr(begin_timed, MARK, True)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
+    begin_single = dataloader._SingleProcessDataLoaderIter.__init__
+
+    @functools.wraps(begin_single)
+    def begin_own(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin_single(self, *args, **kwargs)
+        self._dataset_fetcher._vitprof_worker = -1  # also in a worker, for a loader that its dataset reads
+
+    dataloader._SingleProcessDataLoaderIter.__init__ = begin_own
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
         fetcher.fetch = timed_fetch(fetcher.fetch)
 
@@ -102,15 +110,15 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
         if kept is not None:
             guard(loop.told.given, self, perf_counter(), kept, None)
             return kept
+        MAKING.times = None
         try:
             batch = following(self)
         except BaseException:
             guard(loop.told.left_empty, self, perf_counter())
             raise
-        times = None
-        if type(batch) is Timed:
-            times, batch = batch.times, batch.data
-        guard(loop.told.given, self, perf_counter(), batch, times)
+        now = perf_counter()
+        batch, times = unpacked(batch)
+        guard(loop.told.given, self, now, batch, times)
         return batch
 
     dataloader._BaseDataLoaderIter.__next__ = next_told

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.timed import FetchTimes, Timed
+from vitprof.watch.timed import MAKING, FetchTimes, unpacked
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
@@ -85,6 +85,7 @@ class PlainSteps:
         depth = math.nan
         if self._n_ready is not None:
             self._depth = depth = self._n_ready(iterator)
+        MAKING.times = None
         self._asked_s = asked = perf_counter()
         try:
             batch = following(iterator)
@@ -93,9 +94,7 @@ class PlainSteps:
             loop.guard(loop.left_empty, iterator, perf_counter())
             raise
         got = perf_counter()
-        times = None
-        if type(batch) is Timed:
-            times, batch = batch.times, batch.data
+        batch, times = unpacked(batch)
         if not self.on:  # the loop did something else while it waited
             self._loop.guard(self._loop.given, iterator, got, batch, times)
             return batch
