@@ -49,6 +49,19 @@ def test_figures_are_those_of_psutil(child: subprocess.Popen[bytes]) -> None:
     until(lambda: not procfs.process_figures(child.pid).stopped)
 
 
+def test_time_of_all_cores_is_that_of_psutil() -> None:
+    before = psutil.cpu_times()
+    total, idle = procfs.machine_ticks()
+    after = psutil.cpu_times()
+    unit = os.sysconf("SC_CLK_TCK")
+    for found, of in (
+        (total / unit, lambda times: sum(times[:8])),
+        (idle / unit, lambda times: times.idle + times.iowait),
+    ):
+        assert of(before) <= found + 0.01
+        assert found <= of(after) + 0.01
+
+
 def test_one_that_has_ended(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)

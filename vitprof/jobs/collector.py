@@ -21,9 +21,9 @@ from typing import Any
 import psutil
 
 from vitprof.config.own_script import own_config
-from vitprof.engine.protocol import SEND_EVERY_S, Message, Note
+from vitprof.engine.protocol import Message, Note
 from vitprof.errors import VitprofError, one_line
-from vitprof.jobs.listener import Listener
+from vitprof.jobs.listener import POLL_S, Listener
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.store import RunStore
 
@@ -83,7 +83,7 @@ class ScriptRunner:
 
     def _get(self) -> Message | None:
         try:
-            return self._listener.inbox.get(timeout=SEND_EVERY_S)
+            return self._listener.inbox.get(timeout=POLL_S)
         except queue.Empty:
             return None
 

@@ -20,7 +20,7 @@ import vitprof
 from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps
 from vitprof.errors import JobError
 from vitprof.home import temporary_prefix
-from vitprof.jobs.listener import Listener
+from vitprof.jobs.listener import POLL_S, Listener
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
 """The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
@@ -112,8 +112,9 @@ class CommandRunner:
 
     def messages(self) -> Iterator[Message | None]:
         while self._process.poll() is None:
+            quiet = self._listener.heard and self._listener.listens and self._stop_by is None
             try:
-                yield self._listener.inbox.get(timeout=SEND_EVERY_S)
+                yield self._listener.inbox.get(timeout=POLL_S if quiet else SEND_EVERY_S)
             except queue.Empty:
                 yield None
         self._closing.set()

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 
 from vitprof.engine.protocol import Message, Note, Steps, read_messages
 
+POLL_S = 0.5
+"""How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
+
 
 class Listener:
     """A thread that reads the first of `connections` that sends anything, to its end."""
@@ -19,23 +22,27 @@ class Listener:
     ) -> None:
         """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections, self._on_steps = connections, on_steps
-        self.inbox: queue.Queue[Message] = queue.Queue()
-        """The messages, in order."""
+        self.inbox: queue.Queue[Message | None] = queue.Queue()
+        """The messages, in order, and None when no more can come."""
         self.heard = False
         """Whether any message has come."""
+        self.listens = True
+        """False once no more messages can come."""
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
-
-    @property
-    def listens(self) -> bool:
-        """Returns whether more messages can come."""
-        return self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:
         """Waits until no more messages can come, for at most `timeout_s` seconds."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._read()
+        finally:
+            self.listens = False
+            self.inbox.put(None)
+
+    def _read(self) -> None:
         for connection in self._connections:
             connection.setblocking(True)
             with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):

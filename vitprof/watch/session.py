@@ -22,8 +22,8 @@ from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
 from vitprof.watch.overrides import made_of
 
-SEND_EVERY_S = 0.25
-"""How often (s) to send. Each time takes 0.3 ms of CPU here and 0.5 ms in the receiver, however few steps there are,
+SEND_EVERY_S = 0.5
+"""How often (s) to send. Each time takes 0.6 ms of CPU here and 0.4 ms in the receiver, however few steps there are,
 when a training has filled the caches."""
 END_LIMIT_S = 2.0
 """How long (s) a script may have to wait at its end, or at the end of a run, for the rest to be sent, and again for the
