@@ -104,6 +104,6 @@ def photos_config(**config: Any) -> RunConfig:
     return config_of(**(base | config))
 
 
-def as_images(batches: list[Batch]) -> NDArray[np.int64]:
+def as_images(batches: list[Batch]) -> NDArray[np.int16]:
     """The images of an epoch, (n, height, width, channels), in a type that can be subtracted."""
-    return torch.cat([batch.images for batch in batches]).permute(0, 2, 3, 1).numpy().astype(np.int64)
+    return torch.cat([batch.images for batch in batches]).to(torch.int16).permute(0, 2, 3, 1).numpy()
