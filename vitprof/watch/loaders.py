@@ -39,7 +39,12 @@ class Seen:
 
     def is_last(self, iterator: Any) -> bool:
         """Returns whether `iterator` is its last iterator."""
-        return bool(self.alive) and self.alive[-1]() is iterator
+        return bool(self.alive) and self.iterator() is iterator
+
+    @property
+    def iterator(self) -> weakref.ref[Any]:
+        """Returns a reference to its last iterator. Only for one that has begun an iteration."""
+        return self.alive[-1]
 
     @property
     def is_alive(self) -> bool:

@@ -214,7 +214,7 @@ class Loop:
         if self._may_be_plain and self.plain.worth_trying and self._ours is not None and not self._entered:
             fetched = self._steps.set_aside(times)
             if fetched is not None:
-                self.plain.enter(self._ours.alive[-1], self._steps.recording, self._epoch, fetched)
+                self.plain.enter(self._ours.iterator, self._steps.recording, self._epoch, fetched)
 
     def left_empty(self, iterator: Any, now: float) -> None:
         """Takes the end of an iteration: it is over, or failed."""
