@@ -34,7 +34,7 @@ class BackgroundTask(Generic[Progress, Result]):
 
     @property
     def running(self) -> bool:
-        """Whether work is running."""
+        """Returns whether work is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Work[Progress, Result]) -> None:
@@ -59,7 +59,7 @@ class BackgroundTask(Generic[Progress, Result]):
 
     @property
     def may_stop(self) -> bool:
-        """Whether the user of this session may stop the work."""
+        """Returns whether the user of this session may stop the work."""
         return may_stop(self.started_by)
 
     def stop(self) -> None:
