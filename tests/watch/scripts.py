@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import queue
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -106,6 +108,30 @@ def by_own_clock(*, epochs: int, in_place: bool = False) -> str:
             had.add(batch["number"])
             asked = now
     return json.dumps(told)
+
+
+def fetch_in_a_thread() -> int:
+    """Trains on batches that a thread of its own has fetched ahead; the number of batches."""
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    fetched: queue.Queue[Any] = queue.Queue(1)
+
+    def fetch() -> None:
+        for batch in DataLoader(TensorDataset(torch.zeros(N_SAMPLES, 4)), batch_size=BATCH):
+            fetched.put(batch)
+        fetched.put(None)
+
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    n = 0
+    while (batch := fetched.get()) is not None:
+        time.sleep(BODY_S)
+        model(batch[0]).mean().backward()
+        optimizer.step()
+        n += 1
+    thread.join()
+    return n
 
 
 def evaluate() -> int:

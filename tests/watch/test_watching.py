@@ -9,6 +9,7 @@ import pytest
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
+from vitprof.watch.loop import FETCHES_AHEAD
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -238,6 +239,14 @@ def test_an_error_of_ours_never_reaches_the_script(host: Host, plain: str, metho
 
 
 @pytest.mark.slow
+def test_batches_that_another_thread_fetches_are_told_of(host: Host, in_the_loop: Told) -> None:
+    told = host.run("fetch_in_a_thread")
+    assert told.status == 0
+    assert told.returned == str(scripts.N_SAMPLES // scripts.BATCH)
+    assert [note["line"] for note in told.note("notice")] == [FETCHES_AHEAD]
+    assert in_the_loop.note("notice") == []
+
+
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
     told = host.run("fail")
     assert told.status == 5

@@ -29,6 +29,11 @@ workers. Forked workers may get the CPU before the script goes on."""
 
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
+FETCHES_AHEAD = (
+    "The script fetches batches in another thread than the one that trains, so the data wait is not the training's, "
+    "and steps may be missing. Watch what the training loop iterates over: for batch in vitprof.watch(batches)"
+)
+"""The notice of a run whose script fetches ahead in a thread of its own."""
 
 
 class EnoughSteps(SystemExit):
@@ -74,6 +79,9 @@ class Loop:
         """The kept batch to serve in place of the one that is requested."""
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
+        self._asked_in = self._stepped_in = 0
+        """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
+        self._told_of_thread = False
         self._may_be_plain = not (self._end_after or self._detach_after)
         """True where steps need not be counted as they are made."""
 
@@ -166,6 +174,7 @@ class Loop:
             return
         assert self._steps is not None
         assert self._ours is not None
+        self._asked_in = threading.get_ident()
         self._asked_ours(self._steps, self._ours, iterator, now)
 
     def _asked_ours(self, steps: Steps, ours: Seen, iterator: Any, now: float) -> None:
@@ -212,7 +221,7 @@ class Loop:
         self._steps.begin(self._epoch, self._waits_since(times), now, batch, times)
         self._asked_s = math.nan
         if self._may_be_plain and self.plain.worth_trying and self._ours is not None and not self._entered:
-            fetched = self._steps.set_aside(times)
+            fetched = self._steps.set_aside(times) if self._stepped_in == self._asked_in else None
             if fetched is not None:
                 self.plain.enter(self._ours.iterator, self._steps.recording, self._epoch, fetched)
 
@@ -303,6 +312,10 @@ class Loop:
         if steps is None:
             return
         steps.optimizer_stepped(self._clock())
+        self._stepped_in = threading.get_ident()
+        if self._asked_in not in (0, self._stepped_in) and steps.recording.confirmed and not self._told_of_thread:
+            self._told_of_thread = True
+            steps.recording.notice(FETCHES_AHEAD)
         if not steps.recording.confirmed and steps.under_way and self._ours is not None:
             self._confirm(steps, self._ours)
 

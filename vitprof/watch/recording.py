@@ -136,6 +136,10 @@ class Recording:
         """Records a span of time that belongs to no step."""
         self._session.phase(name, since_s, until_s)
 
+    def notice(self, line: str) -> None:
+        """Tells the user something about these figures."""
+        self._session.notice(line)
+
     def tell(self) -> None:
         """Sends the steps that the device has finished, and the facts of the run."""
         self._make_rows()

@@ -52,6 +52,7 @@ class Session:
         self.step, self.steps = self._buffer.step, self._buffer.steps
         self.phase = self._buffer.phase
         self.facts = self._buffer.facts
+        self.notice = self._buffer.notice
         self._environment: dict[str, Any] = {}
         self._closing = threading.Event()
         self._connection: Connection | None = None
@@ -183,6 +184,8 @@ class Unheard:
     def phase(self, name: str, since_s: float, until_s: float) -> None: ...
 
     def facts(self, facts: dict[str, Any]) -> None: ...
+
+    def notice(self, line: str) -> None: ...
 
     def pause(self, status: str, error: str) -> None: ...
 
