@@ -44,7 +44,7 @@ class Making(threading.local):
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
         self.times: FetchTimes | None = None
-        """How the last batch was made, if this thread made it for a loop of its own; until `unpacked` takes it."""
+        """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
 
 MAKING = Making()
