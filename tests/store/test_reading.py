@@ -100,9 +100,18 @@ def test_one_of_an_older_version_says_what_to_do(filled: Callable[..., Path]) ->
         RunStore()
 
 
-def test_the_command_line_reads_it(call: Call, filled: Callable[..., Path]) -> None:
+@pytest.fixture
+def commands_loaded(call: Call) -> None:
+    """Runs the commands on a store of one's own: what they import may be where `read_only_dir`'s nobody cannot read."""
+    with closing(RunStore()) as store:
+        store.update_run(store.create_run(resolve(RunConfig())), status="running", owner_started=1.0)
+    for args in (["runs"], ["runs", "1", "--json"], ["delete", "1"]):
+        assert call(*args)[0] == 0
+
+
+def test_the_command_line_reads_it(call: Call, commands_loaded: None, filled: Callable[..., Path]) -> None:
     filled()
-    assert call("runs")[0] == 0
+    assert call("runs")[::2] == (0, "")
     status, out, err = call("runs", "1", "--json")
     assert (status, '"name": "kept"' in out, err) == (0, True, "")
     status, out, err = call("delete", "1")
