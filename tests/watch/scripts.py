@@ -180,6 +180,29 @@ class Nested(torch.utils.data.IterableDataset[Any]):
         return iter(DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=1))
 
 
+class NestedInSamples(Dataset[Any]):
+    """Reads another loader's batches for each sample."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Tensor:
+        inner = DataLoader(TensorDataset(torch.arange(4.0).view(4, 1)), batch_size=2)
+        return torch.cat([x for (x,) in inner]).sum(0) + index
+
+
+def nested_in_samples() -> int:
+    """Trains on samples that another loader gives; the number of batches."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    n = 0
+    for x in DataLoader(NestedInSamples(), batch_size=2):
+        model(x).mean().backward()
+        optimizer.step()
+        n += 1
+    return n
+
+
 def nested(*, workers: int) -> list[str]:
     """Trains on what another loader gives."""
     torch.manual_seed(0)

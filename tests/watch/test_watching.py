@@ -230,6 +230,13 @@ def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: in
     assert told.complaint == ""
 
 
+def test_a_loader_that_samples_come_from_is_no_loop_of_its_own(host: Host) -> None:
+    told = host.run("nested_in_samples")
+    assert told.returned == "6"
+    assert told.steps["samples"].tolist() == [2.0] * 6
+    assert told.complaint == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["asked", "given", "begun"])
 def test_an_error_of_ours_never_reaches_the_script(host: Host, plain: str, method: str) -> None:
