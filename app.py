@@ -11,14 +11,14 @@ import streamlit as st
 def main() -> None:
     """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import demonstration, looks, navigation, notifications, resources
+    from vitprof.ui import demonstration, navigation, notifications, resources, style
     from vitprof.ui.assets import ensure_assets, page_icon
     from vitprof.ui.gate import login
     from vitprof.ui.texts import escaped
 
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
-    looks.apply_style()
-    looks.add_skip_link()
+    style.apply_style()
+    style.add_skip_link()
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),

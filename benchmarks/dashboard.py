@@ -31,7 +31,7 @@ import psutil
 
 from benchmarks.session import Session
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]

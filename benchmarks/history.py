@@ -25,7 +25,7 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.dashboard import REPOSITORY
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.records import RunSummary, summary_to_dict
+from vitprof.recording.columns import RunSummary, summary_to_dict
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.schema import run_tags, runs
 from vitprof.ui import resources

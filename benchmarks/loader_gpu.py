@@ -19,11 +19,11 @@ from benchmarks.loader_sides import Silent, never, warm
 from benchmarks.measuring import Row, Settings
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
-from vitprof.engine.devices import open_device
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
-from vitprof.experiments.selftest.gpu.copies import pinned_bytes_per_s
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.devices import open_device
+from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.selftest.gpu.copies import pinned_bytes_per_s
 
 STEPS = 60
 WARMUP_STEPS = 10

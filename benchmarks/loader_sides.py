@@ -20,9 +20,9 @@ from vitprof.config import RunConfig
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
+from vitprof.measure.devices.cpu import CpuDevice
 
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20

@@ -27,13 +27,13 @@ from benchmarks.overhead_peers import Bare, tool_called
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.resolve import resolve
-from vitprof.engine.devices import open_device
-from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.model import build_model
 from vitprof.engine.pipeline import open_pipeline
-from vitprof.engine.protocol import EventBuffer, Note, read_messages
 from vitprof.jobs.child import Sender, run_job
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.devices import open_device
+from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.wire import EventBuffer, Note, read_messages
+from vitprof.recording.columns import STEP_COLUMNS
 
 
 class OnDevice(nn.Module):

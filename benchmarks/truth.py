@@ -21,7 +21,7 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.config import RunConfig
 from vitprof.jobs.manager import JobManager
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore, StoredRun
 
 COMPUTE_S, WAIT_S = 12e-3, 20e-3

@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.measuring import no_collections
 from benchmarks.overhead import over_rounds
 from vitprof.analysis.bootstrap import Interval
-from vitprof.watch.composes import timed_compose
-from vitprof.watch.timed import TimedCollate, timed_fetch
+from vitprof.watch.fetch_times import TimedCollate, timed_fetch
+from vitprof.watch.transform_hooks import timed_compose
 
 ROUNDS, BATCHES = 60, 400
 AT_MOST_US = 3.0

@@ -27,7 +27,7 @@ from tests.command_line import Call
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.analysis.arrays import Series
 from vitprof.program import CALLED_AS, MODULE
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 LEFT_GRACE_S = 5.0

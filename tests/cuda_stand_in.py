@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tests.engine_fixtures import Recorded, never
 from vitprof.config import RunConfig
-from vitprof.engine.devices import Mark, cuda
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.train import train
 from vitprof.engine.transfer import Moved
+from vitprof.measure.devices import Mark, cuda
+from vitprof.measure.devices.cuda import CudaDevice
 
 COPY_S = 50e-6
 """Of a copy, however small."""

@@ -27,7 +27,7 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
 from vitprof.engine.data import digits
 from vitprof.jobs.launcher import Launcher
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
 N_PHOTOS = 120

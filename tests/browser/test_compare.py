@@ -11,7 +11,7 @@ import pytest
 
 from tests import ROOT
 from tests.ui.dashboard import add_run
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 
 from .waits import back

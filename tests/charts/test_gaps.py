@@ -18,7 +18,7 @@ from vitprof.analysis.timing.timeline import timeline
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.charts.gaps import MAX_SHAPES
 from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 ORIGIN = 90.0
 COLOURS = dict(DEVICE_TIME.values())

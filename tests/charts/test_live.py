@@ -14,7 +14,7 @@ from plotly.utils import PlotlyJSONEncoder
 from vitprof import charts
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points, live_figure
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)

@@ -7,7 +7,7 @@ import json
 from tests.command_line import Call
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.records import STEP_COLUMNS, RunSummary
+from vitprof.recording.columns import STEP_COLUMNS, RunSummary
 from vitprof.store import RunStore
 
 

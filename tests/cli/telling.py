@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vitprof.engine.protocol import Message, Note, Steps, write_message
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note, Steps, write_message
+from vitprof.recording.columns import STEP_COLUMNS
 
 STEPS = 25
 """Of each epoch; all steady but the first 5 of the run."""

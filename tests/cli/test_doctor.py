@@ -10,7 +10,7 @@ from tests.cli.json_objects import told
 from tests.command_line import Call
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import Check
-from vitprof.records import SCHEMA_VERSION
+from vitprof.recording.columns import SCHEMA_VERSION
 
 
 def test_each_thing_has_a_verdict(call: Call) -> None:

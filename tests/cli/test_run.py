@@ -33,7 +33,7 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.jobs.tickets import Ticket
-from vitprof.records import STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]

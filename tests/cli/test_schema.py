@@ -20,8 +20,8 @@ from tests.ui.dashboard import add_run
 from vitprof.cli import app
 from vitprof.cli.schemas import PRINTED, schema
 from vitprof.cli.schemas.fields import fields_of
-from vitprof.jobs.settling import settle
-from vitprof.records import SCHEMA_VERSION
+from vitprof.jobs.finalise import settle
+from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 

@@ -13,7 +13,7 @@ from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
-from vitprof.experiments.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
+from vitprof.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
 
 
 def made(*statuses: Any, stopped: bool = False) -> Callable[..., GpuReport]:

@@ -13,7 +13,7 @@ from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 from vitprof.names import tamed_name
-from vitprof.records import DELAYED_STAGES
+from vitprof.recording.columns import DELAYED_STAGES
 
 
 def numbers(field: str) -> st.SearchStrategy[Any]:

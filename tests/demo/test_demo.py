@@ -12,7 +12,7 @@ import pytest
 from benchmarks.demonstration import HOST
 from vitprof import demo
 from vitprof.errors import VitprofError
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import STORE_VERSION, RunQuery, RunStore
 from vitprof.store.predictions import list_predictions
 from vitprof.store.tournaments import list_tournaments

@@ -30,9 +30,9 @@ from vitprof.config.parts import LOADERS, STORAGES, Combination, legal_combinati
 from vitprof.config.resolve import resolve
 from vitprof.engine import data
 from vitprof.engine.data.source import open_source
-from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
+from vitprof.measure.devices.cpu import CpuDevice
 
 N_PHOTOS = 10
 DIGITS = dataclasses.replace(dataset_info("digits"), n_train=300, n_test=50)

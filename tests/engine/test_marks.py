@@ -25,11 +25,11 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
 from vitprof.engine import train as train_module
-from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.loaders import batch_decoding, dali
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import staging
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 MS = 1e-3
 FACTS = {"device": "simulated:4,0", "cpu_count": 2, "memory_bytes": 2**33}

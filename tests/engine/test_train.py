@@ -21,13 +21,13 @@ from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.torch_build import TorchBuild
 from vitprof.engine import data, train, trainer
-from vitprof.engine.devices import cuda_checks
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.model import build_model
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.devices import cuda_checks
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.telemetry import VisibleGpu
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -11,10 +11,10 @@ import torch
 
 from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.config import RunConfig
-from vitprof.engine.devices import open_device
-from vitprof.engine.devices.cpu import CpuDevice
 from vitprof.engine.trainer import SimulatedTrainer, TorchTrainer, open_trainer
 from vitprof.engine.transfer import Moved
+from vitprof.measure.devices import open_device
+from vitprof.measure.devices.cpu import CpuDevice
 
 
 class Clock:

@@ -9,7 +9,8 @@ from vitprof.engine.loaders.dataloader import FORK_SERVER_IMPORTS
 
 SCRIPT = """
 import gc, importlib, sys
-sys.modules.update(dict.fromkeys(["torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making"]))  # missing
+# missing
+sys.modules.update(dict.fromkeys(["torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.batch_assembly"]))
 sys.modules["torch"] = sys
 importlib.import_module(sys.argv[1])
 print(gc.isenabled(), gc.get_freeze_count() > 1_000, flush=True)

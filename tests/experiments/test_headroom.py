@@ -17,7 +17,7 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
 from vitprof.experiments import headroom as jobs
 from vitprof.jobs.manager import JobManager
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import tmpfs
 

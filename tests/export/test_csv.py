@@ -27,7 +27,7 @@ from vitprof.export.csv import (
     summary_csv,
     write_steps_csv,
 )
-from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
+from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.store import RunStore, StoredRun
 
 SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'

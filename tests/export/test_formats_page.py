@@ -12,7 +12,14 @@ from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS
-from vitprof.records import SCHEMA_VERSION, TELEMETRY_COLUMNS, RunSummary, StepRecord, TelemetrySample, columns
+from vitprof.recording.columns import (
+    SCHEMA_VERSION,
+    TELEMETRY_COLUMNS,
+    RunSummary,
+    StepRecord,
+    TelemetrySample,
+    columns,
+)
 
 TEXT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 

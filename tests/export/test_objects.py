@@ -13,7 +13,7 @@ from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.export import run_object, runs_json, write_runs_json
-from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 
 

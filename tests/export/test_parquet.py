@@ -16,7 +16,7 @@ from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.export import summary_csv, summary_parquet, write_steps_csv, write_steps_parquet
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
-from vitprof.records import SCHEMA_VERSION, STEP_COLUMNS
+from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 

@@ -14,7 +14,7 @@ from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.config import GROUPS
 from vitprof.errors import VitprofError
 from vitprof.export.report import MOST_CHARTED, MOST_RUNS, html_report
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"'"

@@ -16,7 +16,7 @@ from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
 from vitprof.export import tensorboard
 from vitprof.export.tensorboard import MAX_GROUPS, STEP_TAGS, run_directory, tensorboard_zip, write_tensorboard
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore
 
 

@@ -22,7 +22,7 @@ from tests.ui.dashboard import add_run
 from vitprof.export import trace_steps
 from vitprof.export.trace import COUNTERS, QUEUE, write_trace, write_trace_gz
 from vitprof.export.track_packing import TrackPacker
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore, StoredRun
 
 Event = dict[str, Any]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.protocol import Note, write_message
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Note, write_message
+from vitprof.recording.columns import STEP_COLUMNS
 
 AS_IT_IS = {
     "num_workers": 0,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from vitprof.engine.protocol import Message, Note
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note
+from vitprof.recording.columns import STEP_COLUMNS
 
 STEP_S = 0.1
 DONE = Note("end", {"status": "done", "error": ""})

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.protocol import Note, write_message
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Note, write_message
+from vitprof.recording.columns import STEP_COLUMNS
 
 STEPS, READ_AT, STEP_S = 80, 40, 0.02
 

@@ -14,8 +14,8 @@ from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
-from vitprof.jobs.settling import settle
-from vitprof.records import STEP_COLUMNS
+from vitprof.jobs.finalise import settle
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore
 
 

@@ -22,10 +22,10 @@ from tests.engine_fixtures import CHEAP, digits_home, full_home, gone, wait_unti
 from tests.telemetry.drivers import FIRST
 from vitprof.config import RunConfig
 from vitprof.engine import train
-from vitprof.engine.protocol import EventBuffer, Message, Note, read_messages
 from vitprof.errors import DataError, JobStopped
 from vitprof.jobs.child import run_job
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import EventBuffer, Message, Note, read_messages
+from vitprof.recording.columns import STEP_COLUMNS
 
 WIDTH = len(STEP_COLUMNS)
 

@@ -15,11 +15,11 @@ from typing import IO
 import numpy as np
 import pytest
 
-from vitprof.engine.protocol import Message, Note, write_message
 from vitprof.errors import VitprofError
 from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note, write_message
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from vitprof.config.own_script import own_config
-from vitprof.engine.protocol import Note
 from vitprof.errors import JobError
 from vitprof.jobs import command
 from vitprof.jobs.command import NOT_WATCHED, CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
+from vitprof.measure.wire import Note
 from vitprof.store import RunStore, StoredRun
 
 SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.ui.dashboard import add_run
 from vitprof.analysis.arrays import Series
+from vitprof.jobs.finalise import settle
 from vitprof.jobs.kept_steps import KeptSteps
-from vitprof.jobs.settling import settle
-from vitprof.records import STEP_COLUMNS, summary_to_dict
+from vitprof.recording.columns import STEP_COLUMNS, summary_to_dict
 from vitprof.store import RunStore
 
 N = 50

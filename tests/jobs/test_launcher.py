@@ -30,10 +30,10 @@ from tests.engine_fixtures import (  # noqa: F401
 )
 from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
-from vitprof.engine.protocol import Message, Note, read_messages
 from vitprof.jobs import launcher as launching
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note, read_messages
+from vitprof.recording.columns import STEP_COLUMNS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server on this system")
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}

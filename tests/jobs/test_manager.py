@@ -34,7 +34,7 @@ from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreAwayError
 from vitprof.home import home
-from vitprof.jobs import asking, settling
+from vitprof.jobs import finalise, users
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -236,7 +236,7 @@ class TestQueue:
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         person = "ada"
-        monkeypatch.setattr(asking, "_source", [lambda: person])
+        monkeypatch.setattr(users, "_source", [lambda: person])
         first, waits = queued(jobs, "a", "b")
         person = "bob"
         wait_until(lambda: gate.begun, "the first job")
@@ -528,7 +528,7 @@ class TestProcessIsolation:
         """
         script = f"""
 import time
-from vitprof.jobs import asking
+from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
@@ -571,15 +571,15 @@ jobs.wait(run_id)
 def test_a_run_whose_verdict_has_no_end_leaves_its_turn_to_the_next_one(
     jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = settling.judge
+    judge = finalise.judge
 
     def never_for_the_first(config: RunConfig, *args: Any, **more: Any) -> Any:
         while config.name == "endless":
             pass
         return judge(config, *args, **more)
 
-    monkeypatch.setattr(settling, "judge", never_for_the_first)
-    monkeypatch.setattr(settling, "JUDGE_S", 0.3)
+    monkeypatch.setattr(finalise, "judge", never_for_the_first)
+    monkeypatch.setattr(finalise, "JUDGE_S", 0.3)
     gate.open.set()
     endless, following = queued(jobs, "endless", "following")
     assert finished(jobs, following).status == "done"

@@ -18,12 +18,12 @@ from tests.engine_fixtures import wait_until
 from tests.jobs.reported import Clock, ReportingJob, steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.engine.protocol import Note
 from vitprof.jobs import outbox as outbox_module
 from vitprof.jobs import spool as spool_module
-from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.spool import PREFIX
 from vitprof.jobs.supervisor import JobRecorder
+from vitprof.measure.wire import Note
 from vitprof.store import RunStore, StoredRun
 
 LIMIT_S = 30.0

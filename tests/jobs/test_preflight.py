@@ -14,9 +14,9 @@ import torch
 from vitprof.config import RunConfig, gpu_software
 from vitprof.config.gpu_findings import Finding, kernel_failed
 from vitprof.config.torch_build import TorchBuild
-from vitprof.engine.devices import cuda_checks
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import Check, examine
+from vitprof.measure.devices import cuda_checks
 from vitprof.store import RunStore
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, VisibleGpu
 from vitprof.telemetry.tmpfs import Tmpfs

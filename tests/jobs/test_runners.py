@@ -19,11 +19,11 @@ import pytest
 from tests.engine_fixtures import gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine import train
-from vitprof.engine.protocol import Message, Note
 from vitprof.errors import JobError, VitprofError
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note
+from vitprof.recording.columns import STEP_COLUMNS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 WIDTH = len(STEP_COLUMNS)

@@ -17,10 +17,10 @@ import pytest
 from tests.engine_fixtures import wait_until
 from vitprof.config import RunConfig
 from vitprof.home import lock_dir
-from vitprof.jobs.beside import Beside
-from vitprof.jobs.holders import Holder, caller, tickets
+from vitprof.jobs.concurrent_jobs import Beside
+from vitprof.jobs.machine_lock import Holder, caller, tickets
+from vitprof.jobs.scheduling import ahead_of, why_waiting
 from vitprof.jobs.tickets import Ticket
-from vitprof.jobs.turns import ahead_of, why_waiting
 from vitprof.store import RunStore
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="flock")

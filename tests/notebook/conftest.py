@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ui.dashboard import add_run
-from vitprof.jobs.settling import settle
+from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 
 

@@ -18,7 +18,7 @@ from vitprof.errors import VitprofError
 from vitprof.export import run_object, write_steps_csv
 from vitprof.export.csv import STEPS_HEADER
 from vitprof.notebook.figures import FIGURES
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 

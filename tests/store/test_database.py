@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import STORE_VERSION, RunQuery, RunStore
 from vitprof.store.migrations import bring_up_to_date
 

@@ -7,7 +7,7 @@ import pytest
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.importing import VALUES_AT_ONCE, importing
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vitprof.config import RunConfig
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunQuery, RunStore
 
 NAN = math.nan

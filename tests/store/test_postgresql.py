@@ -17,9 +17,9 @@ from tests.store.test_database import schema_of
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs import outbox
-from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import STORE_VERSION, RunQuery, RunStore
 from vitprof.store.migrations import bring_up_to_date
 

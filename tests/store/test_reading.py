@@ -16,7 +16,7 @@ from tests.conftest import NOBODY
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import StoreError
-from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.finalise import settle_interrupted
 from vitprof.store import RunStore
 
 

@@ -23,7 +23,7 @@ from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
-from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
+from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.schema import runs as runs_table
 
@@ -32,7 +32,7 @@ NAN, INF = math.nan, math.inf
 WRITER = """
 import math, sys
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore
 print("ready", flush=True)
 sys.stdin.readline()

@@ -40,7 +40,7 @@ GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "g
 
 PRELUDE = f"""
 import ctypes, dataclasses, json, math, os, threading
-from vitprof.records import TelemetrySample
+from vitprof.recording.columns import TelemetrySample
 from vitprof.telemetry import Nvml, Telemetry
 
 FIRST, SECOND, SLICE = "{FIRST}", "{SECOND}", "{SLICE}"

@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 from tests import ROOT
-from vitprof.records import TELEMETRY_COLUMNS, TelemetrySample
+from vitprof.recording.columns import TELEMETRY_COLUMNS, TelemetrySample
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, Telemetry, choose_gpu
 from vitprof.telemetry.nvml import GPU_FIELDS
 from vitprof.telemetry.sampler import NO_FIGURES, TelemetryRow, next_due

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from tests import ROOT
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
 from vitprof.store import RunStore
 
 APP = ROOT / "app.py"

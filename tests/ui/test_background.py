@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from vitprof.errors import JobError
-from vitprof.jobs import asking
+from vitprof.jobs import users
 from vitprof.ui.background import BackgroundTask
 
 Task = BackgroundTask[int, str]
@@ -50,7 +50,7 @@ def test_progress_then_the_result(task: Task) -> None:
 
 def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     person, work = "ada", Held()
-    monkeypatch.setattr(asking, "_source", [lambda: person])
+    monkeypatch.setattr(users, "_source", [lambda: person])
     task.start(work)
     work.begun.wait()
     person = "bob"
@@ -116,7 +116,7 @@ def test_close_waits_for_the_end(task: Task) -> None:
 def test_the_end_of_the_program_stops_it_and_waits() -> None:
     code = """
 import threading
-from vitprof.jobs import asking
+from vitprof.jobs import users
 from vitprof.ui.background import BackgroundTask
 pause = threading.Event()
 def work(tell, stopped):

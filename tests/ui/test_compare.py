@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.ui.compare import figures as compare_figures

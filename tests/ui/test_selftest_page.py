@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
 from vitprof.errors import DeviceError, JobError
-from vitprof.experiments.selftest import Result, SelftestProgress, SelftestReport
-from vitprof.experiments.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
+from vitprof.selftest import Result, SelftestProgress, SelftestReport
+from vitprof.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
 from vitprof.store import RunStore
 from vitprof.ui import gpu_selftest, selftest
 from vitprof.ui.selftest import work

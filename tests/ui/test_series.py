@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.stops import plain_stops
+from vitprof.analysis.timing.suspensions import plain_stops
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop
 from vitprof.store import RunStore
 from vitprof.ui.series import STEP_NAMES, Growing, RunSeries
 

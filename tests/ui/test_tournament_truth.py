@@ -12,7 +12,7 @@ from tests.ui.tournaments import DEVICE, KEYS, add_tournament
 from vitprof.analysis.tournament import recommend
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.store.groups import read_role, role_of
 

@@ -55,7 +55,7 @@ def _watch(failing: str, *, never_plain: bool) -> None:
     from torch.utils.data import dataloader
     from torchvision.transforms import transforms
 
-    from vitprof.watch import loader_hooks, overrides, plain
+    from vitprof.watch import fast_path, loader_hooks, overrides
     from vitprof.watch.loop import Loop
 
     if failing:
@@ -65,7 +65,7 @@ def _watch(failing: str, *, never_plain: bool) -> None:
 
         setattr(Loop, failing, fail)
     if never_plain:
-        plain.SHORT_TIMES = 0
+        fast_path.SHORT_TIMES = 0
     loader_hooks.install(dataloader)
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
         overrides.install(dataloader)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.cuda_stand_in import COPY_S, Card
 from vitprof.analysis.arrays import Series
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
 from vitprof.watch.guard import Guard
 from vitprof.watch.replay import Replay

@@ -8,11 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from vitprof.engine.devices.cpu import CpuDevice
-from vitprof.engine.recorder import StepMarks, StepRecorder
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.recorder import StepMarks, StepRecorder
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.watch.batches import batch_times
-from vitprof.watch.plain import fetched
+from vitprof.watch.fast_path import fetched
 from vitprof.watch.plain_block import PlainBlock
 
 

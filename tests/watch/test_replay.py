@@ -12,7 +12,7 @@ import torch
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
 from vitprof.analysis.verdict.own_headroom import own_headroom
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.watch import replay
 from vitprof.watch.replay import BLOCK_S, BLOCK_STEPS, MOST_BLOCKS, MOST_KEPT, SETTLE_STEPS, Replay
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from tests import ROOT
 from vitprof.analysis.arrays import Series
-from vitprof.engine.protocol import Note, Steps, read_messages
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Note, Steps, read_messages
+from vitprof.recording.columns import STEP_COLUMNS
 
 LIMIT_S = 60.0
 

@@ -29,7 +29,7 @@ from vitprof.config.bounds import LEAST_PER_S
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.export import write_text
 from vitprof.export.junit import Case, junit_xml
-from vitprof.records import json_number
+from vitprof.recording.columns import json_number
 from vitprof.store import RunStore
 
 EXIT_UNDECIDED = 2
@@ -157,7 +157,7 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
 
     Raises `ConfigError` for what is neither a number nor a file, `VitprofError` for a run that cannot be read.
     """
-    from vitprof.jobs.settling import settle_interrupted
+    from vitprof.jobs.finalise import settle_interrupted
 
     settle_interrupted(store)
     found: dict[tuple[object, ...], CheckedRun] = {}
@@ -182,7 +182,7 @@ def _stored(store: RunStore, run_id: int) -> CheckedRun:
 def _bundled(path: Path) -> Iterator[CheckedRun]:
     """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import read_bundle
-    from vitprof.records import summary_from_dict
+    from vitprof.recording.columns import summary_from_dict
 
     for about, _, _, steps, telemetry in read_bundle(path, "read"):
         if about.parent:

@@ -11,7 +11,7 @@ from vitprof.store import RunStore
 
 def delete(run: Annotated[int, run_id("id, as `runs` lists it")]) -> None:
     """Delete a run with its steps and telemetry."""
-    from vitprof.jobs.settling import settle_interrupted
+    from vitprof.jobs.finalise import settle_interrupted
 
     with contextlib.closing(RunStore()) as store:
         settle_interrupted(store)

@@ -18,7 +18,7 @@ from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id,
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
-from vitprof.records import json_number
+from vitprof.recording.columns import json_number
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import StoredPrediction
 

@@ -15,7 +15,7 @@ from vitprof.config.bounds import LIST_PAGE
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
 from vitprof.program import program
-from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
+from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
@@ -61,7 +61,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
-    from vitprof.jobs.settling import settle_interrupted
+    from vitprof.jobs.finalise import settle_interrupted
 
     if sort not in SORTS:
         raise ConfigError("sort", sort, f"choose one of {', '.join(SORTS)}")

@@ -17,10 +17,10 @@ from vitprof.cli.common.progress import shows_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
 from vitprof.errors import ConfigError
-from vitprof.experiments.selftest import CASES, QUICK, SelftestReport, driver, n_jobs, run_selftest
-from vitprof.experiments.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
-from vitprof.experiments.selftest.report import Result
 from vitprof.export.code import script
+from vitprof.selftest import CASES, QUICK, SelftestReport, driver, n_jobs, run_selftest
+from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
+from vitprof.selftest.report import Result
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"

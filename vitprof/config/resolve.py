@@ -13,7 +13,7 @@ from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
-from vitprof.records import Stage
+from vitprof.recording.columns import Stage
 
 
 def resolve(config: RunConfig) -> RunConfig:

@@ -13,7 +13,7 @@ from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
 from vitprof.config.cards import CARDS, Precision
 from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, tamed_name, why_no_name
-from vitprof.records import DELAYED_STAGES
+from vitprof.recording.columns import DELAYED_STAGES
 
 Isolation = Literal["process", "thread"]
 BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")

@@ -22,15 +22,11 @@ from vitprof.config.parts import STORAGES
 from vitprof.engine import data
 from vitprof.engine.batch import Batch
 from vitprof.engine.data import Stop
-from vitprof.engine.devices import Clock, Device
-from vitprof.engine.devices.simulated import SimulatedDevice
-from vitprof.engine.events import Events
 from vitprof.engine.loaders import Loader, open_loader
 from vitprof.engine.loaders.replay import keep_batches
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.pagecache import set_page_cache
 from vitprof.engine.precision import AUTOCAST
-from vitprof.engine.stopwatch import asked_wait
 from vitprof.engine.storage import Pixels, open_storage
 from vitprof.engine.storage.cache import cached
 from vitprof.engine.storage.prepare import prepare_storage
@@ -39,6 +35,10 @@ from vitprof.engine.transfer.normalise import ToInput, as_it_is
 from vitprof.engine.transfer.resident import Resident
 from vitprof.engine.transfer.staging import staged
 from vitprof.errors import SampleError
+from vitprof.measure.devices import Clock, Device
+from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.events import Events
+from vitprof.measure.stopwatch import asked_wait
 
 
 @dataclass

@@ -15,17 +15,17 @@ import torch
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import Stop
-from vitprof.engine.devices import Clock, Device, open_device
-from vitprof.engine.devices.cuda_checks import limits
-from vitprof.engine.devices.out_of_memory import telling_out_of_memory
 from vitprof.engine.environment import CpuMeter, describe
-from vitprof.engine.events import Events
-from vitprof.engine.launches import LaunchProbe
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
-from vitprof.engine.recorder import MAX_PENDING, NAN, StepMarks, StepRecorder
-from vitprof.engine.stopwatch import stopwatch_cost_s
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
+from vitprof.measure.devices import Clock, Device, open_device
+from vitprof.measure.devices.cuda_checks import limits
+from vitprof.measure.devices.out_of_memory import telling_out_of_memory
+from vitprof.measure.events import Events
+from vitprof.measure.launches import LaunchProbe
+from vitprof.measure.recorder import MAX_PENDING, NAN, StepMarks, StepRecorder
+from vitprof.measure.stopwatch import stopwatch_cost_s
 
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
@@ -241,7 +241,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 continue
             moved = transfer(batch)
             if launches.gates_left:
-                moved = launches.gate(moved)
+                moved = moved._replace(ready=launches.gate())
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
             if loader_only:

@@ -12,7 +12,7 @@ import os
 
 from vitprof.engine.imports import without_collections
 
-NEEDED = ("torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.making")
+NEEDED = ("torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.batch_assembly")
 
 with without_collections():
     for name in NEEDED:

@@ -1,4 +1,4 @@
-"""CSV files. Column names and their order come from `vitprof.records`; docs/formats.md describes them.
+"""CSV files. Column names and their order come from `vitprof.recording.columns`; docs/formats.md describes them.
 
 UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet would
 run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other readers have to remove.
@@ -19,7 +19,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.config import CONFIG_COLUMNS
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.timestamps import since_start
-from vitprof.records import RUN_COLUMNS, SCHEMA_VERSION, SUMMARY_COLUMNS, StepRecord, columns, summary_to_dict
+from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, SUMMARY_COLUMNS, StepRecord, columns, summary_to_dict
 from vitprof.store import RunStore, StoredRun
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

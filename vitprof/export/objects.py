@@ -13,7 +13,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import figures
 from vitprof.export.timestamps import since_start
-from vitprof.records import SCHEMA_VERSION, StepRecord, columns
+from vitprof.recording.columns import SCHEMA_VERSION, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 
 NUMBERS_AT_ONCE = 100_000

@@ -19,7 +19,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, summary_row
 from vitprof.export.objects import run_object, strict
 from vitprof.export.timestamps import since_start
-from vitprof.records import SCHEMA_VERSION, RunSummary, StepRecord, columns
+from vitprof.recording.columns import SCHEMA_VERSION, RunSummary, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 
 if TYPE_CHECKING:  # 60 ms to import, and most sessions export nothing

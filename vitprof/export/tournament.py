@@ -17,7 +17,7 @@ from vitprof.analysis.tournament import (
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script_words import code_line
 from vitprof.export.csv import csv_text
-from vitprof.records import SCHEMA_VERSION, json_number
+from vitprof.recording.columns import SCHEMA_VERSION, json_number
 from vitprof.store.tournaments import StoredTournament
 
 FIGURES = (

@@ -24,7 +24,7 @@ from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.trace_steps import Chosen, Piece, choose, pieces, sampling_words
 from vitprof.export.track_packing import TrackPacker
-from vitprof.records import SCHEMA_VERSION, TIMED_STAGES
+from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
 CHUNK = 2_000

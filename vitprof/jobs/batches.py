@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.jobs.spool import HEADER, STEPS, TELEMETRY, values_of
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 ROWS_AT_ONCE = 10_000

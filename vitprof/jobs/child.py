@@ -18,10 +18,10 @@ from typing import BinaryIO, NoReturn
 
 from vitprof.config import RunConfig
 from vitprof.engine.imports import without_collections
-from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.errors import JobStopped, VitprofError, one_line
 from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
 from vitprof.jobs.orphans import mark_multiprocessing
+from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.program import missing_words, program
 from vitprof.telemetry import show_only
 

@@ -21,10 +21,10 @@ from typing import Any
 import psutil
 
 from vitprof.config.own_script import own_config
-from vitprof.engine.protocol import Message, Note
 from vitprof.errors import VitprofError, one_line
 from vitprof.jobs.listener import POLL_S, Listener
 from vitprof.jobs.supervisor import JobRecorder, create_run
+from vitprof.measure.wire import Message, Note
 from vitprof.store import RunStore
 
 LOOK_EVERY_S = 1.0

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import vitprof
-from vitprof.engine.protocol import SEND_EVERY_S, Message, Note, Steps
 from vitprof.errors import JobError
 from vitprof.home import temporary_prefix
 from vitprof.jobs.listener import POLL_S, Listener
+from vitprof.measure.wire import SEND_EVERY_S, Message, Note, Steps
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
 """The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""

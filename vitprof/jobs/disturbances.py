@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import Any
 
-from vitprof.analysis.timing.stops import STOPS, plain_stops
-from vitprof.engine.protocol import Steps
-from vitprof.jobs.beside import Beside
-from vitprof.jobs.left_out import LeftOut
+from vitprof.analysis.timing.suspensions import STOPS, plain_stops
+from vitprof.jobs.concurrent_jobs import Beside
+from vitprof.jobs.suspensions import LeftOut
 from vitprof.jobs.tickets import Ticket
-from vitprof.records import Stop
+from vitprof.measure.wire import Steps
+from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 

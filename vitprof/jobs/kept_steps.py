@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Series
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 
 IN_MEMORY_BYTES = 1 << 20
 """Most bytes in memory; more are in a temporary file without a name. A step takes 240."""

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 
-from vitprof.engine.protocol import Message, Note, Steps, read_messages
+from vitprof.measure.wire import Message, Note, Steps, read_messages
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""

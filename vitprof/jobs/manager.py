@@ -1,4 +1,4 @@
-"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.turns`).
+"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`).
 
 One manager serves a whole process: the dashboard's sessions share one, a command makes its own. It writes everything
 it knows about a run to the store, so that readers need only the store.
@@ -19,17 +19,17 @@ from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
-from vitprof.jobs.asking import check_may_stop, may_stop, who
+from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.orphans import clear_orphans
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
-from vitprof.jobs.settling import settle_interrupted
+from vitprof.jobs.scheduling import ahead_in_store, ahead_of, fits_beside, queue_of, why_waiting
 from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
 from vitprof.jobs.tickets import Ticket
-from vitprof.jobs.turns import ahead_in_store, ahead_of, fits_beside, queue_of, why_waiting
+from vitprof.jobs.users import check_may_stop, may_stop, who
 from vitprof.program import install_command
-from vitprof.records import Status
+from vitprof.recording.columns import Status
 from vitprof.store import LiveRun, RunStore
 from vitprof.store.owner import this_program
 

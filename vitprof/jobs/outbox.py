@@ -17,10 +17,10 @@ import numpy as np
 
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.batches import Batch, Matrix, read_batch
-from vitprof.jobs.leftovers import header_of, places
 from vitprof.jobs.outages import Away, Ending, Outages
+from vitprof.jobs.recovery import header_of, places
 from vitprof.jobs.spool import STEPS, TELEMETRY, VALUES, NoRoom, Spool, values_frame
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
 RETRY_S = 1.0

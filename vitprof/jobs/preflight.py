@@ -136,9 +136,9 @@ def _torch() -> tuple[Check, list[Finding]]:
         import torch
     except (ImportError, OSError) as error:
         return Check("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
-    from vitprof.engine.devices.cuda_checks import first_kernel, why_no_cuda
-    from vitprof.engine.devices.others import cuda_here
-    from vitprof.engine.devices.pinning import Pinning
+    from vitprof.measure.devices.cuda_checks import first_kernel, why_no_cuda
+    from vitprof.measure.devices.others import cuda_here
+    from vitprof.measure.devices.pinning import Pinning
 
     if not cuda_here():
         wrong = why_no_cuda()

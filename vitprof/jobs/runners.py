@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from vitprof.config import RunConfig
-from vitprof.engine.protocol import SEND_EVERY_S, EventBuffer, Message, read_messages
 from vitprof.errors import JobError, JobStopped
 from vitprof.home import open_log
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
 from vitprof.jobs.memory import MemoryWitness
 from vitprof.jobs.orphans import clear_temporary
+from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, Message, read_messages
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config import RunConfig
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 PREFIX = "vitprof-spool-"
 DAMAGED = "vitprof-damaged-"

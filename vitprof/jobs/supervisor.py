@@ -15,18 +15,18 @@ import numpy as np
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
-from vitprof.engine.protocol import Message, Note
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.disturbances import Disturbances
+from vitprof.jobs.finalise import settle
 from vitprof.jobs.kept_steps import KeptSteps
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
-from vitprof.jobs.settling import settle
+from vitprof.jobs.scheduling import queue_of
 from vitprof.jobs.tickets import Ticket
-from vitprof.jobs.turns import queue_of
-from vitprof.records import TELEMETRY_COLUMNS, Phase, Status
+from vitprof.measure.wire import Message, Note
+from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 

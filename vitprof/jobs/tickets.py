@@ -1,9 +1,9 @@
 """A ticket for each job on this machine that has its turn or waits for it, also those of other homes, stores and users.
 
-The store decides which of its own runs goes first (`vitprof.jobs.turns`). A run that has its turn there draws a ticket
-here: a file in a folder of the machine, which its program keeps locked (flock(2)). The system releases the lock when
-the program ends, however it ends, so no ticket outlives its job. Where a program was killed and its job still runs,
-others wait for the job.
+The store decides which of its own runs goes first (`vitprof.jobs.scheduling`). A run that has its turn there draws a
+ticket here: a file in a folder of the machine, which its program keeps locked (flock(2)). The system releases the lock
+when the program ends, however it ends, so no ticket outlives its job. Where a program was killed and its job still
+runs, others wait for the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from vitprof.home import lock_dir
-from vitprof.jobs.holders import MAX_BYTES, RUNNING, WAITING, Holder, OtherTicket, caller, store_mark, tickets
+from vitprof.jobs.machine_lock import MAX_BYTES, RUNNING, WAITING, Holder, OtherTicket, caller, store_mark, tickets
 from vitprof.store.owner import this_program
 
 if sys.platform != "win32":

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitprof.engine.protocol import Message, Note
 from vitprof.home import open_log, temporary_prefix
 from vitprof.jobs.command import NOT_WATCHED, STOP_GRACE_S, CommandRunner
-from vitprof.records import STEP_COLUMNS
+from vitprof.measure.wire import Message, Note
+from vitprof.recording.columns import STEP_COLUMNS
 
 EPOCH, WARMUP = STEP_COLUMNS.index("epoch"), STEP_COLUMNS.index("warmup")
 LOG_TAIL_BYTES = 64 << 10

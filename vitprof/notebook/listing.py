@@ -45,7 +45,7 @@ def runs(
     """
     with needed():
         from vitprof.notebook.one_run import Run
-        from vitprof.records import ENDED_STATUSES, LIVE_STATUSES
+        from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES
         from vitprof.store import MAX_ID, SORTS, RunQuery
 
     statuses = _several(status)
@@ -94,7 +94,7 @@ def run(run_id: int) -> Run:
 def _store() -> Iterator[RunStore]:
     """Opens the store for the block. Runs whose program is gone are summed up first, as on the command line."""
     with needed():
-        from vitprof.jobs.settling import settle_interrupted
+        from vitprof.jobs.finalise import settle_interrupted
         from vitprof.store import RunStore
     with contextlib.closing(RunStore()) as store:
         settle_interrupted(store)

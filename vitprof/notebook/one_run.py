@@ -16,7 +16,7 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.objects import run_object
 from vitprof.notebook.packages import needed
-from vitprof.records import RunSummary, Status
+from vitprof.recording.columns import RunSummary, Status
 from vitprof.store import RunStore, StoredRun
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
 from vitprof.errors import ConfigError
 from vitprof.names import UNNAMED, tamed_name
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store.database import Database
 from vitprof.store.schema import run_tags, runs
 

@@ -14,14 +14,14 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.program import program
-from vitprof.records import LIVE_STATUSES, STARTED_BY, summary_to_dict
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
+from vitprof.store.annotations import checked_name, checked_note, checked_tags
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
 from vitprof.store.series import SeriesStore
 from vitprof.store.stored_run import STORED, StoredRun, UnreadableRun, stored_run
-from vitprof.store.words import checked_name, checked_note, checked_tags
 
 
 class RunStore(Listing, SeriesStore):

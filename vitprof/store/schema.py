@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from vitprof.records import Column, StepRecord, TelemetrySample, columns
+from vitprof.recording.columns import Column, StepRecord, TelemetrySample, columns
 
 STORE_VERSION = 6
 """2: more columns of steps, groups of runs, verdicts and predictions. 3: separate columns for what lists show and

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.names import UNNAMED, tamed_name
-from vitprof.records import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, Status, summary_from_dict
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, Status, summary_from_dict
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
 

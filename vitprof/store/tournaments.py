@@ -15,7 +15,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import MAX_ID, RunStore
 from vitprof.store.groups import RunGroup, read_role
 from vitprof.store.owner import is_alive, this_program

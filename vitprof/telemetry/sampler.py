@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vitprof.records import TELEMETRY_COLUMNS, Stop
+from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop
 from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.nvml import GPU_FIELDS, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, disk_read_bytes
 from vitprof.telemetry.runqueue import RunQueue
-from vitprof.telemetry.stops import StopSeeker, asleep_s
+from vitprof.telemetry.suspensions import StopSeeker, asleep_s
 
 JOIN_S = 10.0
 """How long (s) `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from vitprof.errors import one_line
-from vitprof.jobs.asking import carried, check_may_stop, may_stop, who
-from vitprof.ui.ending import at_end
+from vitprof.jobs.users import carried, check_may_stop, may_stop, who
+from vitprof.ui.shutdown import at_end
 
 Progress = TypeVar("Progress")
 Result = TypeVar("Result")

@@ -21,9 +21,9 @@ from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.config.availability import can_run
 from vitprof.errors import JobError, one_line
 from vitprof.experiments import headroom as headroom_jobs
-from vitprof.jobs.in_time import TookTooLong, in_time
-from vitprof.jobs.settling import judge_limit_s, unjudged
-from vitprof.records import STEP_COLUMNS
+from vitprof.jobs.finalise import judge_limit_s, unjudged
+from vitprof.jobs.time_limit import TookTooLong, in_time
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.launch import machine

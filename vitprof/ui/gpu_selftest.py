@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from vitprof.experiments.selftest import SelftestProgress
-from vitprof.experiments.selftest.gpu import FILE_NAME, GPU_CASES, TOTAL_S, GpuReport, Line, run_gpu_selftest
 from vitprof.export.code import script
 from vitprof.formats import seconds
+from vitprof.selftest import SelftestProgress
+from vitprof.selftest.gpu import FILE_NAME, GPU_CASES, TOTAL_S, GpuReport, Line, run_gpu_selftest
 from vitprof.ui.texts import escaped, sentence
 
 CHOICE = f"On the GPU: {len(GPU_CASES)} cases, once"

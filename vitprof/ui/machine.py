@@ -10,7 +10,7 @@ from vitprof import formats, home
 from vitprof.telemetry import GpuNow, MachineNow, MachineWatch
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import resources
-from vitprof.ui.ending import at_end
+from vitprof.ui.shutdown import at_end
 from vitprof.ui.texts import escaped, sentence
 
 PROCESSES_SHOWN = 5

@@ -14,8 +14,8 @@ from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.telemetry import Nvml, VisibleGpu, driver_version, visible_gpus
-from vitprof.ui.ending import at_end
 from vitprof.ui.series import RunSeries
+from vitprof.ui.shutdown import at_end
 
 SERIES_KEPT = 12
 """Runs whose series stay in memory: 100,000 steps take 10 MB."""

@@ -7,7 +7,9 @@ import math
 import pandas as pd
 import streamlit as st
 
-from vitprof.experiments.selftest import (
+from vitprof.formats import percent, seconds
+from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.selftest import (
     CASES,
     QUICK,
     Case,
@@ -17,9 +19,7 @@ from vitprof.experiments.selftest import (
     n_jobs,
     run_selftest,
 )
-from vitprof.experiments.selftest.gpu import GpuReport
-from vitprof.formats import percent, seconds
-from vitprof.records import LIVE_STATUSES
+from vitprof.selftest.gpu import GpuReport
 from vitprof.ui import gpu_selftest, resources
 from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.stops import stops_of
+from vitprof.analysis.timing.suspensions import stops_of
 from vitprof.analysis.timing.totals import RunningTotals, Totals
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 STEP_NAMES = (

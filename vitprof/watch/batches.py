@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitprof.engine.batch import BatchTimes
+from vitprof.measure.recorder import BatchTimes
 from vitprof.watch.copies import tensors
-from vitprof.watch.timed import FetchTimes
+from vitprof.watch.fetch_times import FetchTimes
 
 
 class Ahead(NamedTuple):

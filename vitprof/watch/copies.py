@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.engine.devices import Device
-from vitprof.engine.recorder import StepMarks
+from vitprof.measure.devices import Device
+from vitprof.measure.recorder import StepMarks
 from vitprof.watch.guard import Guard
 
 ONE_AFTER_ANOTHER_S = 200e-6

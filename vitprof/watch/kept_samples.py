@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitprof.watch.tell import tell
+from vitprof.watch.trial_messages import tell
 
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry itself."""

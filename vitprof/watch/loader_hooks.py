@@ -11,11 +11,11 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.composes import timed_compose
+from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_fetch, unpacked
 from vitprof.watch.guard import Guard
 from vitprof.watch.loop import Loop, the_loop
 from vitprof.watch.on_import import STATEFUL, when_imported
-from vitprof.watch.timed import MAKING, TimedCollate, timed_fetch, unpacked
+from vitprof.watch.transform_hooks import timed_compose
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and its method that transforms."""

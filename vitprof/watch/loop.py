@@ -11,11 +11,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.fast_path import Fetched, PlainSteps
+from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.guard import Guard
 from vitprof.watch.loaders import UNKNOWN, Begun, Loaders, Seen
 from vitprof.watch.on_import import STEPS
-from vitprof.watch.plain import Fetched, PlainSteps
-from vitprof.watch.timed import FetchTimes, made_between
 
 if TYPE_CHECKING:
     from vitprof.watch.session import Wanted
@@ -282,8 +282,8 @@ class Loop:
         """Returns new steps, at the first batch of a loop with gradients; does what had to wait for PyTorch."""
         import torch
 
-        from vitprof.engine.devices import open_device
-        from vitprof.watch import work
+        from vitprof.measure.devices import open_device
+        from vitprof.watch import optimizer_hooks
         from vitprof.watch.steps import Steps
 
         on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -291,7 +291,7 @@ class Loop:
         if not self._tells:
             self._tells = True
             told = (self._guarded(function) for function in (self._backward, self._scaled, self._stepped))
-            work.install(self.plain, *told)
+            optimizer_hooks.install(self.plain, *told)
             atexit.register(self.guard, self._leave)
         return Steps(device, self.guard, self.forking, self.wanted)
 

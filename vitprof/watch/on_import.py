@@ -54,9 +54,9 @@ def install() -> None:
     in a trial, whose arguments apply to the loaders of all ranks.
     """
     if os.environ.get(OPENED_UNDER):
-        from vitprof.watch import opened
+        from vitprof.watch import written_files
 
-        opened.install()
+        written_files.install()
     if not os.environ.get(SOCKET) or not (is_watched_rank() or os.environ.get(STEPS)):
         return
 

@@ -22,7 +22,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from vitprof.watch.on_import import STATEFUL, TRIAL_OVERRIDES, when_imported
-from vitprof.watch.tell import tell
+from vitprof.watch.trial_messages import tell
 
 MOST_FRAMES = 60
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()

@@ -7,7 +7,7 @@ from array import array
 
 import numpy as np
 
-from vitprof.engine.recorder import PlainColumns
+from vitprof.measure.recorder import PlainColumns
 
 WIDTH = 12
 """Figures of a step: its batch (`plain.Fetched`), its end (s) and its loss (NaN: not known)."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.watch.copies import tensors
 
 MOST_KEPT = 8

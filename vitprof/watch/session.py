@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import vitprof
-from vitprof.engine.protocol import EventBuffer, Steps, write_message
 from vitprof.errors import one_line
+from vitprof.measure.wire import EventBuffer, Steps, write_message
 from vitprof.program import program
 from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard

@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.engine.batch import BatchTimes
-from vitprof.engine.devices import Device
 from vitprof.engine.loaders.ready import n_ready
-from vitprof.engine.recorder import StepMarks
+from vitprof.measure.devices import Device
+from vitprof.measure.recorder import BatchTimes, StepMarks
 from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
 from vitprof.watch.copies import Copies
+from vitprof.watch.fast_path import Fetched, fetched, times_of
+from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.guard import Guard
-from vitprof.watch.plain import Fetched, fetched, times_of
-from vitprof.watch.recording import Recording
+from vitprof.watch.pending_steps import Recording
 from vitprof.watch.session import Wanted
-from vitprof.watch.timed import FetchTimes
 
 
 class Steps:

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vitprof.watch.timed import TransformTimes
+from vitprof.watch.fetch_times import TransformTimes
 
 TELL_EVERY_S = 3.0
 

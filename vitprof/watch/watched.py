@@ -12,13 +12,13 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
+from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loader_hooks import install
 from vitprof.watch.loop import the_loop
 from vitprof.watch.on_import import DATALOADER, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.runs import RUNS
 from vitprof.watch.session import loader_facts
-from vitprof.watch.timed import FetchTimes
 from vitprof.watch.workers import time_workers
 
 MOST_AHEAD = 64

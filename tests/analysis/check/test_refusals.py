@@ -13,7 +13,7 @@ from tests.analysis.compare.test_guard import made
 from vitprof.analysis.check.refusals import ALLOWED_TOPICS, UNDER_TEST, CheckedRun, comparable, why_not_judged
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.config.own_script import own_config, with_loader
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 STEPS = run(np.random.default_rng(0), 30)
 

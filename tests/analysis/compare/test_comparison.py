@@ -10,7 +10,7 @@ import pytest
 
 from vitprof.analysis.compare.comparison import against, on_one_axis, slowest, step_time
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 def summary(speed: float, half: float) -> RunSummary:

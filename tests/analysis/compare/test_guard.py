@@ -14,7 +14,7 @@ from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 ENVIRONMENT = {
     "vitprof": "0.4",

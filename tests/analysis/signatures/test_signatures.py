@@ -10,7 +10,7 @@ import pytest
 
 from vitprof.analysis.signatures import RULES, Signature, find_signatures
 from vitprof.config import RunConfig
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 MB = 2.0**20
 FACTS = {"cpu_count": 4, "memory_bytes": 8 * 2**30}

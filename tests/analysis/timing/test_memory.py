@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vitprof.analysis.timing.memory import device_memory
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 def test_each_figure_has_its_own_name_and_what_is_not_known_is_left_out() -> None:

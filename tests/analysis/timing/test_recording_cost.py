@@ -12,8 +12,8 @@ import pytest
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.engine.stopwatch import stopwatch_cost_s
-from vitprof.records import STEP_COLUMNS, Phase
+from vitprof.measure.stopwatch import stopwatch_cost_s
+from vitprof.recording.columns import STEP_COLUMNS, Phase
 
 WAIT, HOST, RECORD, COMPUTE = 0.010, 0.005, 0.001, 0.005
 STEP = WAIT + HOST + RECORD

@@ -13,7 +13,7 @@ import pytest
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.analysis.timing.summary import summarise, throughput_interval
 from vitprof.config import RunConfig
-from vitprof.records import Phase, RunSummary
+from vitprof.recording.columns import Phase, RunSummary
 
 MakeSteps = Any
 MakeTelemetry = Any

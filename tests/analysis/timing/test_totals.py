@@ -10,7 +10,7 @@ import pytest
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.totals import RunningTotals, Totals
 from vitprof.config import RunConfig
-from vitprof.records import TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 
 
 def test_of_a_summary_they_are_those_of_the_steps(make_steps: Any) -> None:

@@ -21,7 +21,7 @@ from vitprof.analysis.tournament import (
     runs_words,
     setting_in_words,
 )
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 BASE = "base/b64/w-/as-is"
 

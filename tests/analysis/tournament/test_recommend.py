@@ -11,7 +11,7 @@ import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Entry, Recommendation, can_be_fastest, leaderboard, recommend
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 GIB = 2.0**30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vitprof.analysis.tournament import Entry, Outcome, trial_key
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 def entry(

@@ -17,7 +17,7 @@ from vitprof.analysis.verdict.wording import too_few
 from vitprof.config import RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.resolve import resolve, run_name
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 DIGITS = 60_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vitprof.cli.common.watched_so_far import ADD_EVERY_S, WatchedSoFar
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 
 
 def rows(first: int, n: int = 10) -> np.ndarray:

@@ -14,13 +14,13 @@ import torch
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
 from tests.engine.storage.writer_helpers import survives
 from tests.engine_fixtures import N_PHOTOS
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.loaders import dali_pipeline, open_loader
-from vitprof.engine.loaders.making import open_maker
+from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DataError
+from vitprof.measure.devices.cuda import CudaDevice
 
 
 @pytest.fixture(autouse=True)

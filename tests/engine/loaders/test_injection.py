@@ -13,10 +13,10 @@ import pytest
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
 from tests.engine_fixtures import shared_home, trained  # noqa: F401
-from vitprof.engine import stopwatch
-from vitprof.engine.loaders import generator, making, nvimgcodec, samples, threads
+from vitprof.engine.loaders import batch_assembly, generator, nvimgcodec, samples, threads
 from vitprof.engine.storage import imagefolder, timed
 from vitprof.errors import ConfigError
+from vitprof.measure import stopwatch
 
 LATE_S = 1000.0
 """More than any test takes: whatever is longer has the wait in it."""
@@ -59,7 +59,7 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
     """In the place of the clock in all that makes batches in this process."""
     sleeper = Sleeper()
     monkeypatch.setattr(stopwatch, "time", sleeper)
-    for module in (stopwatch, generator, making, nvimgcodec, samples, threads, imagefolder, timed):
+    for module in (stopwatch, generator, batch_assembly, nvimgcodec, samples, threads, imagefolder, timed):
         monkeypatch.setattr(module, "perf_counter", sleeper.perf_counter)
     return sleeper
 

@@ -20,14 +20,14 @@ from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.loaders import batch_decoding, nvimgcodec_decoder, open_loader
-from vitprof.engine.loaders.making import open_maker
+from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.nvimgcodec_decoder import BatchDecoder
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DataError, SampleError
+from vitprof.measure.devices.cuda import CudaDevice
 
 (PACKAGE,) = LOADERS["nvimgcodec"].packages
 HERE = pytest.mark.skipif(not installed(PACKAGE), reason=f"{PACKAGE} is not installed")

@@ -9,11 +9,11 @@ import torch
 
 from tests.engine.transfer.transfer_helpers import batch, cpu, cuda, gpu, pixels
 from vitprof.config.accelerators import accelerator
-from vitprof.engine.devices import Device
-from vitprof.engine.devices.simulated import SimulatedDevice
-from vitprof.engine.stopwatch import Wait
 from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.delayed import Delayed
+from vitprof.measure.devices import Device
+from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.stopwatch import Wait
 
 LATE = Wait("transfer", 0.005)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from vitprof.engine.devices.cpu import CpuDevice
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.transfer.ring import Ring
 from vitprof.engine.transfer.staging import to_pinned
+from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices.cuda import CudaDevice
 
 SHAPE = (4, 2, 2, 1)
 

@@ -10,10 +10,10 @@ import torch
 
 from vitprof.config.catalog import DATASETS
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device
-from vitprof.engine.devices.cpu import CpuDevice
-from vitprof.engine.devices.cuda import CudaDevice
 from vitprof.engine.transfer.normalise import ToInput
+from vitprof.measure.devices import Device
+from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices.cuda import CudaDevice
 
 DIGITS = DATASETS["digits"]
 CPU = torch.device("cpu")

@@ -15,13 +15,13 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config.own_script import OWN_SCRIPT, own_config
 from vitprof.config.own_script_trials import UNCHANGED, OwnScript, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament import changed_files
 from vitprof.experiments.tournament import tournament_runner as jobs
-from vitprof.experiments.tournament import written
+from vitprof.experiments.tournament.changed_files import written_since
 from vitprof.experiments.tournament.own_script import agree
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
-from vitprof.experiments.tournament.written import written_since
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, tournament
@@ -171,7 +171,7 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("old.txt", "again.pt", "replaced.pt"):
         (tmp_path / name).write_text("a")
         os.utime(tmp_path / name, (1, 1))
-    time.sleep(2 * written.CLOCK_S)
+    time.sleep(2 * changed_files.CLOCK_S)
     since = time.time()
     (tmp_path / "again.pt").write_text("b")
     os.utime(tmp_path / "again.pt", (1, 1))  # as copies do that keep the time
@@ -184,5 +184,5 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "home" / "runs.sqlite").touch()
     found, whole = written_since(tmp_path, since)
     assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
-    monkeypatch.setattr(written, "MOST_FILES", 2)
+    monkeypatch.setattr(changed_files, "MOST_FILES", 2)
     assert not written_since(tmp_path, since)[1]

@@ -17,13 +17,13 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
-from vitprof.experiments.tournament import early_stop, tournament_view, turns
+from vitprof.experiments.tournament import early_stop, schedule, tournament_view
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
-from vitprof.jobs import asking
+from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, set_status, tournament
@@ -333,7 +333,7 @@ class TestUntilItIsDecided:
     def test_a_round_that_others_spoiled_is_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(turns, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+        monkeypatch.setattr(schedule, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
         ran(manager, number)
         keys = [key for key, _ in statuses(manager.store, number)]
@@ -358,8 +358,8 @@ class TestUntilItIsDecided:
     def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(turns, "MORE_ROUNDS", 1)
-        for module in (jobs, turns):
+        monkeypatch.setattr(schedule, "MORE_ROUNDS", 1)
+        for module in (jobs, schedule):
             monkeypatch.setattr(module, "can_be_fastest", lambda board: (A, B))
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)
@@ -368,7 +368,7 @@ class TestUntilItIsDecided:
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
-        monkeypatch.setattr(turns, "MORE_ROUNDS", 0)
+        monkeypatch.setattr(schedule, "MORE_ROUNDS", 0)
         ran(manager, number)
         assert rounds_of(TournamentView(manager.store, number).look()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"
@@ -378,7 +378,7 @@ class TestInterrupted:
     @pytest.mark.slow
     def test_stopped_and_resumed(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         store, person = manager.store, "ada"
-        monkeypatch.setattr(asking, "_source", [lambda: person])
+        monkeypatch.setattr(users, "_source", [lambda: person])
         number = made(store, SLOW, 12, repeats=1)
         runners = TournamentRunners(manager)
         runner = runners.run(number)

@@ -31,7 +31,7 @@ from vitprof.experiments.prediction import CHECK
 from vitprof.export import bundle
 from vitprof.export.bundle import BundleError, ImportedRun, archive, bundle_bytes, import_bundle, write_bundle
 from vitprof.names import MAX_NAME
-from vitprof.records import STEP_COLUMNS, Phase
+from vitprof.recording.columns import STEP_COLUMNS, Phase
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.store.importing import RunImport

@@ -17,7 +17,7 @@ from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import list_predictions, update_prediction

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
 from vitprof.jobs.tickets import Ticket
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.profile.waiting import ordinal

@@ -12,7 +12,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.thresholds import EQUAL_FRAC
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown"]
 

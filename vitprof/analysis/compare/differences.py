@@ -11,7 +11,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.config import RunConfig
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 NO_VALUES: Floats = np.empty(0)
 Level = Literal["warning", "note"]

@@ -17,7 +17,7 @@ from vitprof.analysis.timing.steady import while_steady
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.formats import number, percent, size
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 FIRST_LOSSES = 10
 """Steps whose losses are compared. Later ones drift apart even where everything is the same: rounding grows with every

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series
-from vitprof.analysis.timing.moments import begin_s, decode_wait_s, end_s, got_s, prepare_s
 from vitprof.analysis.timing.spans import Spans, from_seconds, nanoseconds, union
 from vitprof.analysis.timing.steady import first_of_epoch
-from vitprof.records import Phase
+from vitprof.analysis.timing.step_times import begin_s, decode_wait_s, end_s, got_s, prepare_s
+from vitprof.recording.columns import Phase
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -14,7 +14,7 @@ from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
-from vitprof.records import TIMED_STAGES, Phase
+from vitprof.recording.columns import TIMED_STAGES, Phase
 
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""

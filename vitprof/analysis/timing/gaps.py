@@ -18,7 +18,7 @@ from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.chain import evaluated, find_chain
 from vitprof.analysis.timing.spans import covered_before, union
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 CAUSE_DOCS: dict[str, str] = {
     "data_wait": "the loop was blocked in next(loader) for this step's batch, or the device still decoded it",

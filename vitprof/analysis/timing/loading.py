@@ -14,7 +14,7 @@ from vitprof.analysis.arrays import Floats, Mask, Series, known, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
-from vitprof.records import TIMED_STAGES
+from vitprof.recording.columns import TIMED_STAGES
 
 STAGE_WORDS: dict[str, str] = {
     "read": "reading",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 @dataclass(frozen=True)

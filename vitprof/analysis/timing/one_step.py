@@ -10,8 +10,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series
 from vitprof.analysis.timing.gaps import CAUSE_COLUMN, Gaps
-from vitprof.analysis.timing.moments import end_s, got_s
-from vitprof.records import TIMED_STAGES
+from vitprof.analysis.timing.step_times import end_s, got_s
+from vitprof.recording.columns import TIMED_STAGES
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import numpy as np
 
 from vitprof.analysis.arrays import Mask, Series, column
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.timing.moments import launched_s
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.step_times import launched_s
 from vitprof.config import RunConfig
 from vitprof.config.parts import STORAGES
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 
 @dataclass(frozen=True)

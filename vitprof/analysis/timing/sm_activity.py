@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, mean
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"
 """Fact of a run that says why it has no SM activity (`vitprof.telemetry.Telemetry.facts`)."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 PROCESS, PREPARING, COPYING, MODEL, FIRST_BATCH = "process", "preparing", "copying", "model", "first batch"
 WORDS: dict[str, str] = {

@@ -11,13 +11,13 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Mask, Series, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.timing.moments import end_s
 from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
-from vitprof.analysis.timing.stops import stopped_s, stops_of
+from vitprof.analysis.timing.step_times import end_s
+from vitprof.analysis.timing.suspensions import stopped_s, stops_of
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import COUNTER_WINDOW_S
-from vitprof.records import TIMED_STAGES, Phase, RunSummary, Stop
+from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""

@@ -11,7 +11,7 @@ from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.timing.chain import Chain, evaluated, find_chain
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.spans import Spans, covered_before, nanoseconds
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 LANES: tuple[str, ...] = ("host", "copy", "device", "launches")
 KINDS: tuple[str, ...] = ("compute", *CAUSES, "launch_idle")

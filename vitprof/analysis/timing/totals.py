@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vitprof.analysis.arrays import Mask, Series
 from vitprof.analysis.timing.steady import past_warmup
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 @dataclass(frozen=True)

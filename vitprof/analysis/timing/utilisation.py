@@ -10,7 +10,7 @@ from vitprof.analysis.arrays import Floats, Ints, Series
 from vitprof.analysis.timing.chain import evaluated, find_chain
 from vitprof.analysis.timing.gaps import Gaps
 from vitprof.analysis.timing.spans import Spans, complement, covered_before, intersect, union
-from vitprof.records import Phase
+from vitprof.recording.columns import Phase
 
 
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:

@@ -9,7 +9,7 @@ from typing import Literal
 from vitprof.analysis.arrays import Floats
 from vitprof.config.own_script_words import is_own_key, own_key_in_words
 from vitprof.config.strategies import STRATEGIES
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")

@@ -26,7 +26,7 @@ from vitprof.analysis.tournament.scores import (
     usable,
     within_low,
 )
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:

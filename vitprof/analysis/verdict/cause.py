@@ -11,7 +11,7 @@ from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import QUEUED_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.config import RunConfig
-from vitprof.records import TIMED_STAGES
+from vitprof.recording.columns import TIMED_STAGES
 
 CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
 """Stages of loading that are CPU work; a read mostly waits."""

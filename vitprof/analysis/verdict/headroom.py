@@ -20,7 +20,7 @@ from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.records import json_number
+from vitprof.recording.columns import json_number
 
 ANCHOR_WORDS: dict[str, str] = {
     "A": "data on the device",

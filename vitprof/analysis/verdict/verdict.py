@@ -31,7 +31,7 @@ from vitprof.analysis.verdict.situation import Advice, Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
-from vitprof.records import Phase, json_number
+from vitprof.recording.columns import Phase, json_number
 
 Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"]
 

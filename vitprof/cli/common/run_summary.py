@@ -15,7 +15,7 @@ from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sen
 from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.accelerators import is_simulated
 from vitprof.program import program
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 
 

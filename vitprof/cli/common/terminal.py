@@ -16,7 +16,7 @@ from rich.text import Text
 from vitprof.config.bounds import Bounds
 from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name, harmless, why_no_name
-from vitprof.records import SCHEMA_VERSION
+from vitprof.recording.columns import SCHEMA_VERSION
 
 RUN = "RUN"
 EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130

@@ -27,7 +27,7 @@ from vitprof.config.own_script_words import code_line, is_own_key
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
-from vitprof.records import json_number
+from vitprof.recording.columns import json_number
 
 MAX_REASONS_SHOWN = 6
 """The most settings whose break-even is shown; they are the fastest of each strategy."""

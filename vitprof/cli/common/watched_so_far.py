@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vitprof import formats
 from vitprof.analysis.timing.totals import RunningTotals
-from vitprof.records import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 
 ADD_EVERY_S = 0.5
 """Seconds between updates of the figures; the status line is redrawn as often. An update costs the same for one step

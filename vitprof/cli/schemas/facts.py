@@ -18,7 +18,7 @@ from vitprof.cli.schemas.fields import (
     listed,
     named,
 )
-from vitprof.records import STARTED_BY, RunSummary, Stop, columns
+from vitprof.recording.columns import STARTED_BY, RunSummary, Stop, columns
 
 OWN, WATCHED = "in a run of a user's own script", "in a job of vitprof's own"
 NO_GPU, NOT_SIMULATED = "without a GPU", "on a real device"

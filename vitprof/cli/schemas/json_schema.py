@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitprof.cli.schemas.fields import Field, Kind, Shape
-from vitprof.records import SCHEMA_VERSION
+from vitprof.recording.columns import SCHEMA_VERSION
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -26,7 +26,7 @@ from vitprof.cli.schemas.fields import (
     one_of,
 )
 from vitprof.config import BUDGETS, CHOICES, RunConfig
-from vitprof.records import SCHEMA_VERSION, Phase, RunSummary, Status, StepRecord, TelemetrySample, columns
+from vitprof.recording.columns import SCHEMA_VERSION, Phase, RunSummary, Status, StepRecord, TelemetrySample, columns
 
 VERSION = field({"type": "integer", "const": SCHEMA_VERSION}, "version of the fields and their meaning")
 RUN_ID = field(WHOLE, "number of the run in the store that it was read from")

@@ -19,8 +19,8 @@ from vitprof.cli.schemas.fields import (
     one_of,
 )
 from vitprof.cli.schemas.runs import VERSION
-from vitprof.experiments.selftest.gpu.outcome import Outcome, Status
-from vitprof.experiments.selftest.report import Result
+from vitprof.selftest.gpu.outcome import Outcome, Status
+from vitprof.selftest.report import Result
 
 ABOUT = {
     "schema_version": VERSION,

@@ -13,8 +13,8 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Mark
 from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
+from vitprof.measure.devices import Mark
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
 """Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
@@ -73,7 +73,7 @@ def open_loader(
     `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark` is that of
     the training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
     """
-    from vitprof.engine.loaders import ahead, batches, dataloader, generator, making, samples, threads
+    from vitprof.engine.loaders import ahead, batch_assembly, batches, dataloader, generator, samples, threads
 
     if config.loader == "dali":
         from vitprof.engine.loaders import dali
@@ -93,13 +93,13 @@ def open_loader(
         if config.loader == "generator":
             return generator.SampleGenerator(schedule, dataset, collate)
         return dataloader.over_samples(schedule, dataset, collate, config)
-    make = making.open_maker(storage, info, config, train=train)
+    make = batch_assembly.open_maker(storage, info, config, train=train)
     if config.loader == "dataloader":
         return dataloader.over_batches(schedule, make, config)
     if config.loader == "generator":
         return generator.TimedGenerator(schedule, make)
     if config.loader == "threads":
-        assert isinstance(make, making.EncodedMaker)
+        assert isinstance(make, batch_assembly.EncodedMaker)
         return threads.ThreadsLoader(schedule, make, config, buffer)
     reader = batches.BatchReader(schedule, make, buffer)
     return ahead.AheadReader(reader, config) if config.loader == "ahead" else reader

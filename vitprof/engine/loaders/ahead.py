@@ -7,8 +7,9 @@ from collections.abc import Generator
 from queue import SimpleQueue
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Loader
+from vitprof.measure.recorder import BatchTimes
 
 
 class AheadReader:

@@ -9,12 +9,12 @@ import torch
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.devices import Mark
-from vitprof.engine.devices.others import cuda_here
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.making import EncodedMaker
-from vitprof.engine.stopwatch import asked_wait
+from vitprof.engine.loaders.batch_assembly import EncodedMaker
 from vitprof.engine.storage import EncodedStorage
+from vitprof.measure.devices import Mark
+from vitprof.measure.devices.others import cuda_here
+from vitprof.measure.stopwatch import asked_wait
 from vitprof.telemetry import number_here
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Buffer, Schedule
-from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.batch_assembly import Maker
 
 
 class BatchReader:

@@ -23,15 +23,16 @@ from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
-from vitprof.engine.devices import Mark
+from vitprof.engine.loaders.batch_assembly import images_first
 from vitprof.engine.loaders.batch_decoding import BatchDecoding
 from vitprof.engine.loaders.dali_pipeline import Sample, end_pipeline, feed, open_pipeline, reason
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
-from vitprof.engine.loaders.making import images_first
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import DataError
+from vitprof.measure.devices import Mark
+from vitprof.measure.recorder import BatchTimes
 
 
 @dataclass

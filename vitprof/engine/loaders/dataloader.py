@@ -22,7 +22,7 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError

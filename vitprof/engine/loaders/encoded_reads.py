@@ -18,10 +18,10 @@ from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.engine.decode import Crop
-from vitprof.engine.loaders.making import EncodedMaker
-from vitprof.engine.stopwatch import Stopwatch, Wait
+from vitprof.engine.loaders.batch_assembly import EncodedMaker
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import SampleError
+from vitprof.measure.stopwatch import Stopwatch, Wait
 
 TASKS_A_WORKER = 4
 """Pieces of a batch for each reading thread."""

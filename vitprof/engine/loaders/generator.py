@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from vitprof.engine.batch import Batch, BatchTimes
+from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.making import Maker
+from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.samples import fetch
+from vitprof.measure.recorder import BatchTimes
 
 
 class SampleGenerator:

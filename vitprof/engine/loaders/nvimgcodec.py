@@ -20,12 +20,13 @@ from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.batch import Batch, BatchTimes
-from vitprof.engine.devices import Mark
+from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.batch_decoding import BatchDecoding
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, ReadBatch
 from vitprof.engine.loaders.nvimgcodec_decoder import BatchDecoder, Sample
 from vitprof.engine.storage import EncodedStorage
+from vitprof.measure.devices import Mark
+from vitprof.measure.recorder import BatchTimes
 
 
 class NvimgcodecLoader(BatchDecoding):

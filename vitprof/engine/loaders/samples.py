@@ -15,9 +15,10 @@ import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch, BatchTimes
-from vitprof.engine.stopwatch import Stopwatch, Wait, asked_wait
+from vitprof.engine.batch import Batch
 from vitprof.errors import SampleError
+from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.stopwatch import Stopwatch, Wait, asked_wait
 
 
 class Skipping(Dataset[Any]):

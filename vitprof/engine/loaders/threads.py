@@ -16,8 +16,8 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Buffer, Schedule
-from vitprof.engine.loaders.making import EncodedMaker
-from vitprof.engine.stopwatch import Stopwatch
+from vitprof.engine.loaders.batch_assembly import EncodedMaker
+from vitprof.measure.stopwatch import Stopwatch
 
 TASKS_A_WORKER = 4
 """Pieces of a batch for each thread: small enough that no thread waits long for the last, large enough to be worth a

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.stopwatch import Stopwatch
+from vitprof.measure.stopwatch import Stopwatch
 
 Pixels = Literal["uint8", "unit", "normalised"]
 """How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the standard deviation."""

@@ -14,10 +14,10 @@ from torchvision import datasets, transforms
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import read_split
-from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, Place
 from vitprof.engine.storage.timed import TimedCompose
 from vitprof.errors import DataError
+from vitprof.measure.stopwatch import Stopwatch
 
 ROTATION_DEG = 15
 PADDING_PX = 2

@@ -17,10 +17,10 @@ from torchvision import datasets, transforms
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.photos import unreadable
-from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, Place
 from vitprof.engine.storage.timed import TimedCompose, TimedFile
 from vitprof.errors import DataError
+from vitprof.measure.stopwatch import Stopwatch
 
 
 class ImageFolderStorage:

@@ -11,11 +11,11 @@ from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import read_split
-from vitprof.engine.stopwatch import Stopwatch
 from vitprof.engine.storage import Pixels, PixelStorage, Place
 from vitprof.engine.storage.memmap import MemmapStorage
 from vitprof.errors import DataError
 from vitprof.formats import size
+from vitprof.measure.stopwatch import Stopwatch
 
 IMAGES_AT_ONCE = 256
 """Images copied or converted at once, so that the whole set is never in memory twice."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, BinaryIO
 
-from vitprof.engine.stopwatch import Stopwatch
+from vitprof.measure.stopwatch import Stopwatch
 
 
 class TimedCompose:

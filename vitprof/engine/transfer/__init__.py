@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device, Mark
 from vitprof.engine.loaders import Buffer
-from vitprof.engine.stopwatch import Wait
+from vitprof.measure.devices import Device, Mark
+from vitprof.measure.stopwatch import Wait
 
 
 class Moved(NamedTuple):

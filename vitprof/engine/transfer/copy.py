@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device
 from vitprof.engine.loaders import Buffer
 from vitprof.engine.transfer import Moved, Stage
 from vitprof.engine.transfer.staging import Staging
+from vitprof.measure.devices import Device
 
 
 class BlockingCopy:

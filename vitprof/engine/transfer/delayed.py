@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device
-from vitprof.engine.stopwatch import Wait
 from vitprof.engine.transfer import Moved, Transfer
+from vitprof.measure.devices import Device
+from vitprof.measure.stopwatch import Wait
 
 
 class Delayed:

@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device, Mark
-from vitprof.engine.devices.simulated import SimulatedDevice
 from vitprof.engine.loaders import Buffer
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import Moved, Stage
 from vitprof.errors import DeviceError
 from vitprof.formats import size
+from vitprof.measure.devices import Device, Mark
+from vitprof.measure.devices.simulated import SimulatedDevice
 
 
 class Gathered(MemoryStorage):

@@ -14,8 +14,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from vitprof.engine.devices import Device, Mark
-from vitprof.engine.devices.pinning import Pinning
+from vitprof.measure.devices import Device, Mark
+from vitprof.measure.devices.pinning import Pinning
 
 LABEL_BYTES = 8
 

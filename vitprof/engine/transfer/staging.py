@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device
 from vitprof.engine.loaders import Buffer
 from vitprof.engine.transfer import Stage
 from vitprof.engine.transfer.ring import Ring
+from vitprof.measure.devices import Device
 
 HOST_MEMORY = torch.device("cpu")
 

@@ -10,11 +10,11 @@ from collections import deque
 from typing import Any
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.devices import Device, Mark, Stream
 from vitprof.engine.loaders import Buffer
 from vitprof.engine.transfer import Moved, Stage, ToInput
 from vitprof.engine.transfer.normalise import as_it_is
 from vitprof.engine.transfer.staging import Staging
+from vitprof.measure.devices import Device, Mark, Stream
 
 STEPS_AHEAD = 2
 """Most steps that the host may be ahead of the device. Each holds a batch there, and without a limit dozens could."""

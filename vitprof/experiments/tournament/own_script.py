@@ -17,8 +17,8 @@ from vitprof.config.own_script import with_loader
 from vitprof.config.own_script_trials import UNCHANGED, OwnScript, OwnSetting
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import StoreError
+from vitprof.experiments.tournament.changed_files import written_since
 from vitprof.experiments.tournament.planning import PlannedTrial
-from vitprof.experiments.tournament.written import written_since
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.trial import Trial, TrialRunner
 from vitprof.program import program

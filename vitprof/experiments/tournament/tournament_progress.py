@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vitprof.analysis.tournament import Entry
 from vitprof.experiments.tournament.planning import PlannedTrial, schedule
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store.tournaments import StoredTournament, TrialRun
 
 

@@ -28,6 +28,7 @@ from vitprof.experiments.tournament.early_stop import (
 )
 from vitprof.experiments.tournament.own_script import learn, nothing_to_compare, start_trial, to_be_agreed
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
+from vitprof.experiments.tournament.schedule import turns
 from vitprof.experiments.tournament.tournament_view import (
     TournamentState,
     TournamentView,
@@ -35,9 +36,8 @@ from vitprof.experiments.tournament.tournament_view import (
     others_of,
     rounds_of,
 )
-from vitprof.experiments.tournament.turns import turns
-from vitprof.jobs.asking import carried, who
 from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
+from vitprof.jobs.users import carried, who
 from vitprof.store import StoredRun
 from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
-from vitprof.jobs.asking import check_may_stop
 from vitprof.jobs.manager import JobManager
+from vitprof.jobs.users import check_may_stop
 from vitprof.store.tournaments import set_status, tournament
 
 

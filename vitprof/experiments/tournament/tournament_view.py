@@ -25,7 +25,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress, progress_of
-from vitprof.records import LIVE_STATUSES, RunSummary
+from vitprof.recording.columns import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
 

@@ -10,7 +10,7 @@ from vitprof.export.bundle.archive import EXPORT_FEWER, MAX_JSON_BYTES, MAX_RUNS
 from vitprof.export.bundle.run_values import to_values
 from vitprof.export.bundle.series import to_bytes
 from vitprof.export.bundle.values import BundleError, need, to_json
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.groups import RunGroup
 

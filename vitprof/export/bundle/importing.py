@@ -17,9 +17,9 @@ from vitprof.export.bundle.run_values import IMPORTED, BundledRun, Identity, fro
 from vitprof.export.bundle.series import steps_of, telemetry_of
 from vitprof.export.bundle.values import BundleError, from_json, need
 from vitprof.formats import size
-from vitprof.jobs.in_time import in_time
-from vitprof.jobs.settling import judge_limit_s, spark
-from vitprof.records import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.jobs.finalise import judge_limit_s, spark
+from vitprof.jobs.time_limit import in_time
+from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.store.importing import RunImport, importing

@@ -18,11 +18,11 @@ from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name
-from vitprof.records import ENDED_STATUSES, STARTED_BY, Phase, RunSummary, summary_from_dict, summary_to_dict
+from vitprof.recording.columns import ENDED_STATUSES, STARTED_BY, Phase, RunSummary, summary_from_dict, summary_to_dict
 from vitprof.store import MAX_ID, MAX_NOTE, StoredRun
+from vitprof.store.annotations import checked_note, checked_tags
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
-from vitprof.store.words import checked_note, checked_tags
 
 IMPORTED = "imported"
 """The fact of an imported run that says where it was made: {"host", "run_id"}."""

@@ -9,7 +9,7 @@ import numpy as np
 from vitprof.analysis.arrays import Series
 from vitprof.export.bundle.run_values import MAX_TIME_S, BundledRun
 from vitprof.export.bundle.values import need
-from vitprof.records import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
 
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
 MAX_WHOLE = 2.0**31

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from vitprof.errors import VitprofError
 from vitprof.names import MARK, NOT_SHOWN
-from vitprof.records import json_number
+from vitprof.recording.columns import json_number
 
 MAX_TEXT, MAX_KEY = 10_000, 100
 """The most characters of a text and of a key."""

@@ -26,8 +26,8 @@ from vitprof.analysis.verdict.verdict import Verdict, judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.jobs.in_time import TookTooLong, in_time
-from vitprof.jobs.settling import judge_limit_s
+from vitprof.jobs.finalise import judge_limit_s
+from vitprof.jobs.time_limit import TookTooLong, in_time
 from vitprof.store import StoredRun
 
 GROUPS = 325

@@ -10,7 +10,7 @@ from vitprof.analysis.compare.comparison import against, slowest
 from vitprof.analysis.timing.memory import device_memory
 from vitprof.analysis.timing.sm_activity import MEANING, sm_activity
 from vitprof.export.report.contents import Contents, Table
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 
 

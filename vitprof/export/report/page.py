@@ -15,7 +15,7 @@ from vitprof.charts.bundle import PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.export.report.contents import Chart, Contents, Table
 from vitprof.export.report.figures import comparison, headline
-from vitprof.export.report.looks import CSS, SCRIPT
+from vitprof.export.report.style import CSS, SCRIPT
 
 COLOURS = {
     "input-bound": "idle",

@@ -17,13 +17,13 @@ from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
 from vitprof.ui import tables
-from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
 from vitprof.ui.findings import headroom_of
 from vitprof.ui.plots import plot
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped
+from vitprof.ui.url_state import IN_URL, choose
 
 CHART_HEIGHT = 400
 LEGEND_ROW = 20

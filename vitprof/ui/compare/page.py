@@ -9,7 +9,6 @@ import streamlit as st
 from vitprof.analysis.compare.differences import Caveat
 from vitprof.analysis.compare.guard import comparability
 from vitprof.store import StoredRun
-from vitprof.ui.address import choose
 from vitprof.ui.compare.charts import draw_device_time, draw_headroom, draw_steps, draw_waits
 from vitprof.ui.compare.figures import facts_of
 from vitprof.ui.compare.picker import pick_runs
@@ -17,6 +16,7 @@ from vitprof.ui.compare.settings import draw_settings
 from vitprof.ui.compare.table import draw_table
 from vitprof.ui.downloads import draw_downloads_many
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.url_state import choose
 
 MOST_WARNINGS = 3
 """Warnings shown in full; more than that are a count to open."""

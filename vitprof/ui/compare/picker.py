@@ -14,11 +14,11 @@ import streamlit as st
 from vitprof.analysis.compare.comparison import slowest
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.errors import StoreError
-from vitprof.records import ENDED_STATUSES
+from vitprof.recording.columns import ENDED_STATUSES
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import resources
-from vitprof.ui.address import RUNS
 from vitprof.ui.texts import escaped
+from vitprof.ui.url_state import RUNS
 
 OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""

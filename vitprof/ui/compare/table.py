@@ -14,7 +14,7 @@ from vitprof.analysis.compare.comparison import Compared, against
 from vitprof.analysis.timing.sm_activity import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.formats import NOT_AVAILABLE
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import tables
 from vitprof.ui.findings import verdict_of

@@ -9,13 +9,13 @@ import streamlit as st
 
 from vitprof.program import program
 from vitprof.store import RunQuery
-from vitprof.ui.address import RUNS
 from vitprof.ui.history.actions import draw_actions, tell_what_was_done
 from vitprof.ui.history.importing import draw_import
 from vitprof.ui.history.search import clear, draw_pager, draw_search
 from vitprof.ui.history.table import draw_table
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.url_state import RUNS
 
 
 def draw_history() -> None:

@@ -13,8 +13,8 @@ import streamlit as st
 
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.store import RunQuery
-from vitprof.ui.address import IN_URL
 from vitprof.ui.resources import store
+from vitprof.ui.url_state import IN_URL
 
 SIZES = (25, 50, 100)
 SORTS: dict[str, tuple[str, bool]] = {

@@ -7,7 +7,7 @@ import math
 import streamlit as st
 
 from vitprof import formats
-from vitprof.records import RunSummary
+from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui.findings import device_account
 from vitprof.ui.texts import guarded

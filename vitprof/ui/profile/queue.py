@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
-from vitprof.ui.address import show_run
 from vitprof.ui.gate import login
 from vitprof.ui.group import STOP_HELP, stop_group
 from vitprof.ui.profile.runs import behind
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.url_state import show_run
 
 SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
 """Whether the line is a tournament -> help of its button Show."""

@@ -10,16 +10,16 @@ import streamlit as st
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError
-from vitprof.jobs.turns import ahead_of
+from vitprof.jobs.scheduling import ahead_of
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.ui import resources
-from vitprof.ui.address import RUN, show_run
 from vitprof.ui.demonstration import first_shown
 from vitprof.ui.gate import login
 from vitprof.ui.group import STOP_HELP
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded, simulated_badge
+from vitprof.ui.url_state import RUN, show_run
 from vitprof.ui.widgets import FIELDS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."

@@ -18,10 +18,10 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
-from vitprof.records import DELAYED_STAGES
-from vitprof.ui.address import say_settings
+from vitprof.recording.columns import DELAYED_STAGES
 from vitprof.ui.device_field import draw_device
 from vitprof.ui.launch import machine, run_button
+from vitprof.ui.url_state import say_settings
 from vitprof.ui.widgets import (
     BUDGET_DEFAULTS,
     DEFAULTS,

@@ -8,12 +8,12 @@ import streamlit as st
 
 from vitprof.config.own_script import is_own_script
 from vitprof.store import StoredRun
-from vitprof.ui.address import IN_URL
 from vitprof.ui.downloads import draw_take_home
 from vitprof.ui.profile.answer import draw_answer
 from vitprof.ui.profile.loading import draw_loading
 from vitprof.ui.profile.timeline import draw_timeline
 from vitprof.ui.profile.what_if import draw_what_if
+from vitprof.ui.url_state import IN_URL
 
 SHOW = "show"
 """Key of the tabs, and their name in the URL."""

@@ -8,11 +8,11 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
-from vitprof.jobs.turns import Ahead, ahead_of, why_waiting
+from vitprof.jobs.scheduling import Ahead, ahead_of, why_waiting
 from vitprof.store import StoredRun
 from vitprof.ui import resources
-from vitprof.ui.address import RUN
 from vitprof.ui.texts import escaped
+from vitprof.ui.url_state import RUN
 
 CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
 NOW_HELP = (

@@ -14,10 +14,10 @@ from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.ui import resources
-from vitprof.ui.address import IN_URL
 from vitprof.ui.device_field import draw_device
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.choices import FIRST, TRIAL, as_numbers
+from vitprof.ui.url_state import IN_URL
 from vitprof.ui.widgets import FIELDS, help_of, label, settings
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)

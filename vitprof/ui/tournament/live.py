@@ -12,7 +12,7 @@ from vitprof.errors import StoreError
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.jobs.asking import may_stop
+from vitprof.jobs.users import may_stop
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
 from vitprof.ui import resources
 from vitprof.ui.gate import login

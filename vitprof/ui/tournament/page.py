@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from vitprof.ui.address import choose
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.listing import draw_list
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
 from vitprof.ui.tournament.state import chosen, come_back, draw_problem, leave, open_one, running_tournament
 from vitprof.ui.tournament.tuning import draw_tuning
+from vitprof.ui.url_state import choose
 
 MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 

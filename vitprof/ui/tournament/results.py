@@ -21,7 +21,6 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
-from vitprof.ui.address import IN_URL
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.tournament.live import draw_state
 from vitprof.ui.tournament.own_script import losses_told, remarks_told, title_words
@@ -29,6 +28,7 @@ from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
 from vitprof.ui.tournament.table import STATUSES, draw_table
 from vitprof.ui.tournament.use import do_asked, draw_ways_on
+from vitprof.ui.url_state import IN_URL
 
 
 @guarded

@@ -15,7 +15,6 @@ from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, par
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables
-from vitprof.ui.address import IN_URL, choose
 from vitprof.ui.plots import plot
 from vitprof.ui.tables import height_of, rounded
 from vitprof.ui.texts import escaped, guarded
@@ -23,6 +22,7 @@ from vitprof.ui.tournament.article import article_frame
 from vitprof.ui.tournament.state import COLOUR, COST, SECTION, SETTING
 from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES
 from vitprof.ui.tournament.use import draw_ways_on
+from vitprof.ui.url_state import IN_URL, choose
 
 SECTIONS: dict[str, str] = {
     "speed": "Throughput",

@@ -18,7 +18,6 @@ from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_
 from vitprof.formats import size
 from vitprof.names import cut_name
 from vitprof.ui import resources
-from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import work
@@ -26,6 +25,7 @@ from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
 from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start
+from vitprof.ui.url_state import IN_URL, say_settings
 from vitprof.ui.widgets import keep_to, label, name_field, settings
 
 NAME_KEY = f"{TRIAL}name"

@@ -17,7 +17,7 @@ from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
-from vitprof.ui.ending import at_end
+from vitprof.ui.shutdown import at_end
 from vitprof.ui.texts import escaped
 from vitprof.ui.tournament.background import start_work, work
 

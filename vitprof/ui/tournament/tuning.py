@@ -24,9 +24,8 @@ from vitprof.experiments.tuning.forecast import (
     seconds_for,
     settings_within,
 )
-from vitprof.records import LIVE_STATUSES
+from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import resources, tables
-from vitprof.ui.address import IN_URL, say_settings
 from vitprof.ui.launch import machine
 from vitprof.ui.plots import plot
 from vitprof.ui.tables import Column
@@ -36,6 +35,7 @@ from vitprof.ui.tournament.choices import reject_unusable
 from vitprof.ui.tournament.fields import draw_job
 from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning
 from vitprof.ui.tournament.use import use
+from vitprof.ui.url_state import IN_URL, say_settings
 from vitprof.ui.widgets import FIELDS, label, settings
 
 POLL_S = 1.0

@@ -12,14 +12,14 @@ from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
-from vitprof.ui.address import RUNS as RUNS_IN_URL
-from vitprof.ui.address import changed_settings
 from vitprof.ui.notifications import DIALOG_OPEN, say_there
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.own_script import draw_code
 from vitprof.ui.tournament.state import LEFT
 from vitprof.ui.tournament.table import ACTED, CODE, COMPARE, USE
+from vitprof.ui.url_state import RUNS as RUNS_IN_URL
+from vitprof.ui.url_state import changed_settings
 from vitprof.ui.widgets import settings
 
 COMPARED = 4

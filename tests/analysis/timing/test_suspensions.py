@@ -1,0 +1,77 @@
+"""Which steps a stop fell into, on steps whose stall is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import MakeSteps
+from vitprof.analysis.timing.summary import epoch_seconds
+from vitprof.analysis.timing.suspensions import in_stops, plain_stops, stop_sentence, stopped_s, stops_of
+from vitprof.recording.columns import Stop, StopKind
+
+WAIT_S, COMPUTE_S, N = 0.002, 0.008, 200
+
+
+def stalled(make_steps: MakeSteps, at: int, seconds: float, *, in_compute: bool = False) -> dict[str, np.ndarray]:
+    waits, computes = np.full(N, WAIT_S), np.full(N, COMPUTE_S)
+    (computes if in_compute else waits)[at] += seconds
+    return dict(make_steps(waits, computes, epochs=[0] * 50 + [1] * 75 + [2] * 75))
+
+
+@pytest.mark.slow
+@given(at=st.integers(0, N - 1), seconds=st.floats(1.0, 60.0), late=st.floats(0.0, 0.2), early=st.floats(0.0, 0.2))
+@pytest.mark.parametrize("in_compute", [False, True])
+@pytest.mark.parametrize("kind", ["stopped", "paused"])
+def test_the_step_that_the_stop_fell_into_and_no_other(
+    make_steps: MakeSteps, kind: StopKind, in_compute: bool, at: int, seconds: float, late: float, early: float
+) -> None:
+    """The stop is seen a little after it began and before it was over."""
+    steps = stalled(make_steps, at, seconds, in_compute=in_compute)
+    begin = steps["t_start_s"][at] + (WAIT_S if in_compute else 0.0)
+    stop = Stop(kind, begin + late, begin + seconds - early, seconds)
+    assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [at]
+    took = stopped_s(steps, [stop])
+    assert took.sum() == pytest.approx(seconds)
+    assert stops_of({"stops": plain_stops([stop])}) == (stop,)
+
+
+def test_a_gap_of_those_who_look_in_which_the_job_went_on_is_no_stop(make_steps: MakeSteps) -> None:
+    steps = stalled(make_steps, 100, 5.0)  # a drive that did not answer, while we were stopped for longer
+    begin = steps["t_start_s"][100]
+    assert not in_stops(steps, [Stop("paused", begin - 1.0, begin + 5.9, 6.9)]).any()
+
+
+def test_of_a_stopped_worker_the_wait_that_ended_with_it(make_steps: MakeSteps) -> None:
+    """Before it the others had batches ready: the stop begins some steps earlier."""
+    steps = stalled(make_steps, 100, 5.0)
+    begin = steps["t_start_s"][100]
+    hit = in_stops(steps, [Stop("worker", begin - 0.3, begin + 4.9, 5.2)])
+    assert np.flatnonzero(hit).tolist() == [100]
+    assert not in_stops(steps, [Stop("worker", begin - 0.3, begin + 6.0, 6.3)]).any(), "it ended before the worker ran"
+    assert not in_stops(steps, [Stop("worker", 100.0, 100.4, 0.6)]).any(), "nobody waited for it"
+
+
+def test_a_sleep_is_in_no_figure_and_its_step_is_left_out(make_steps: MakeSteps) -> None:
+    steps = make_steps([WAIT_S] * N, [COMPUTE_S] * N)
+    stop = Stop("asleep", steps["t_start_s"][50] + 0.001, steps["t_start_s"][50] + 0.001, 3600.0)
+    assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
+    assert not stopped_s(steps, [stop]).any()
+
+
+def test_the_time_of_an_epoch_is_without_it(make_steps: MakeSteps) -> None:
+    steps = stalled(make_steps, 100, 5.0)
+    begin = steps["t_start_s"][100]
+    stop = Stop("stopped", begin + 0.1, begin + 4.9, 5.0)
+    assert epoch_seconds(steps, 750, np.nan)[0] == pytest.approx((0.75 + 5.75) / 2)
+    assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2)
+
+
+def test_what_is_said() -> None:
+    assert stop_sentence(Stop("stopped", 0, 19.8, 20.0), 1) == (
+        "20.0 s in which the job was stopped (by a signal or a debugger) are left out: the figures of the steady state "
+        "are those of the other steps (left out: 1 step)"
+    )
+    assert stop_sentence(Stop("asleep", 0, 0, 3600.0), 0) == "1 h 00 min in which the machine slept fell into no step"

@@ -1,0 +1,113 @@
+"""Makers: pure functions of epoch and indices, which never touch what is not theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.loaders.loader_helpers import config_of, info_of, other, photos_config, storage_of
+from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from vitprof.config.catalog import DATASETS
+from vitprof.engine import augment, decode
+from vitprof.engine.loaders.batch_assembly import EncodedMaker, PixelMaker, open_maker
+from vitprof.engine.storage.memory import MemoryStorage
+
+INDICES = torch.tensor([5, 3, 599, 3])
+
+
+@pytest.mark.usefixtures("shared_home")
+@pytest.mark.parametrize("storage", ["memory", "memmap", "files"])
+class TestDigits:
+    def test_a_sample_is_the_same_in_whatever_batch(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu")
+        make = open_maker(storage_of(config), SMALL, config, train=True)
+        whole = make(2, INDICES)
+        for row, index in enumerate(INDICES):
+            alone = make(2, index[None])
+            assert torch.equal(alone.images[0], whole.images[row])
+            assert alone.labels[0] == whole.labels[row]
+        assert torch.equal(whole.images[1], whole.images[3])
+        assert not torch.equal(make(3, INDICES).images, whole.images)
+
+    def test_augmentation_is_of_this_seed_and_for_training_only(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu")
+        opened = storage_of(config)
+        plain = open_maker(opened, SMALL, other(config, augment="off"), train=True)(0, INDICES).images
+        assert not torch.equal(open_maker(opened, SMALL, config, train=True)(0, INDICES).images, plain)
+        assert torch.equal(open_maker(opened, SMALL, config, train=False)(0, INDICES).images, plain)
+        uniform = [augment.sample_uniform(config.seed, 1, index, augment.N_UNIFORM) for index in INDICES.tolist()]
+        expected = plain.permute(0, 2, 3, 1).contiguous().numpy()
+        augment.on_cpu(expected, augment.affine(torch.from_numpy(np.array(uniform)), SMALL))
+        got = open_maker(opened, SMALL, config, train=True)(1, INDICES).images
+        assert np.array_equal(got.permute(0, 2, 3, 1).numpy(), expected)
+
+    def test_the_storage_stays_as_it_is(self, storage: str) -> None:
+        """Its rows may be the storage's own memory."""
+        config = config_of(storage=storage, augment="cpu")
+        opened = storage_of(config)
+        plain = open_maker(opened, SMALL, config, train=False)
+        before = plain(0, torch.arange(600)).images.clone()
+        open_maker(opened, SMALL, config, train=True)(0, torch.arange(600))
+        assert torch.equal(plain(0, torch.arange(600)).images, before)
+
+    def test_a_batch_lies_where_it_should(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu")
+        make = open_maker(storage_of(config), SMALL, config, train=True)
+        out = torch.zeros((4, 28, 28, 1), dtype=torch.uint8)
+        batch = make(0, INDICES, out)
+        assert batch.images.data_ptr() == out.data_ptr()
+        assert torch.equal(batch.images, make(0, INDICES).images)
+
+    def test_no_samples_make_an_empty_batch(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu", skip_unreadable=True)
+        batch = open_maker(storage_of(config), SMALL, config, train=True)(0, INDICES[:0])
+        assert (len(batch.images), len(batch.labels), batch.unreadable) == (0, 0, ())
+
+    def test_it_can_be_sent_to_another_process(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu")
+        make = open_maker(storage_of(config), SMALL, config, train=True)
+        batch = make(0, INDICES)
+        assert torch.equal(pickle.loads(pickle.dumps(make))(0, INDICES).images, batch.images)
+
+
+class View:
+    """A storage that hands out its own memory, as one that is mapped may."""
+
+    def __init__(self) -> None:
+        self.images = torch.full((4, 28, 28, 1), 200, dtype=torch.uint8)
+        self.labels, self.shape = torch.arange(4), (28, 28, 1)
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return self.images[: len(indices)]
+
+
+def test_rows_that_belong_to_the_storage_are_copied_before_they_are_changed() -> None:
+    view: Any = View()
+    PixelMaker(view, SMALL, config_of(augment="cpu"), train=True)(0, torch.arange(4))
+    assert (view.images == 200).all()
+
+
+@pytest.mark.parametrize("flips", [True, False])
+def test_a_crop_is_mirrored_only_where_that_keeps_its_class(flips: bool) -> None:
+    info = dataclasses.replace(DATASETS["photos"], flips=flips)
+    unused: Any = MemoryStorage(torch.zeros((1, 1, 1, 3), dtype=torch.uint8), torch.zeros(1))
+    make = EncodedMaker(unused, info, photos_config(augment="cpu"), train=True)
+    crops = [make.crop(0, index)(375, 500) for index in range(200)]
+    assert 70 < sum(crop.flip for crop in crops) < 130 if flips else not any(crop.flip for crop in crops)
+    assert len({crop[:4] for crop in crops}) > 190
+    assert all(crop.top + crop.height <= 375 and crop.left + crop.width <= 500 for crop in crops)
+
+
+def test_tests_are_cropped_to_the_centre() -> None:
+    config = photos_config(augment="cpu")
+    unused: Any = MemoryStorage(torch.zeros((1, 1, 1, 3), dtype=torch.uint8), torch.zeros(1))
+    make = EncodedMaker(unused, info_of(config), config, train=False)
+    assert make.crop(0, 1)(375, 500) == decode.centre_crop(375, 500, 224)

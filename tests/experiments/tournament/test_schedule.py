@@ -1,0 +1,108 @@
+"""Whose turn it is where the time does not hold all rounds of a script's settings; runs are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.tournament import Entry, Outcome
+from vitprof.config.own_script import OWN_SCRIPT, own_config
+from vitprof.config.own_script_trials import UNCHANGED, OwnScript
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament.planning import plan
+from vitprof.experiments.tournament.schedule import is_large, turns
+from vitprof.recording.columns import RunSummary
+
+RUN_S = 10.0
+
+
+class Made:
+    """A tournament on a script whose speed is its number of workers; stands for its view, too."""
+
+    def __init__(self, n: int, seconds: float | None) -> None:
+        script = OwnScript(("train",), "/", (("workers", tuple(range(1, n + 1))),), {"num_workers": 0}, agreed=True)
+        known: dict[str, Any] = {"seconds": seconds, "script": script, "baseline": UNCHANGED, "until_decided": False}
+        self.spec = TournamentSpec(own_config("", steps=50), (OWN_SCRIPT,), (1,), **known)
+        self.planned = plan(self.spec)
+        self.runs: dict[str, list[Outcome]] = {t.key: [] for t in self.planned}
+        self.cut: dict[str, str] = {}
+        self.others: dict[tuple[int, str], float] = {}
+        """Cores that other programs take in a run, by round and setting: one slows it to a tenth."""
+        self.run(1, UNCHANGED)
+
+    def run(self, number: int, key: str) -> None:
+        speed = float(key.rpartition("=")[2]) if key != UNCHANGED else 0.5
+        summary, others = RunSummary(wall_s=RUN_S), self.others.get((number, key), 0.0)
+        speed /= 1 + 9 * others
+        self.runs[key].append(Outcome(number, 0, "done", np.full(20, speed), summary, others))
+
+    def look(self) -> Any:
+        entries = []
+        for trial in self.planned:
+            outcomes, cut = tuple(self.runs[trial.key]), trial.key in self.cut
+            entry = Entry(trial.key, "", 1, None, "as-is", outcomes, "cut" if cut else "done", "", 0, 0, 0)
+            entries.append(entry)
+        return SimpleNamespace(entries=tuple(entries))
+
+    def play(self, most: int = 1000) -> list[tuple[int, str]]:
+        """Runs what is its turn, as a runner does: not again, and not what is out."""
+        done = []
+        for number, trial in turns(self, self.spec, self.planned, self.cut.__setitem__):  # type: ignore[arg-type]
+            if trial.key in self.cut or any(o.round == number for o in self.runs[trial.key]):
+                continue
+            if len(done) == most:
+                break
+            self.run(number, trial.key)
+            done.append((number, trial.key.rpartition("/")[2].removeprefix("workers=")))
+        return done
+
+
+def by_round(done: list[tuple[int, str]]) -> list[list[str]]:
+    return [sorted(key for n, key in done if n == number) for number in sorted({n for n, _ in done})]
+
+
+def test_time_enough_is_whole_rounds() -> None:
+    made = Made(3, seconds=RUN_S * 12)
+    assert not is_large(made.look(), made.spec, made.planned)
+    assert by_round(made.play()) == [["1", "2", "3"], *[["1", "2", "3", "unchanged"]] * 2]
+    assert not is_large(made.look(), dataclasses.replace(made.spec, seconds=None), made.planned)
+
+
+def test_the_best_third_goes_on_and_the_baseline_beside_it() -> None:
+    made = Made(6, seconds=RUN_S * 14)
+    assert by_round(made.play()) == [["1", "2", "3", "4", "5", "6"], ["5", "6", "unchanged"], ["5", "6", "unchanged"]]
+    reason = made.cut[f"{OWN_SCRIPT}/workers=4"]
+    assert reason == "not among the best 2 after round 1: 4.00 samples/s, and the best has 6.00"
+
+
+def test_what_other_programs_slowed_down_does_not_fall_out_for_it() -> None:
+    made = Made(6, seconds=RUN_S * 14)
+    made.others = {(1, f"{OWN_SCRIPT}/workers={n}"): 1.0 for n in (3, 6)}
+    done = made.play()
+    assert by_round(done)[1:] == [["3", "5", "6", "unchanged"], ["5", "6", "unchanged"]]  # both again, the better stays
+    assert made.cut[f"{OWN_SCRIPT}/workers=3"].startswith("not among the best 2 after round 1: 3.00 samples/s")
+    alike = Made(6, seconds=RUN_S * 14)  # who disturbs all of them disturbs none more than others
+    alike.others = dict.fromkeys(((1, key) for key in alike.runs), 1.0)
+    assert by_round(alike.play())[1:] == [["5", "6", "unchanged"]] * 2
+
+
+def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:
+    made = Made(20, seconds=RUN_S * 21)
+    first, *rest = by_round(made.play())
+    assert len(first) == 12
+    assert {"1", "20"} <= set(first)
+    assert [len(r) for r in rest] == [5, 3]
+    left_out = [why for why in made.cut.values() if why.startswith("left out: there is time for 12 of 20 settings")]
+    assert len(left_out) == 8
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 11, 12, 14, 17])
+def test_what_was_left_goes_on_as_it_would_have(after: int) -> None:
+    whole, begun = Made(20, seconds=RUN_S * 21), Made(20, seconds=RUN_S * 21)
+    expected = whole.play()
+    assert begun.play(most=after) + begun.play() == expected
+    assert begun.cut == whole.cut

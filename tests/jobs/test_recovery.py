@@ -1,0 +1,207 @@
+"""Files that a program had to leave, as the next one finds them: whole, cut short, damaged, and somebody else's."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs.reported import steps
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.jobs.finalise import settle_interrupted
+from vitprof.jobs.recovery import header_of, places, take_in
+from vitprof.jobs.spool import DAMAGED, FRAME, STEPS, TELEMETRY, VALUES, NoRoom, Spool, values_frame
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.store import RunStore
+
+ENDED = {"status": "done", "stage": "", "error": "", "t_end_s": 100.0}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with closing(RunStore(f"sqlite:///{tmp_path}/beside/runs.sqlite?timeout=0.01")) as opened:
+        yield opened
+
+
+def begun(store: RunStore) -> int:
+    """A run of a program that is gone, with its first ten steps in the store."""
+    run_id = store.create_run(resolve(RunConfig()))
+    store.update_run(run_id, status="running", t_origin_s=0.0, owner_started=1.0)
+    store.append_steps(run_id, steps(0, 10).tolist())
+    return run_id
+
+
+def spool_of(store: RunStore, run_id: int, /, **changed: Any) -> Spool:
+    return Spool(header_of(store, store.run(run_id), "database is locked") | changed, places(store))
+
+
+def left(store: RunStore, run_id: int, **ended: Any) -> Path:
+    """Twenty more steps, of which the store has five already, in a file that nobody holds any more."""
+    spool = spool_of(store, run_id)
+    for first in range(5, 30, 5):
+        spool.append(STEPS, steps(first, 5).tobytes())
+    if ended:
+        spool.append(VALUES, values_frame(ended))
+    (path,) = spool.paths
+    spool.leave()
+    return path
+
+
+def test_of_a_program_that_was_killed(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = begun(store)
+    path = left(store, run_id)
+    settle_interrupted(store)
+    run = store.run(run_id)
+    assert run.status == "interrupted"
+    assert store.steps(run_id)["step"].tolist() == list(range(30))
+    assert run.summary is not None
+    assert run.summary.n_steps == 30
+    assert run.notices == (
+        "the run store could not be written (database is locked) when the program ended; what was measured until then "
+        "was taken in later",
+    )
+    assert capsys.readouterr().err == (
+        f"vitprof: run {run_id}: 25 steps that waited for the run store ({path}) were taken in\n"
+    )
+    assert not path.exists()
+
+
+def test_one_that_was_called_interrupted_gets_its_last_status(store: RunStore) -> None:
+    """Such as where a program that does not know of files marked it before."""
+    run_id = begun(store)
+    store.mark_interrupted()
+    left(store, run_id, **ENDED)
+    settle_interrupted(store)
+    run = store.run(run_id)
+    assert (run.status, run.error) == ("done", "")
+    assert run.summary is not None
+    assert (run.summary.n_steps, run.summary.wall_s) == (30, 100.0)
+
+
+def test_in_two_places_as_one(store: RunStore) -> None:
+    """Where the first disk was full on the way."""
+    run_id = begun(store)
+    left(store, run_id)
+    other = Spool(header_of(store, store.run(run_id), "full") | {"part": 1}, places(store)[1:])
+    other.append(TELEMETRY, steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)].tobytes())
+    other.append(VALUES, values_frame(ENDED))
+    other.leave()
+    settle_interrupted(store)
+    run = store.run(run_id)
+    assert (run.status, run.notices) == ("done", ())
+    assert store.telemetry(run_id)["seq"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_is_damaged_is_read_up_to_there_and_set_aside(
+    store: RunStore, capsys: pytest.CaptureFixture[str], cut: bool
+) -> None:
+    run_id = begun(store)
+    path = left(store, run_id, **ENDED)
+    data = bytearray(path.read_bytes())
+    last = FRAME.size + len(values_frame(ENDED))
+    spot = len(data) - last - 20  # in the last steps
+    path.write_bytes(data[:spot] if cut else data[:spot] + b"\xff" + data[spot + 1 :])
+    settle_interrupted(store)
+    why = "its end is missing" if cut else "it is damaged"
+    run = store.run(run_id)
+    assert store.n_steps(run_id) == 25
+    assert run.status == "interrupted"
+    assert f"a part of what waited for the run store is lost: {why}" in run.notices
+    taken, damaged = capsys.readouterr().err.splitlines()
+    assert "20 steps" in taken
+    aside = path.with_name(DAMAGED + path.name.removeprefix("vitprof-spool-"))
+    assert damaged.endswith(f"could not be read to its end ({why}): it is now {aside}, and is not read again")
+    settle_interrupted(store)
+    assert capsys.readouterr().err == ""
+    assert aside.exists()
+
+
+def test_without_a_header_it_is_one_line(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    path = left(store, begun(store))
+    path.write_bytes(b"nonsense" * 100)
+    (path.parent / "vitprof-spool-empty").touch()
+    settle_interrupted(store)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}, which waited for the run store, cannot be read (it is damaged)" in line
+    assert not list(path.parent.glob("vitprof-spool-*"))
+
+
+def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = begun(store)
+    in_use, others = spool_of(store, run_id), spool_of(store, run_id, store="sqlite:/elsewhere")
+    for spool in (in_use, others):
+        spool.append(STEPS, steps(10, 5).tobytes())
+    kept = [*in_use.paths, *others.paths]
+    others.leave()
+    real = left(store, run_id).rename(tmp_path / "real")
+    for name, make in (("linked", os.symlink), ("twice", os.link)):
+        make(real, places(store)[1] / f"vitprof-spool-{name}")
+        kept.append(places(store)[1] / f"vitprof-spool-{name}")
+    settle_interrupted(store)
+    assert all(path.exists() for path in kept)
+    assert store.n_steps(run_id) == 10
+    assert capsys.readouterr().err == ""
+    in_use.leave()
+
+
+def test_of_a_run_that_was_deleted(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = begun(store)
+    path = left(store, run_id)
+    store.mark_interrupted()
+    store.delete(run_id)
+    settle_interrupted(store)
+    assert "is not in the store any more" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_it_takes_no_longer_than_it_may(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is for the next time; until then nobody calls the run interrupted."""
+    monkeypatch.setattr("vitprof.jobs.batches.ROWS_AT_ONCE", 5)
+    run_id = begun(store)
+    path = left(store, run_id, **ENDED)
+    times = iter([0.0, 1.0, 1.0, 21.0])
+    taken = take_in(store, lambda *_: None, clock=lambda: next(times))
+    assert (taken.waiting, store.n_steps(run_id)) == ({run_id}, 15)
+    assert "the next start takes in the rest" in taken.lines[0]
+    assert store.mark_interrupted(spare=taken.waiting) == []
+    settle_interrupted(store)
+    assert (store.run(run_id).status, store.n_steps(run_id)) == ("done", 30)
+    assert not path.exists()
+
+
+def test_a_store_that_is_still_away_keeps_nobody_from_starting(store: RunStore) -> None:
+    run_id = begun(store)
+    path = left(store, run_id, **ENDED)
+    assert store.file is not None
+    with closing(sqlite3.connect(store.file)) as other:
+        other.execute("begin exclusive")
+        settle_interrupted(store)
+    assert path.exists()
+    assert store.run(run_id).status == "running"
+
+
+def test_columns_of_another_version(store: RunStore) -> None:
+    run_id = begun(store)
+    spool = spool_of(store, run_id, steps=[*STEP_COLUMNS[:12], "new_s"])
+    rows = steps(10, 5)
+    spool.append(STEPS, rows[:, [*range(12), 3]].tobytes())
+    spool.leave()
+    settle_interrupted(store)
+    assert store.steps(run_id)["compute_s"].tolist() == steps(0, 15)[:, STEP_COLUMNS.index("compute_s")].tolist()
+
+
+def test_no_more_waits_than_may(store: RunStore) -> None:
+    spool = Spool({}, places(store), most_bytes=1 << 20)
+    with pytest.raises(NoRoom, match="the 1 MB for waiting data were full"):
+        spool.append(STEPS, bytes(2 << 20))
+    spool.delete()

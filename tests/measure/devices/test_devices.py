@@ -1,0 +1,170 @@
+"""Devices: marks that become times on the host's clock."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+
+from tests.engine_fixtures import small_home, trained  # noqa: F401
+from vitprof.errors import DeviceError
+from vitprof.measure.devices import cuda as cuda_module
+from vitprof.measure.devices import open_device
+from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices.cuda import CudaDevice
+from vitprof.measure.devices.out_of_memory import DeviceMemory, device_memory
+
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
+]
+
+
+def busy(device: CudaDevice, milliseconds: float) -> None:
+    """Work for the device that the host does not wait for. (A GPU's clock ticks 1 to 2 times a nanosecond.)"""
+    torch.cuda._sleep(int(milliseconds * 1.5e6))
+
+
+def test_cpu_marks_are_the_clock() -> None:
+    times = iter([1.5, 2.25])
+    device = CpuDevice(lambda: next(times))
+    first, second = device.mark(), device.mark()
+    assert device.reached(first)
+    assert (device.seconds(first), device.seconds(second)) == (1.5, 2.25)
+    device.release(first, second)
+    device.synchronize()
+
+
+def test_cpu_keeps_the_value_of_now() -> None:
+    value = torch.tensor(3.0)
+    kept = CpuDevice(time.perf_counter).keep(value)
+    value += 1
+    assert kept() == 3.0
+
+
+def test_cpu_facts() -> None:
+    device = open_device("cpu", time.perf_counter)
+    assert (device.name, device.torch_device) == ("cpu", torch.device("cpu"))
+    assert device.environment()["device_name"]
+    assert device.peak_memory() == {}  # the process's memory is telemetry's business
+
+
+def test_auto_is_the_cpu_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert open_device("auto", time.perf_counter).name == "cpu"
+
+
+def test_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match=r"^device cuda:1: .*sees no CUDA device; choose cpu$"):
+        open_device("cuda:1", time.perf_counter)
+
+
+def test_no_such_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(DeviceError, match=r"^device cuda:7: there is no such GPU; choose cuda:0 to cuda:1, or cpu$"):
+        open_device("cuda:7", time.perf_counter)
+
+
+def test_memory_of_a_gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the allocator keeps for later counts as free: a new tensor can have it."""
+    figures = {"memory_reserved": 30, "memory_allocated": 20, "max_memory_reserved": 40, "max_memory_allocated": 25}
+    for name, value in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (50, 100))
+    device = object.__new__(CudaDevice)
+    device.torch_device = torch.device("cuda", 0)
+    assert device.free_memory_bytes() == 60
+    assert device.peak_memory() == {"gpu_mem_reserved_peak_bytes": 40, "gpu_mem_allocated_peak_bytes": 25}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "H100")
+    assert device_memory() == DeviceMemory("H100", total=100, free=50, allocated=25, reserved=30)
+
+
+class TestCuda:
+    """With a real GPU; what its marks measure is in tests/selftest/gpu/test_on_a_gpu.py."""
+
+    pytestmark = gpu
+
+    @pytest.mark.parametrize("re_anchor_s", [cuda_module.RE_ANCHOR_S, 0.0])
+    def test_marks_map_to_the_hosts_clock(self, re_anchor_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", re_anchor_s)
+        device = CudaDevice("cuda:0", time.perf_counter)
+        previous = -math.inf
+        for _ in range(20):
+            device.synchronize()
+            before = time.perf_counter()
+            mark = device.mark()
+            device.synchronize()
+            after = time.perf_counter()
+            assert device.reached(mark)
+            at = device.seconds(mark)
+            assert before - 2e-4 <= at <= after + 2e-4
+            assert at > previous
+            previous = at
+            device.release(mark)
+
+    def test_marks_that_become_the_anchor_are_not_handed_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three marks of one step, each more than RE_ANCHOR_S after the one before, all released at its end."""
+        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", 0.0)
+        device = CudaDevice("cuda:0", time.perf_counter)
+        for _ in range(5):
+            marks = [device.mark() for _ in range(3)]
+            device.synchronize()
+            for mark in marks:
+                device.seconds(mark)
+            device.release(*marks)
+            assert len({id(event) for event in device._free}) == len(device._free)
+            assert all(event is not device._anchor for event in device._free)
+
+    def test_a_mark_does_not_wait(self) -> None:
+        device = CudaDevice("cuda:0", time.perf_counter)
+        busy(device, 1)  # the first launch loads the kernel
+        device.synchronize()
+        start = device.mark()
+        busy(device, 200)
+        end = device.mark()
+        assert not device.reached(end)
+        device.synchronize()
+        assert device.reached(end)
+        assert device.seconds(end) - device.seconds(start) > 0.02
+
+    def test_kept_values_arrive_with_a_later_mark(self) -> None:
+        device = CudaDevice("cuda:0", time.perf_counter)
+        value = torch.zeros((), device=device.torch_device)
+        kept = []
+        for i in range(100):
+            value += 1
+            kept.append(device.keep(value))
+            assert len(kept) == i + 1
+        device.synchronize()
+        assert [k() for k in kept] == list(range(1, 101))
+
+    def test_events_are_used_again(self) -> None:
+        device = CudaDevice("cuda:0", time.perf_counter)
+        marks = [device.mark() for _ in range(10)]
+        device.synchronize()
+        device.release(*marks)
+        assert {id(device.mark()) for _ in range(10)} == {id(m) for m in marks}
+
+    def test_facts(self) -> None:
+        device = open_device("cuda:0", time.perf_counter)
+        held = torch.empty(1 << 24, device="cuda")
+        peaks = device.peak_memory()
+        assert peaks["gpu_mem_reserved_peak_bytes"] >= peaks["gpu_mem_allocated_peak_bytes"] >= held.nbytes
+        assert 0 < device.free_memory_bytes() < device.environment()["gpu_memory_bytes"]
+        facts = device.environment()
+        assert facts["device_name"] == torch.cuda.get_device_name(0)
+        assert facts["gpu_memory_bytes"] > held.nbytes
+
+    @pytest.mark.usefixtures("small_home")
+    @pytest.mark.parametrize("strategy", ["memory", "device", "workers"])
+    def test_training_gives_the_losses_of_the_cpu(self, strategy: str) -> None:
+        on_gpu = trained(strategy=strategy, steps=20, evaluate=False, device="cuda:0")
+        on_cpu = trained(strategy=strategy, steps=20, evaluate=False)
+        assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], abs=2e-3)
+        assert (on_gpu["compute_s"] > 0).all()
+        assert on_gpu["step_s"] == pytest.approx(on_gpu["gap_s"] + on_gpu["compute_s"], abs=1e-9)

@@ -1,0 +1,186 @@
+"""Messages: what goes into the pipe comes out of it, and nothing else does."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitprof.measure import wire
+from vitprof.measure.wire import HEADER, NOTE, STEPS, EventBuffer, Message, Note, read_messages, write_message
+from vitprof.recording.columns import STEP_COLUMNS
+
+WIDTH = len(STEP_COLUMNS)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+NOTES = st.builds(Note, st.text(), st.dictionaries(st.text(), JSON, max_size=4))
+MATRICES = st.integers(0, 5).map(lambda n: np.random.default_rng(n).normal(size=(n, WIDTH)))
+
+
+def framed(*messages: Message) -> bytes:
+    stream = io.BytesIO()
+    for message in messages:
+        write_message(stream, message)
+    return stream.getvalue()
+
+
+def same(a: Message, b: Message) -> bool:
+    if isinstance(a, Note) or isinstance(b, Note):
+        return a == b
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+@pytest.mark.slow
+@given(st.lists(NOTES | MATRICES, max_size=6))
+def test_round_trip(messages: list[Message]) -> None:
+    got = list(read_messages(io.BytesIO(framed(*messages))))
+    assert len(got) == len(messages)
+    assert all(same(a, b) for a, b in zip(got, messages, strict=True))
+
+
+def test_nan_and_infinity_cross_in_steps() -> None:
+    rows = np.array([[math.nan, math.inf, -0.0] + [1e-300] * (WIDTH - 3)])
+    (got,) = read_messages(io.BytesIO(framed(rows)))
+    assert same(got, rows)
+
+
+def test_a_frame_cut_short_ends_the_stream() -> None:
+    first, second = Note("stage", {"name": "training"}), np.ones((2, WIDTH))
+    whole, begin = framed(first, second), len(framed(first))
+    for length in range(len(whole)):
+        got = list(read_messages(io.BytesIO(whole[:length])))
+        assert len(got) == (length >= begin)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"Traceback (most recent call last):\n",
+        b"\x00" * 64,
+        HEADER.pack(b"X", 4) + b"1234",
+        HEADER.pack(NOTE, wire.MAX_PAYLOAD_BYTES + 1),
+        HEADER.pack(NOTE, 4) + b"{{{{",
+        HEADER.pack(NOTE, 4) + b"1234",
+        HEADER.pack(NOTE, 4) + b"[12]",
+        HEADER.pack(NOTE, 8) + b'["a", 1]',
+        HEADER.pack(NOTE, 2) + b"\xff\xfe",
+        HEADER.pack(STEPS, 12) + b"x" * 12,
+        HEADER.pack(STEPS, 8) + b"x" * 8,
+    ],
+)
+def test_bytes_that_are_no_frame(garbage: bytes) -> None:
+    stream = io.BytesIO(framed(Note("facts", {})) + garbage)
+    messages = read_messages(stream)
+    assert next(messages) == Note("facts", {})
+    with pytest.raises(ValueError):
+        list(messages)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_end_or_are_refused(garbage: bytes) -> None:
+    try:
+        for message in read_messages(io.BytesIO(garbage)):
+            assert isinstance(message, (Note, np.ndarray))
+    except ValueError:
+        pass
+
+
+def test_what_is_not_available_is_null() -> None:
+    buffer = EventBuffer()
+    buffer.stage("starting", math.nan)
+    buffer.facts({"test_loss": math.nan, "n_train": 5, "gpu_mem_peak_bytes": math.inf})
+    stage, facts = buffer.drain()
+    assert stage == Note("stage", {"name": "starting", "fraction": None, "message": ""})
+    assert facts == Note("facts", {"test_loss": None, "n_train": 5, "gpu_mem_peak_bytes": None})
+    json.dumps(stage.values, allow_nan=False)
+
+
+def test_steps_come_before_the_notes_of_the_same_moment() -> None:
+    buffer = EventBuffer()
+    buffer.environment({"python": "3"})
+    buffer.step((0.0,) * WIDTH)
+    buffer.phase("shutdown", 1.0, 2.0)
+    buffer.step((1.0,) * WIDTH)
+    buffer.end("done")
+    steps, *notes = buffer.drain()
+    assert isinstance(steps, np.ndarray)
+    assert steps.shape == (2, WIDTH)
+    assert [note.kind for note in notes if isinstance(note, Note)] == ["environment", "phase", "end"]
+    assert notes[-1] == Note("end", {"status": "done", "error": ""})
+    assert buffer.drain() == []
+
+
+class Untimely(deque[tuple[float, ...]]):
+    """Rows to which the last one is added, and the job's end, just when somebody has looked how many there are."""
+
+    def __init__(self, buffer: EventBuffer) -> None:
+        super().__init__()
+        self.buffer: EventBuffer | None = buffer
+
+    def __len__(self) -> int:
+        n, buffer, self.buffer = super().__len__(), self.buffer, None
+        if buffer is not None:
+            self.append((7.0,) * WIDTH)
+            buffer.end("done")
+        return n
+
+
+def test_the_end_never_overtakes_a_step() -> None:
+    buffer = EventBuffer()
+    buffer._rows = Untimely(buffer)
+    messages = buffer.drain() + buffer.drain()
+    assert [type(message) for message in messages] == [np.ndarray, Note]
+
+
+@pytest.mark.slow
+def test_a_thread_that_appends_while_another_drains_loses_nothing() -> None:
+    buffer, n = EventBuffer(), 50_000
+    rows: list[float] = []
+    ends = 0
+    filler = (0.0,) * (WIDTH - 1)
+
+    def work() -> None:
+        for i in range(n):
+            buffer.step((float(i), *filler))
+            if i % 1000 == 0:
+                buffer.phase("evaluate", i, i)
+        buffer.end("done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    phases = []
+    while not ends:
+        for message in buffer.drain():
+            if isinstance(message, Note):
+                phases += [message.values["t_start_s"]] if message.kind == "phase" else []
+                ends += message.kind == "end"
+            else:
+                rows += message[:, 0].tolist()
+    thread.join()
+    assert buffer.drain() == []  # with the last message everything had come
+    assert rows == list(range(n))
+    assert phases == list(range(0, n, 1000))
+
+
+def test_steps_one_by_one_and_many_at_once_stay_in_order() -> None:
+    buffer, rows = EventBuffer(), np.arange(7.0 * WIDTH).reshape(7, WIDTH)
+    buffer.step(tuple(rows[0]))
+    buffer.step(tuple(rows[1]))
+    buffer.steps(rows[2:4])
+    buffer.steps(rows[4:5])
+    buffer.step(tuple(rows[5]))
+    first = buffer.drain()
+    buffer.steps(rows[6:])
+    assert [len(message) for message in first if not isinstance(message, Note)] == [2, 2, 1, 1]
+    np.testing.assert_array_equal(np.concatenate([*first, *buffer.drain()]), rows)
+    assert buffer.drain() == []

@@ -1,0 +1,131 @@
+"""Known idle: what is put into a stage is compared with what is said of it; jobs are made up, but for one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import MakeSteps
+from tests.engine_fixtures import small_home  # noqa: F401
+from vitprof.config import RunConfig, injection
+from vitprof.config.resolve import resolve
+from vitprof.measure.devices import open_device
+from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.selftest.gpu import idle
+from vitprof.selftest.gpu.bench import SHORT_JOB, Bench, Recorded
+from vitprof.selftest.gpu.child import run_case
+
+FETCH_MS, COMPUTE_MS = 3.0, 1.0
+PARTS = {"read": 0.2, "decode": 0.3, "transform": 0.4, "collate": 0.1}
+"""Of what fetching takes."""
+
+
+class Now:
+    """A clock that only a wait moves on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class MadeUp(Bench):
+    """Jobs whose steps are made: a fetch, a copy and a computation, one after another, and nothing beside them."""
+
+    make: MakeSteps
+    error_ms = 0.0
+    """By how much a wait is reported longer than it was."""
+    idle_ms = 0.0
+    """By how much compute is reported longer than the device works."""
+    blames = ""
+    """A stage that gets whatever wait is put in."""
+    ran: list[str]
+
+    def spin(self, seconds: float) -> float:
+        return seconds
+
+    def run(self, **settings: Any) -> Recorded:
+        settings.pop("trains")
+        config = resolve(RunConfig(device="simulated:1,0", **SHORT_JOB | settings))
+        stage, wait_s = injection(config.inject) if config.inject else ("", 0.0)
+        self.ran.append(stage)
+        wait_s += self.error_ms / 1e3 if stage else 0.0
+        stage = self.blames or stage
+        parts = {name: share * FETCH_MS / 1e3 for name, share in PARTS.items()}
+        copy_s = 20e-6
+        if stage == "transfer":
+            copy_s += wait_s
+        elif stage:
+            parts[stage] += wait_s
+        fetch_s = sum(parts.values())
+        # what of fetching the device still works for; the copy waits for it
+        n, hidden_s = 40, min(fetch_s, COMPUTE_MS / 1e3)
+        made = self.make([fetch_s - hidden_s] * n, [(COMPUTE_MS + self.idle_ms) / 1e3] * n, h2d=copy_s, warmup=8)
+        columns = {name: made[name].copy() for name in STEP_COLUMNS}
+        columns["t_start_s"] -= hidden_s
+        columns["data_wait_s"] += hidden_s
+        columns["h2d_start_s"] = columns["compute_start_s"] - copy_s
+        columns["host_s"] = np.full(n, copy_s)
+        columns["launch_idle_s"] = np.zeros(n)
+        for name, took_s in parts.items():
+            columns[f"{name}_s"] = np.full(n, took_s)
+        recorded = Recorded(config, 0.0, 1.0)
+        recorded.rows = list(zip(*(columns[name] for name in STEP_COLUMNS), strict=True))
+        return recorded
+
+
+@pytest.fixture
+def bench(make_steps: MakeSteps) -> MadeUp:
+    now = Now()
+    made = MadeUp(None, clock=now, sleep=now.sleep)  # type: ignore[arg-type]
+    made.make, made.ran = make_steps, []
+    return made
+
+
+def test_what_is_put_in_is_found(bench: MadeUp) -> None:
+    outcome = run_case("known idle", bench)
+    assert outcome.status == "passed", outcome.reason
+    assert outcome.measured.startswith("11 of 11 waits right")
+    assert len(bench.ran) == 11
+
+
+def test_a_wrong_size_is_told_after_three_rounds(bench: MadeUp) -> None:
+    bench.error_ms = 2.5
+    outcome = run_case("known idle", bench)
+    assert outcome.status == "failed"
+    assert "20 ms in read: its size is off by +2.50 ms" in outcome.reason
+    assert bench.ran.count("read") == 2 * idle.ROUNDS
+    assert "no wait" not in outcome.reason
+
+
+def test_a_wrong_cause_is_told(bench: MadeUp) -> None:
+    bench.blames = "decode"
+    outcome = run_case("known idle", bench)
+    assert "20 ms in collate: the verdict named decode" in outcome.reason
+    assert "in decode:" not in outcome.reason
+
+
+@pytest.mark.slow
+def test_a_wrong_idle_share_is_told_and_a_clock_that_changed(bench: MadeUp) -> None:
+    bench.idle_ms = 0.8
+    outcome = run_case("known idle", bench)
+    assert "the idle share is off by" in outcome.reason
+    assert "1 ms of work took 1.80 ms" in outcome.reason
+
+
+@pytest.mark.usefixtures("small_home")
+def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
+    """Through the training loop, on a simulated device whose waits are those of the case."""
+    bench = Bench(open_device("simulated:1,0", time.perf_counter))
+    recorded = idle._trained(bench, "read:2")
+    assert recorded.verdict().cause
+    assert np.median(recorded.steps["compute_s"]) == pytest.approx(COMPUTE_MS / 1e3, rel=0.05)
+    assert recorded.steps["read_s"].min() >= 0.002
+    assert 0 < recorded.idle_frac < 1
+    assert recorded.step_ms > 2

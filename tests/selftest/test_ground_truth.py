@@ -1,0 +1,47 @@
+"""Jobs that are slowed down in a known way: what vitprof reports must be that, in cause and in size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F401
+from vitprof.selftest import CASES, Result, SelftestReport, run_selftest
+from vitprof.selftest import cases as known
+
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
+LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
+HERE = sorted((case for case in CASES if case.name not in LEFT_OUT), key=lambda case: not case.own_process)
+"""Without those that others stand for: `selftest` has them all, and these tests are to be quick. Those in processes
+come first: they wait until PyTorch is loaded for all of them, which would get in the way of those in threads."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, digits_home, photos_home) -> Iterator[SelftestReport]:  # noqa: F811
+    """What came of all cases: once each, and again where another program got in the way."""
+    home = tmp_path_factory.mktemp("ground-truth")
+    (home / "data").mkdir()
+    for made in (digits_home / "data" / "digits", photos_home / "data" / f"photos-{N_PHOTOS}"):
+        (home / "data" / made.name).symlink_to(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_HOME", str(home))
+        patch.setenv("VITPROF_WARM", "1")
+        yield run_selftest(HERE, rounds=1, isolation="thread")
+    assert not (home / "logs").exists(), "the logs of a user's own runs would be overwritten"
+
+
+@pytest.fixture
+def result(report: SelftestReport, request: pytest.FixtureRequest) -> Result:
+    return next(r for r in report.results if r.case == request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("result", [case.name for case in HERE], indirect=True)
+def test_cause_size_and_idle_share_are_what_was_put_in(result: Result) -> None:
+    assert not result.wrong
+    assert result.ok
+
+
+def test_photos_are_those_that_the_other_tests_have() -> None:
+    assert known.N_PHOTOS == N_PHOTOS, "else they are made anew here"

@@ -1,0 +1,414 @@
+"""The selftest's arithmetic, its report, its hogs, and that it leaves nothing behind. Real cases: test_ground_truth."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.cli.json_objects import told as read_json
+from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
+from vitprof import cli
+from vitprof.config.resolve import resolve
+from vitprof.errors import JobError, JobStopped
+from vitprof.selftest import (
+    CASES,
+    QUICK,
+    Case,
+    Result,
+    SelftestProgress,
+    SelftestReport,
+    driver,
+    run_selftest,
+)
+from vitprof.selftest.arithmetic import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
+from vitprof.selftest.hogs import BusyCores, cores
+from vitprof.selftest.observing import Observed
+from vitprof.selftest.report import case_result, compare
+from vitprof.selftest.sleeper import Sleeper
+
+BY_NAME = {case.name: case for case in CASES}
+QUIET = Observed(
+    kind="not input-bound",
+    cause="",
+    cause_ms=math.nan,
+    launch_ms=0.0,
+    launching_ms=0.0,
+    signatures=(),
+    exposed_ms={},
+    idle_frac=0.0,
+    true_idle_frac=0.0,
+    step_ms=12.0,
+    cpu_ms=5.0,
+    fetch_ms=0.0,
+    start_s=0.0,
+    end_s=1.0,
+)
+
+
+def waiting(part: str, ms: float, **changes: Any) -> Observed:
+    """A run whose verdict blames `part` for `ms`."""
+    blamed: dict[str, Any] = {"kind": "input-bound", "cause": part, "cause_ms": ms, "exposed_ms": {part: ms}}
+    return dataclasses.replace(QUIET, **blamed | changes)
+
+
+@pytest.mark.parametrize(
+    ("wait", "fetch", "compute", "makers", "expected"),
+    [
+        (20, 3, 1, 1, 20),  # fetching was longer than compute before: all of it
+        (20, 3, 4, 1, 19),  # 1 ms of compute was left to hide it
+        (20, 0, 12, 1, 8),  # partly hidden
+        (8, 0, 12, 1, 0),  # fully hidden
+        (40, 2, 4, 2, 17),  # a batch comes every 21 ms
+        (40, 10, 4, 2, 20),  # two makers share it
+    ],
+)
+def test_what_must_be_found(wait: float, fetch: float, compute: float, makers: int, expected: float) -> None:
+    assert expected_ms(wait, fetch, compute, makers) == pytest.approx(expected)
+
+
+@given(fetch=st.integers(0, 50), compute=st.integers(1, 50), wait=st.integers(0, 50), makers=st.sampled_from([1, 2, 3]))
+def test_that_is_what_a_device_idles_longer(fetch: int, compute: int, wait: int, makers: int) -> None:
+    """Against makers and a device played through, batch by batch."""
+    n = 60  # batches, those of all makers the same number
+
+    def idled(fetch: int) -> float:
+        free = [0.0] * makers
+        end, idle, counted = 0.0, 0.0, n // 2
+        for batch in range(n):
+            ready = free[batch % makers] = free[batch % makers] + fetch
+            start = max(ready, end)
+            if batch >= counted:
+                idle += start - end
+            end = start + compute
+        return idle / (n - counted)
+
+    if min(abs(f / makers - compute) for f in (fetch, fetch + wait)) < 1:
+        return  # nearly in step: it takes long until one has caught up with the other
+    assert idled(fetch + wait) - idled(fetch) == pytest.approx(expected_ms(wait, fetch, compute, makers), abs=1e-9)
+
+
+def test_what_a_slow_drive_takes_and_how_far_off_is_right() -> None:
+    assert drive_ms(100_000, mb_s=50, latency_ms=3) == pytest.approx(5)
+    assert tolerance_ms(20) == pytest.approx(2)
+    assert tolerance_ms(0) == 0.3
+    assert idle_frac(4, 20) == pytest.approx(0.8)
+    assert idle_frac(4, 3.9) == 0
+    assert tolerance_idle_frac(10) == pytest.approx(0.03)
+    assert tolerance_idle_frac(100) == 0.01
+
+
+def test_every_case_can_run_and_its_reference_differs_by_what_is_put_in_its_way_only() -> None:
+    assert len(BY_NAME) == len(CASES)
+    assert all(case in CASES for case in QUICK)
+    assert len(QUICK) < len(CASES)
+    for case in CASES:
+        reference, slowed = resolve(case.base).to_dict(), resolve(case.slowed).to_dict()
+        different = {name for name in slowed if slowed[name] != reference[name]}
+        assert different == set(case.changes)
+        assert case.hogs != bool(different)
+        assert case.compute_ms > 0
+        assert case.why
+    assert any(case.hidden for case in QUICK)
+
+
+def test_a_right_verdict_is_right() -> None:
+    case = BY_NAME["read, in the loop"]
+    slowed = waiting("read", 20.5, idle_frac=0.95, true_idle_frac=0.952, step_ms=22.0)
+    result = case_result(case, [compare(case, 20.0, waiting("transform", 0.5, fetch_ms=1.5), slowed)])
+    assert result.ok
+    assert result.wrong == ""
+    assert (result.expected_ms, result.reported_ms) == (pytest.approx(20.0), pytest.approx(20.5))
+    assert result.cause == "read"
+
+
+@pytest.mark.parametrize(
+    ("slowed", "wrong"),
+    [
+        (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
+        (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; it reported 0.00 ms"),
+        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% instead of 95.0%"),
+        (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, expected reading"),
+        (waiting("read", math.nan), "it reported"),
+    ],
+)
+def test_a_wrong_one_is_told(slowed: Observed, wrong: str) -> None:
+    case = BY_NAME["read, in the loop"]
+    result = case_result(case, [compare(case, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)])
+    assert not result.ok
+    assert wrong in result.wrong
+
+
+def test_what_is_hidden_must_cost_nothing() -> None:
+    case = BY_NAME["fully hidden"]
+    fine = case_result(case, [compare(case, 8.0, QUIET, waiting("read", 0.02, kind="not input-bound"))])
+    assert fine.ok
+    assert fine.cause == ""
+    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).cause_ok
+    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).size_ok
+
+
+def test_launches_are_compared_with_what_they_really_took() -> None:
+    """On a busy machine a wait of 4 ms takes 4.6: the device had to wait that much longer inside its steps."""
+    case = BY_NAME["launch-bound"]
+    found = dataclasses.replace(QUIET, kind="launch-bound", cause="launches", launch_ms=3.6)
+    result = case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.6))])
+    assert result.expected_ms == pytest.approx(3.6)
+    assert result.ok
+    assert not case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.0))]).ok
+
+
+def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
+    case = BY_NAME["CPU hogs"]
+    reference = waiting("transform", 9.0, step_ms=11.0)
+    slowed = waiting("cpu_contention", 15.0, step_ms=26.0)
+    assert case_result(case, [compare(case, math.nan, reference, slowed)]).ok
+    busy_before = dataclasses.replace(reference, cause="cpu_contention", cause_ms=5.0)
+    assert compare(case, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
+    by_signature = dataclasses.replace(slowed, cause="transform", signatures=("other-programs",))
+    assert compare(case, math.nan, reference, by_signature).cause_ok
+
+
+def test_work_that_took_longer_beside_hogs_did_not_wait() -> None:
+    case = BY_NAME["CPU hogs"]
+    reference = waiting("transform", 9.0, step_ms=11.0, cpu_ms=10.0)
+    slowed = waiting("cpu_contention", 13.0, step_ms=26.0, cpu_ms=12.0)
+    assert compare(case, math.nan, reference, slowed).expected_ms == pytest.approx(13.0)
+
+
+def test_medians_decide_and_most_rounds_name_the_cause() -> None:
+    case = BY_NAME["read, in the loop"]
+    good, bad = (compare(case, 20.0, QUIET, waiting(part, ms)) for part, ms in (("read", 20.0), ("decode", 90.0)))
+    assert not case_result(case, [good, bad]).cause_ok
+    result = case_result(case, [bad, good, good], retries=2)
+    assert result.cause == "read"
+    assert (result.cause_ok, result.rounds, result.retries) == (True, 3, 2)
+
+
+def _result(name: str, **changes: Any) -> Result:
+    fine = case_result(BY_NAME[name], [compare(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))])
+    return dataclasses.replace(fine, **{"cause_ok": True, "size_ok": True, "idle_ok": True} | changes)
+
+
+def test_the_report_in_one_line_and_as_plain_values() -> None:
+    fine = _result("read, in the loop")
+    failed = _result("slow drive", failure="its job did not finish", error_ms=math.nan)
+    assert SelftestReport((fine,), 1.0, 1).sentence == "selftest passed: 1 of 1"
+    report = SelftestReport((fine, failed), 2.0, 2)
+    assert report.sentence == "selftest failed: 1 of 2: slow drive (its job did not finish)"
+    assert not report.ok
+    stopped = SelftestReport((fine,), 1.0, 2)
+    assert "stopped" in stopped.sentence
+    assert not stopped.ok
+    plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert plain["results"][1]["error_ms"] is None
+    assert [r["ok"] for r in plain["results"]] == [True, False]
+
+
+class Made(driver._Work):
+    """A selftest whose jobs are made up: what they give, by the names of cases, in turns."""
+
+    gives: dict[str, list[Observed | JobError]]
+    ran: list[str]
+
+    def prepare(self, cases: Any) -> None:
+        return
+
+    def _run(self, config: Any, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
+        self._tell(case.name)
+        if self._stop():
+            raise JobStopped("stopped")
+        self._ended_one()
+        self.ran.append(role if role == "reference" else case.name)
+        given = QUIET if role == "reference" else self.gives[case.name].pop(0)
+        if isinstance(given, JobError):
+            raise given
+        return given
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
+    monkeypatch.setattr(driver, "_Work", Made)
+    Made.ran = []
+    return Made
+
+
+PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
+RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 0.0, kind="not input-bound")}
+
+
+def test_cases_share_their_reference_in_every_round(made: type[Made]) -> None:
+    made.gives = {name: [right] * 2 for name, right in RIGHT.items()}
+    told: list[SelftestProgress] = []
+    report = run_selftest([PARTLY, HIDDEN], rounds=2, progress=told.append)
+    assert report.sentence == "selftest passed: 2 of 2"
+    assert made.ran == ["reference", "partly hidden", "fully hidden"] * 2
+    assert {progress.total for progress in told} == {6}
+    assert math.isnan(told[0].left_s)
+    assert told[-1].left_s >= 0
+
+
+def test_only_what_is_not_right_is_run_again(made: type[Made]) -> None:
+    spoilt = waiting("read", 11.0)
+    made.gives = {"partly hidden": [spoilt, JobError("killed"), RIGHT["partly hidden"], RIGHT["partly hidden"]]}
+    made.gives["fully hidden"] = [RIGHT["fully hidden"]]
+    report = run_selftest([PARTLY, HIDDEN], rounds=1)
+    assert report.ok
+    assert [(r.case, r.rounds, r.retries) for r in report.results] == [("partly hidden", 3, 3), ("fully hidden", 1, 0)]
+
+
+def test_what_stays_wrong_fails(made: type[Made]) -> None:
+    made.gives = {"partly hidden": [JobError("its job did not finish")] * 4}
+    report = run_selftest([PARTLY], rounds=1)
+    assert report.sentence == "selftest failed: 1 of 1: partly hidden (its job did not finish)"
+
+
+def test_a_stop_leaves_what_was_found_until_then(made: type[Made]) -> None:
+    made.gives = {name: [right] for name, right in RIGHT.items()}
+    report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(made.ran) == 2)
+    assert [r.case for r in report.results] == ["partly hidden"]
+    assert "stopped" in report.sentence
+
+
+def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
+    def used() -> float:
+        return sum(hog.cpu_times().user for hog in hogs)
+
+    with BusyCores() as busy:
+        hogs = [psutil.Process(pid) for pid in busy.ids]
+        assert len(hogs) == 2 * cores()
+        wait_until(lambda: all(hog.status() == psutil.STATUS_SLEEPING for hog in hogs), "hogs that wait")
+        before = used()
+        assert not busy.begun
+        busy.begin()
+        busy.begin()
+        assert busy.begun
+        wait_until(lambda: used() > before, "CPU time taken")
+    assert not any(hog.is_running() for hog in hogs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", ["busy.begin()", "pass"])
+def test_hogs_end_when_who_started_them_is_killed(begin: str) -> None:
+    lines = ("import time", "from vitprof.selftest.hogs import BusyCores", "with BusyCores() as busy:")
+    script = "\n".join((*lines, f"    {begin}", "    print(*busy.ids, flush=True)", "    time.sleep(600)"))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
+        assert parent.stdout is not None
+        ids = [int(word) for word in parent.stdout.readline().split()]
+        hogs = [psutil.Process(pid) for pid in ids]
+        parent.kill()
+    assert hogs
+    assert gone(hogs)
+
+
+def test_a_sleeper_says_how_late_a_wait_ends() -> None:
+    began = time.perf_counter()
+    with Sleeper(0.001) as sleeper:
+        wait_until(lambda: sleeper.late_s(began, math.inf) > 0, "a sleep that ended")
+        assert sleeper.late_s(began - 1, began) == 0, "none began then"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `selftest` with a made report: (exit status, standard output, cases and rounds asked for)."""
+    before = signal.getsignal(signal.SIGTERM)
+    asked: list[Any] = []
+
+    def run(*args: str, report: SelftestReport) -> tuple[int, str, list[Any]]:
+        def made(*given: Any, progress: Any, stop: Any) -> SelftestReport:
+            asked.extend(given)
+            if report.stopped:
+                signal.raise_signal(signal.SIGTERM)
+                assert stop()
+            return report
+
+        monkeypatch.setattr(cli.selftest, "run_selftest", made)
+        monkeypatch.setattr(sys, "argv", ["vitprof", "selftest", *args])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, capsys.readouterr().out, asked
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
+    status, out, asked = call("--quick", report=SelftestReport((_result("read, in the loop"),), 1.0, 1))
+    assert status == 0
+    assert out.splitlines()[-1] == "selftest passed: 1 of 1"
+    assert re.search(r"verdict blames.* idle, true .* idle, reported", out)
+    assert re.search(r"read, in the loop +│ reading ", out)
+    assert asked == [QUICK, 1]
+
+
+def test_the_command_fails_where_a_case_does(call: Any) -> None:
+    report = SelftestReport((_result("read, in the loop", size_ok=False),), 1.0, 1)
+    status, out, _ = call(report=report)
+    assert status == 1
+    assert out.splitlines()[-1] == report.sentence
+    status, out, _ = call("--json", report=report)
+    assert status == 1
+    assert read_json("selftest", out)["sentence"] == report.sentence
+
+
+def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
+    report = SelftestReport((_result("read, in the loop"),), 1.0, 2, stopped=True)
+    status, out, _ = call(report=report)
+    assert status == 130
+    assert out.splitlines()[-1] == "selftest stopped after 1 of 2 cases: 1 passed"
+    assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
+
+
+def test_what_is_left_is_jobs_left_times_their_mean(made: type[Made], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    told: list[SelftestProgress] = []
+    work = driver._Work(None, told.append, lambda: False, "thread")  # type: ignore[arg-type]
+    work.total = 4
+    for passed in (4.0, 6.0, 2.0, 50.0):
+        now[0] += passed
+        if passed in (4.0, 6.0):
+            work._ended_one()
+        work._tell("")
+    assert [progress.left_s for progress in told] == [12.0, 10.0, 8.0, 5.0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("full_home")
+def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
+    """SIGTERM, which is taken like Ctrl-C: a shell's background job has SIGINT ignored, and so have its children."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-m", "vitprof", "selftest"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as selftest:
+        jobs = wait_until(lambda: descendants(selftest.pid), "a job")
+        assert list(temporary.iterdir())
+        with contextlib.suppress(ProcessLookupError):
+            selftest.terminate()
+        out, err = selftest.communicate(timeout=60)
+    assert selftest.returncode == 130
+    assert err.splitlines()[-1] == "vitprof: interrupted"
+    assert out == ""
+    assert gone(jobs)
+    assert not list(temporary.iterdir())

@@ -1,0 +1,234 @@
+"""Makers: they read a batch from the storage, decode, crop and augment it. Loaders decide when, and in which thread.
+
+A maker is a pure function of (epoch, indices): every loader, in any process or thread, makes the same batch of the same
+samples, including random crops.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
+from vitprof.engine import augment, decode
+from vitprof.engine.batch import Batch
+from vitprof.engine.storage import EncodedStorage, PixelStorage
+from vitprof.errors import SampleError
+from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.stopwatch import Stopwatch, asked_wait
+
+HOW_TO_SKIP = (
+    "repair the data set's own file and delete what was prepared from it, or skip such samples (--skip-unreadable)"
+)
+
+
+class Maker(Protocol):
+    """A function that makes batches from a storage. Can be pickled and used in several threads."""
+
+    shape: tuple[int, int, int]
+    """(height, width, channels) of the images it makes."""
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
+
+        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample that cannot be read,
+        unless such samples are skipped.
+        """
+
+    def punctual(self) -> Maker:
+        """Returns the same maker without the wait that `RunConfig.inject` adds to each batch."""
+
+
+def images_first(pixels: Tensor) -> Tensor:
+    """Returns a view of `pixels` (b, height, width, channels) as (b, channels, height, width)."""
+    return pixels.permute(0, 3, 1, 2)
+
+
+class PixelMaker:
+    """The maker for a storage of form "pixels"."""
+
+    def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        self.shape = storage.shape
+        self._storage, self._info, self._seed = storage, info, config.seed
+        self._augment = train and config.augment == "cpu"
+        self._skip = config.skip_unreadable
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> PixelMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off must cost next to nothing
+        begun = perf_counter() if times else 0.0
+        if wait is not None:
+            wait.into("read")
+        unreadable: tuple[str, ...] = ()
+        try:
+            pixels = self._storage.read(indices, out)
+        except SampleError:
+            if not self._skip:
+                raise
+            indices, pixels, unreadable = self._read_what_can_be_read(indices, out)
+        changed = read = perf_counter() if times else 0.0
+        if self._augment:
+            if wait is not None:
+                wait.into("transform")
+            if out is None:  # `pixels` may be the storage's own memory
+                pixels = pixels.clone()
+            augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
+            changed = perf_counter()
+        if wait is not None:
+            wait.into("collate")
+        images, labels = images_first(pixels), self._storage.labels.index_select(0, indices)
+        if not times:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        return Batch(
+            images, labels, unreadable, BatchTimes(read - begun, 0.0, changed - read, end - changed, begun, end)
+        )
+
+    def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        good: list[int] = []
+        unreadable: list[str] = []
+        for index in indices.tolist():
+            row = len(good)
+            try:
+                self._storage.read(torch.tensor([index]), out[row : row + 1])
+                good.append(index)
+            except SampleError as error:
+                unreadable.append(str(error))
+        return torch.tensor(good, dtype=torch.int64), out[: len(good)], tuple(unreadable)
+
+
+class EncodedMaker:
+    """The maker for a storage of form "encoded" (JPEG or PNG)."""
+
+    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        self.shape = (info.image_size, info.image_size, info.channels)
+        self._storage, self._info, self._seed = storage, info, config.seed
+        self._augment = train and config.augment == "cpu"
+        self._skip = config.skip_unreadable
+        self._decode = decode.open_decoder(config.decoder or "simplejpeg")
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+
+    def punctual(self) -> EncodedMaker:
+        same = copy.copy(self)
+        same._wait = None
+        return same
+
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        begun, stopwatch = perf_counter(), self.stopwatch(first=True)
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
+
+    def stopwatch(self, *, first: bool) -> Stopwatch | None:
+        """Returns the stopwatch for a piece of a batch, None if nothing is timed; the first piece gets the wait."""
+        wait = self._wait if first else None
+        return Stopwatch(wait) if self._times or wait is not None else None
+
+    def fill(
+        self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch | None = None
+    ) -> list[str]:
+        """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
+
+        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
+        """
+        return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
+
+    def finish(
+        self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch | None = None, begun_s: float = 0.0
+    ) -> Batch:
+        """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
+        filled = perf_counter()
+        if self._wait is not None:
+            self._wait.into("collate")
+        unreadable: tuple[str, ...] = ()
+        if any(wrong):
+            good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
+            indices, readable = indices[good], out[good]
+            out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
+            unreadable = tuple(filter(None, wrong))
+        images, labels = images_first(out), self._storage.labels.index_select(0, indices)
+        if not self._times or stopwatch is None:
+            return Batch(images, labels, unreadable)
+        end = perf_counter()
+        made = BatchTimes(stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s, end - filled, begun_s, end)
+        return Batch(images, labels, unreadable, made)
+
+    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch | None) -> str:
+        try:
+            if stopwatch is None:
+                self._decode_into(row, epoch, index, self._storage.read_encoded(index))
+            else:
+                self._timed_into(row, epoch, index, stopwatch)
+        except SampleError as error:
+            if not self._skip:
+                raise
+            return str(error)
+        if self._augment and self._info.kind != "jpeg":
+            begun = perf_counter()
+            if stopwatch is not None:
+                stopwatch.wait("transform")
+            augment.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
+            if stopwatch is not None:
+                stopwatch.transform_s += perf_counter() - begun
+        return ""
+
+    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, stopwatch: Stopwatch) -> None:
+        begun = perf_counter()
+        stopwatch.wait("read")
+        encoded = self._storage.read_encoded(index)
+        read = perf_counter()
+        stopwatch.read_s += read - begun
+        stopwatch.wait("decode")
+        self._decode_into(row, epoch, index, encoded)
+        stopwatch.decode_s += perf_counter() - read
+
+    def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
+        try:
+            self._decode(encoded, self.crop(epoch, index), row)
+        except ValueError as error:
+            raise self.undecodable(index, error) from error
+
+    def crop(self, epoch: int, index: int) -> Callable[[int, int], decode.Crop]:
+        """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""
+        if self._augment and self._info.kind == "jpeg":
+            uniform = augment.sample_uniform(self._seed, epoch, index, decode.N_UNIFORM)
+            return partial(_random_crop, uniform=uniform, flips=self._info.flips)
+        return partial(decode.centre_crop, size=self._info.image_size)
+
+    def undecodable(self, index: int, reason: ValueError) -> SampleError:
+        """Returns the error to raise for a sample whose bytes are not a complete image."""
+        return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
+
+
+def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> decode.Crop:
+    crop = decode.random_crop(height, width, uniform)
+    return crop if flips else crop._replace(flip=False)
+
+
+def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
+    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `augment.affine` does."""
+    uniform = [augment.sample_uniform(seed, epoch, i, augment.N_UNIFORM) for i in indices.tolist()]
+    return augment.affine(torch.from_numpy(np.array(uniform).reshape(-1, augment.N_UNIFORM)), info)
+
+
+def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:
+    """Returns the maker for a storage of form "pixels" or "encoded". `config` is resolved."""
+    form = STORAGES[config.storage or ""].form
+    return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)

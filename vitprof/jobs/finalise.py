@@ -1,0 +1,122 @@
+"""Computes the summary, the verdict and the sparkline of a run that has ended, from what the store has of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.step_times import end_s
+from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.timing.suspensions import in_stops, stops_of
+from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.availability import can_run
+from vitprof.errors import StoreAwayError, VitprofError, one_line
+from vitprof.jobs.kept_steps import KeptSteps
+from vitprof.jobs.recovery import take_in
+from vitprof.jobs.time_limit import in_time
+from vitprof.recording.columns import Phase
+from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
+
+JUDGE_S, JUDGE_STEP_S = 10.0, 50e-6
+"""How long (s) judging a run may take, and how much longer for each step: about ten times what a busy machine takes."""
+OPEN_S = 60.0
+"""How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
+
+
+def settle(
+    store: RunStore, run_id: int, t_origin_s: float, t_end_s: float, kept: KeptSteps | None = None
+) -> dict[str, Any]:
+    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
+
+    `t_origin_s` and `t_end_s` are its start and end on its clock. `kept`: the same steps, where the program still has
+    them; they are used if there are as many. Where the run cannot be judged, returns only "notices", with the reason,
+    so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
+    """
+    run, telemetry = store.run(run_id), store.telemetry(run_id)
+    steps = (kept.read(store.n_steps(run_id)) if kept is not None else None) or store.steps(run_id)
+    steps = _without_stops(store, run, steps)
+    try:
+        return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
+    except Exception as error:
+        if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
+            traceback.print_exc()
+        return {"notices": [*run.notices, unjudged(one_line(error))]}
+
+
+def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
+    """Returns the steps with those in which the job was stopped marked as warm-up, and marks them so in the store."""
+    left_out = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
+    if not left_out.any():
+        return steps
+    store.leave_out(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
+    return {**steps, "warmup": np.where(left_out, 1.0, steps["warmup"])}
+
+
+def judge_limit_s(steps: Series) -> float:
+    """Returns how long (s) judging a run of these steps may take."""
+    return JUDGE_S + JUDGE_STEP_S * len(steps["step"])
+
+
+def unjudged(why: str) -> str:
+    """Returns the notice for a run that has no summary and verdict; `why` is the reason."""
+    return f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
+
+
+def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
+    facts = run.environment | run.facts
+    gaps = every_gap(steps, run.phases)
+    summary = summarise(
+        run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s, gaps=gaps
+    )
+    verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=gaps)
+    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, gaps)}
+
+
+def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> list[float | None]:
+    """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where it is not known.
+
+    `gaps` are the gaps of all steps, if they were computed already.
+    """
+    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=gaps)
+    return [round(float(v), 3) if np.isfinite(v) else None for v in share]
+
+
+def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
+    """Takes in what programs left in files while the store was away, marks runs whose program is gone as interrupted,
+    and sums up what the store has of both, for at most `OPEN_S`. A store that is away now is settled at the next start.
+    """
+    if store.read_only:
+        return
+    until = clock() + OPEN_S
+    sum_up = partial(_settle, store, lambda: clock() < until)
+    with suppress(StoreAwayError):
+        taken = take_in(store, sum_up)
+        for line in (*([store.migrated] if store.migrated else []), *taken.lines):
+            print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
+        for run_id in store.mark_interrupted(spare=taken.waiting):
+            sum_up(run_id, None)
+
+
+def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
+    """Sums up a run that ended at `ended_s`; where that is None, with its last step."""
+    try:
+        run, steps = store.run(run_id), store.steps(run_id)
+    except UnreadableRun:  # the version that began it can sum it up
+        return
+    if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
+        return
+    if time_left():
+        found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
+    else:
+        found = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
+    store.update_run(run_id, **found)

@@ -1,0 +1,129 @@
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point.
+
+A mark is cheap and never waits. On the CPU it is a reading of the clock; on CUDA it is an event recorded in the current
+stream, resolved once the device has passed it; on a simulated device it is the time at which the device will pass it.
+Nothing here synchronises inside a step: that would destroy the overlap that prefetching is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.errors import DeviceError
+from vitprof.measure.devices.others import cuda_here
+from vitprof.measure.devices.pinning import Pinning, Tell
+
+Clock = Callable[[], float]
+Mark = Any
+"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
+
+
+class Stream(Protocol):
+    """A queue of device work separate from the training stream."""
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Returns a context: copies, marks and work inside it go to this stream."""
+
+    def join(self, *tensors: Tensor) -> None:
+        """Makes the training stream wait for all work in this one so far; it will read `tensors`, made here."""
+
+
+class Device(Protocol):
+    """A device as training, transfers and recorders use it."""
+
+    name: str
+    """Its name in a config, but never "auto": "cpu", "cuda:0", "simulated:66,70"."""
+    torch_device: torch.device
+    """Where its tensors are. Those of a simulated device are in the host's memory."""
+    immediate: bool
+    """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
+    simulated: bool
+    """Whether it only takes the time that an accelerator would, and computes nothing."""
+    pinning: Pinning
+    """Gives the host memory that is copied to it."""
+
+    def mark(self) -> Mark:
+        """Returns a point after all work launched so far."""
+
+    def reached(self, mark: Mark) -> bool:
+        """Returns True if the device has passed `mark`. Never waits."""
+
+    def wait(self, mark: Mark) -> None:
+        """Waits until the device has passed `mark`."""
+
+    def seconds(self, mark: Mark) -> float:
+        """Returns when the device passed `mark`, in seconds on the host's monotonic clock. Only after `reached`."""
+
+    def release(self, *marks: Mark) -> None:
+        """Takes back marks that are no longer needed, to be used again."""
+
+    def gate(self, seconds: float) -> None:
+        """Makes the device wait before what is launched next. Does nothing where work is done at once."""
+
+    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+        """Returns `tensor` on the device.
+
+        A blocking copy begins after all work launched so far, and returns when it is done.
+        """
+
+    def stream(self) -> Stream | None:
+        """Returns a new stream; None where nothing can overlap."""
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        """Starts to copy a scalar to the host without waiting. Returns a function that gives it.
+
+        Call that function only once a later mark is reached.
+        """
+
+    def synchronize(self) -> None:
+        """Waits until all work launched so far is done."""
+
+    def free_memory_bytes(self) -> float:
+        """Returns the bytes on the device that new tensors could take; NaN if the device has no memory of its own."""
+
+    def peak_memory(self) -> dict[str, float]:
+        """Returns the peak of PyTorch's allocator on the device since the job began, in bytes, as in `RunSummary`.
+
+        Empty if it has no allocator there.
+        """
+
+    def gauges(self) -> Callable[[], dict[str, float]] | None:
+        """Returns a function that reads columns of `TelemetrySample` from the device, in any thread.
+
+        None where NVML or another source has them.
+        """
+
+    def environment(self) -> dict[str, Any]:
+        """Returns facts about the device for the run's record."""
+
+
+def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
+    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
+
+    `tell` receives a line for each deviation from what was asked for, such as "auto" that falls back to the CPU because
+    the GPU cannot be used. Raises `DeviceError` if the device does not exist or does not work, and `ConfigError` for an
+    unknown simulated device.
+    """
+    from vitprof.measure.devices.cpu import CpuDevice
+    from vitprof.measure.devices.cuda import CudaDevice
+    from vitprof.measure.devices.cuda_checks import why_no_cuda
+    from vitprof.measure.devices.simulated import SimulatedDevice
+
+    if is_simulated(name):
+        return SimulatedDevice(name, accelerator(name), clock)
+    if name == "auto":
+        if cuda_here():
+            try:
+                return CudaDevice("cuda:0", clock, tell)
+            except DeviceError as error:
+                tell(f"the job runs on the CPU: {error}")
+        elif (wrong := why_no_cuda()) is not None:
+            tell(f"the job runs on the CPU: {wrong.line}")
+        return CpuDevice(clock)
+    return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock, tell)

@@ -1,0 +1,97 @@
+"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage.
+
+The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows too it counts from the
+machine's start: a worker process's readings can be compared with the training loop's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from vitprof.config import RunConfig, injection
+from vitprof.recording.columns import Stage
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait of known length that is added to one stage of each batch, to check what is reported about it."""
+
+    stage: str
+    seconds: float
+
+    def into(self, stage: Stage) -> None:
+        """Waits, without using the CPU, if `stage` is this wait's stage. Call it once inside each stage of a batch."""
+        if stage == self.stage:
+            time.sleep(self.seconds)
+
+
+def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
+    """Returns the wait that `config` asks for in each training batch; None if it asks for none, or not for `train`."""
+    return Wait(*injection(config.inject)) if train and config.inject is not None else None
+
+
+def stopwatch_cost_s(n: int = 1000) -> float:
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum.
+
+    The measurement itself takes 0.2 ms.
+    """
+    stopwatch = Stopwatch()
+    begun = perf_counter()
+    for _ in range(n):
+        start = perf_counter()
+        stopwatch.read_s += perf_counter() - start
+    return (perf_counter() - begun) / n
+
+
+class Stopwatch:
+    """Seconds that the samples of one batch spent in each stage so far. For one thread at a time; can be pickled."""
+
+    __slots__ = ("_wait", "decode_s", "due", "noted", "read_s", "rest", "transform_s")
+
+    def __init__(self, wait: Wait | None = None) -> None:
+        self.noted: tuple[Stage, ...] = ()
+        """Stages that a Dataset times here while it makes a sample."""
+        self.rest: Literal["read", "decode", ""] = ""
+        """The stage that the rest of its `__getitem__` counts as; empty if neither."""
+        self._wait = wait
+        self.restart()
+
+    def restart(self) -> None:
+        """Sets all times to 0 for the next batch, which is due its wait again."""
+        self.read_s = self.decode_s = self.transform_s = 0.0
+        self.due = self._wait
+
+    def wait(self, stage: Stage) -> None:
+        """Waits if the batch is still due a wait in `stage`: once a batch. Call it inside each stage of each sample."""
+        if self.due is not None and self.due.stage == stage:
+            self.due.into(stage)
+            self.due = None
+
+    def wait_for_rest(self) -> None:
+        """Waits if the batch is due a wait in a stage that is not noted. Call it before the samples of a Dataset."""
+        if self.due is None:
+            return
+        if self.rest:
+            self.wait(self.rest)
+        if "read" not in self.noted:  # nor is it the rest, or the wait is already done
+            begun = perf_counter()
+            self.wait("read")
+            self.read_s += perf_counter() - begun
+
+    def end_rest(self, begun_s: float) -> None:
+        """Adds the time since `begun_s` that no stage noted to the stage `rest`. Call it after the samples."""
+        if self.rest:
+            left = max(0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s)
+            if self.rest == "read":
+                self.read_s += left
+            else:
+                self.decode_s += left
+
+    def add(self, other: Stopwatch) -> None:
+        """Adds the time that another thread spent on the same batch."""
+        self.read_s += other.read_s
+        self.decode_s += other.decode_s
+        self.transform_s += other.transform_s

@@ -1,0 +1,196 @@
+"""Tools of the cases on a device: the device, waits of a known length on it, and jobs recorded in memory only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitprof.analysis.arrays import Series, mean
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitprof.engine.trainer import Trainer
+    from vitprof.engine.transfer import Moved, ToInput
+    from vitprof.measure.devices import Clock, Device, Mark
+
+CALIBRATIONS = 9
+SHORT_JOB: dict[str, Any] = {"threads": 1, "evaluate": False}
+"""Settings of every job here: the device must not wait for PyTorch's threads on a busy machine, nor an evaluation."""
+HEAVY: dict[str, Any] = {"model": "s/16", "image_size": 224, "batch_size": 64}
+"""Settings of a job whose kernels take far longer than their launches: about 30 to 150 ms a step in fp32."""
+
+
+@dataclass
+class Bench:
+    """A device, and other tools that measure it. `child` makes one for a GPU, tests make some for stand-ins."""
+
+    device: Device
+    clock: Clock = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+    utilisation: Callable[[], float] | None = None
+    """Reads GPU-util from NVML, in percent; None where it cannot be read."""
+    no_utilisation: str = ""
+    """Why GPU-util cannot be read, in one line."""
+    kernels_s: Callable[[Callable[[], None]], float] | None = None
+    """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another tool; None
+    without such a tool."""
+    heavy: Mapping[str, Any] = field(default_factory=lambda: HEAVY)
+    """Settings of a job whose pace the device sets, not the host."""
+
+    def spin(self, seconds: float) -> float:
+        """Returns the seconds to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time.
+
+        A gate counts ticks of a clock whose rate PyTorch may not know and which changes with the load. So it is
+        measured just before it is used, after some work.
+        """
+        device = self.device
+        device.gate(max(0.05, seconds))  # loads the kernel, and lets the clock rise
+        took = median(self.timed(lambda: device.gate(seconds)) for _ in range(CALIBRATIONS))
+        return seconds * seconds / took if took > 0 else math.nan
+
+    def timed(self, work: Callable[[], object]) -> float:
+        """Returns the seconds that the device needs for what `work` launches, by marks. Waits for the device."""
+        device = self.device
+        start = device.mark()
+        work()
+        end = device.mark()
+        device.wait(end)
+        took = device.seconds(end) - device.seconds(start)
+        device.release(*{id(mark): mark for mark in (start, end)}.values())
+        return took
+
+    def run(
+        self,
+        *,
+        device: Device | None = None,
+        trains: Callable[[RunConfig, Device], Trainer] | None = None,
+        **settings: Any,
+    ) -> Recorded:
+        """Trains with these `settings` in this process, and returns all that the job reported.
+
+        It trains on the bench's device unless `device` is given, and the job's own model unless `trains` returns
+        another trainer. Raises what the job raises.
+        """
+        from vitprof.engine.train import train
+
+        recorded = Recorded(resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings)), self.clock())
+        trainer = {} if trains is None else {"trains": trains}
+        train(recorded.config, recorded, _never, clock=self.clock, device=device or self.device, **trainer)
+        recorded.ended_s = self.clock()
+        return recorded
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass
+class Recorded:
+    """Keeps what a job reports, and gives the figures that its run would have."""
+
+    config: RunConfig
+    """Resolved."""
+    began_s: float
+    ended_s: float = math.nan
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    def environment(self, facts: dict[str, Any]) -> None:
+        """Keeps facts about what the job runs on."""
+        self.known |= facts
+
+    def gauges(self, read: Callable[[], dict[str, float]]) -> None:
+        """Ignores the reader of gauges, which nothing here needs."""
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None:
+        """Ignores how far the job is."""
+
+    def step(self, row: tuple[float, ...]) -> None:
+        """Keeps the row of a step."""
+        self.rows.append(row)
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
+        """Keeps a phase: a span of time that is not a step."""
+        self.phases.append(Phase(name, t_start_s, t_end_s))
+
+    def notice(self, line: str) -> None:
+        """Keeps a line for the user."""
+        self.notices.append(line)
+
+    def facts(self, values: dict[str, Any]) -> None:
+        """Keeps figures of the job as a whole."""
+        self.known |= values
+
+    @property
+    def steps(self) -> Series:
+        """Returns the steps by column, (n,) float64 each."""
+        table = np.array(self.rows, dtype=float).reshape(-1, len(STEP_COLUMNS))
+        return {name: table[:, i] for i, name in enumerate(STEP_COLUMNS)}
+
+    def steady(self, column: str) -> float:
+        """Returns the mean of a column over the steady steps; NaN where it is not known."""
+        steps = self.steps
+        return mean(steps[column][steady_state(steps)])
+
+    @property
+    def step_ms(self) -> float:
+        """Returns the mean time from one launch to the next over the steady steps, by the host's clock."""
+        steps = self.steps
+        launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady_state(steps)]
+        return float(launched[-1] - launched[0]) / (len(launched) - 1) * 1e3 if len(launched) > 1 else math.nan
+
+    @property
+    def idle_frac(self) -> float:
+        """Returns the device's idle share (0..1), as a run's summary states it."""
+        summary = summarise(
+            self.config,
+            self.steps,
+            NO_TELEMETRY,
+            self.phases,
+            self.known,
+            t_origin_s=self.began_s,
+            t_end_s=self.ended_s,
+        )
+        return summary.device_idle_frac
+
+    def verdict(self) -> Verdict:
+        """Returns the verdict, from which the setting of an injected wait is hidden: it must find the cause itself."""
+        return judge(replace(self.config, inject=None), self.steps, self.phases, NO_TELEMETRY, self.known)
+
+
+NO_TELEMETRY: Series = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
+
+
+class Spinning:
+    """A trainer whose step is a wait of known length on the device."""
+
+    def __init__(self, device: Device, ask_s: float) -> None:
+        self._device, self._ask_s = device, ask_s
+
+    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+        """Launches the wait. Compute begins with it, so that the host's time since the copy is not counted."""
+        start = self._device.mark()
+        self._device.gate(self._ask_s)
+        return start, None
+
+    def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
+        """Does nothing: these jobs do not evaluate."""
+
+    def evaluated(self) -> dict[str, float]:
+        """Returns no figures."""
+        return {}
