@@ -63,7 +63,7 @@ class PlainSteps:
         """
         import torch
 
-        from vitprof.engine.loaders.ready import n_ready
+        from vitprof.measure.ready_batches import n_ready
         from vitprof.watch.batches import n_samples
 
         self._n_samples, self._gradients_are_on, self._kind = n_samples, torch.is_grad_enabled, torch.Tensor

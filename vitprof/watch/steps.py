@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.engine.loaders.ready import n_ready
 from vitprof.measure.devices import Device
+from vitprof.measure.ready_batches import n_ready
 from vitprof.measure.recorder import BatchTimes, StepMarks
 from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
 from vitprof.watch.copies import Copies

@@ -28,10 +28,10 @@ from tests.engine_fixtures import shared_home, wait_until  # noqa: F401
 from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.engine.locations.overlap import OverlappedStorage
 from vitprof.engine.storage import Place, open_storage
+from vitprof.measure.ready_batches import n_ready
 from vitprof.measure.recorder import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch
 

@@ -23,9 +23,9 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.batch_assembly import Maker
-from vitprof.engine.loaders.ready import n_ready
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
+from vitprof.measure.ready_batches import n_ready
 
 SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1
