@@ -1,8 +1,8 @@
 """Records the runs that `vitprof demo` shows, and writes them to `vitprof/demo/`.
 
-    python -m benchmarks.demonstration [--output vitprof/demo/runs.sqlite.gz]
+    python -m benchmarks.demonstration [--output vitprof/demo]
 
-Run it again when the store's version has changed. It makes every run on this machine, by the command line, in a home of
+Run it again when runs have new figures that are worth a look. It makes every run on this machine, by the command line, in a home of
 its own; nothing is made up. It waits until the machine is quiet: a run in which other programs took the CPU, or whose
 verdict is not the one to show, is deleted and repeated. Takes five minutes on an idle machine. Names of this machine
 (its host, its temporary folder, its kernel) are replaced.
@@ -11,7 +11,7 @@ verdict is not the one to show, is deleted and repeated. Takes five minutes on a
 from __future__ import annotations
 
 import argparse
-import gzip
+import json
 import os
 import platform
 import re
@@ -29,12 +29,14 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from vitprof.demo import FIRST_SHOWN
+from vitprof.demo import EXPERIMENTS, FIRST_SHOWN, RUNS
+from vitprof.export.bundle import write_bundle
 from vitprof.store import RunStore, StoredRun
-from vitprof.store.tournaments import delete_tournament
+from vitprof.store.predictions import list_predictions
+from vitprof.store.tournaments import delete_tournament, list_tournaments
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OUTPUT = REPOSITORY / "vitprof" / "demo" / "runs.sqlite.gz"
+OUTPUT = REPOSITORY / "vitprof" / "demo"
 GPU = ("--device", "simulated:h100", "--batch-size", "128", "--no-evaluate", "--threads", "1")
 VITPROF = (sys.executable, "-m", "vitprof")
 TRIES = 40
@@ -217,24 +219,41 @@ def nameless(database: Path, folder: Path) -> None:
                     db.execute(f"UPDATE {table} SET {column} = without({column}) WHERE {column} IS NOT NULL")
 
 
-def pack(database: Path, output: Path) -> None:
-    """Writes a store as one compressed file: the same store gives the same bytes."""
-    whole = database.with_name("whole.sqlite")
-    with closing(sqlite3.connect(database)) as db:
-        db.execute("VACUUM INTO ?", (str(whole),))
-    output.write_bytes(gzip.compress(whole.read_bytes(), 9, mtime=0))
-    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB")
+def pack(store: RunStore, folder: Path) -> None:
+    """Writes the runs of a store as a bundle, and beside it what they belong to."""
+    runs = store.runs()
+    write_bundle(store, [run.id for run in runs], folder / RUNS.name)
+    experiments = {
+        "tournaments": [{"name": one.name, "spec": one.spec.to_dict()} for one in reversed(list_tournaments(store))],
+        "predictions": [
+            {
+                "profile_run_id": one.profile_run_id,
+                "micro_run_id": one.micro_run_id,
+                "config": one.config.to_dict(),
+                "prediction": {"samples_per_s": one.samples_per_s, "low": one.low, "high": one.high},
+            }
+            for one in list_predictions(store)
+        ],
+        "groups": {
+            run.id: (run.group_key, run.role)
+            for run in runs
+            if run.group is not None and run.group.kind == "tournament"
+        },
+    }
+    (folder / EXPERIMENTS.name).write_text(json.dumps(experiments, indent=1) + "\n")
+    print(f"{folder}: {(folder / RUNS.name).stat().st_size / 1e3:.0f} kB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Records the runs that `vitprof demo` shows.")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="file to write")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder to write to")
     output = parser.parse_args().output
     with tempfile.TemporaryDirectory(prefix="vitprof-") as folder:
         recording = Recording(Path(folder))
         record(recording)
         nameless(recording.database, recording.folder)
-        pack(recording.database, output)
+        with closing(recording.store()) as store:
+            pack(store, output)
 
 
 if __name__ == "__main__":

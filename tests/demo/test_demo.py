@@ -13,11 +13,10 @@ from benchmarks.demonstration import HOST
 from vitprof import demo
 from vitprof.errors import VitprofError
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store import STORE_VERSION, RunQuery, RunStore
+from vitprof.store import RunQuery, RunStore
 from vitprof.store.predictions import list_predictions
 from vitprof.store.tournaments import list_tournaments
 
-RECORD_AGAIN = "record it again: python -m benchmarks.demonstration"
 MOST_BYTES = 500_000
 
 
@@ -29,26 +28,23 @@ def place(vitprof_home: Path) -> Path:
     return made
 
 
-@pytest.mark.slow
-def test_the_recording_is_of_this_store_and_small(place: Path) -> None:
+def test_the_recording_is_small_and_names_no_folder_of_its_machine(place: Path) -> None:
     with contextlib.closing(sqlite3.connect(place / "runs.sqlite")) as db:
-        (found,) = db.execute("SELECT version FROM vitprof_store").fetchone()
         text = "\n".join(db.iterdump())
-    assert found == STORE_VERSION, RECORD_AGAIN
-    assert demo.RECORDED.stat().st_size <= MOST_BYTES
-    assert not re.findall(r"/tmp/\S+|/home/(?!me\b)\w+", text), "folders of the machine that recorded it"
+    assert demo.RUNS.stat().st_size <= MOST_BYTES
+    assert not re.findall(r"/tmp/\S+|/home/(?!me\b)\w+", text)
 
 
 def test_it_has_what_every_page_is_to_show(place: Path) -> None:
     with contextlib.closing(RunStore(f"sqlite:///{place / 'runs.sqlite'}")) as store:
         runs = store.runs()
         (tournament,) = list_tournaments(store)
-        assert len(runs) == store.count_runs(RunQuery(helpers=True)), RECORD_AGAIN  # each can be read
+        assert len(runs) == store.count_runs(RunQuery(helpers=True))  # each can be read
         assert len(store.steps(demo.FIRST_SHOWN)["step"]) > 100
         assert list_predictions(store, demo.FIRST_SHOWN)
     assert (tournament.id, tournament.status) == (demo.TOURNAMENT, "done")
     assert not [run.id for run in runs if run.status in LIVE_STATUSES]
-    assert {run.owner_host for run in runs} == {run.environment["hostname"] for run in runs} == {HOST}
+    assert {run.environment["hostname"] for run in runs} == {HOST}
     own = {run.name: (run.verdict or {}).get("kind") for run in runs if not run.group_key and run.status == "done"}
     assert set(own.values()) == {"input-bound", "not input-bound", "launch-bound"}
     assert {run.group.kind for run in runs if run.group} == {"headroom", "prediction", "tournament"}

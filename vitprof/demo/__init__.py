@@ -1,24 +1,26 @@
 """The demonstration: recorded runs in a home of their own, so that every page has something to show.
 
-`runs.sqlite.gz` is a run store that `benchmarks/demonstration.py` recorded with real runs. The user's own store is not
-touched: the demonstration's home is a folder in the user's home, and jobs that are started there stay in it.
+`benchmarks/demonstration.py` recorded them with real runs: `runs.vitprof` is a bundle, and `experiments.json` has the
+tournament and the predictions that they belong to. Both are imported into a new store in the demonstration's home, a
+folder in the user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
+import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from vitprof.errors import VitprofError
+from vitprof.errors import StoreError, VitprofError
 from vitprof.home import STORE_FILE, ensure_dir, home
 
-RECORDED = Path(__file__).with_name("runs.sqlite.gz")
+RUNS, EXPERIMENTS = (Path(__file__).with_name(name) for name in ("runs.vitprof", "experiments.json"))
 FOLDER = "demo"
 MARK = "demonstration.sha256"
 """The file that marks a demonstration's home. It holds the SHA-256 hash of the recording in it."""
@@ -45,8 +47,7 @@ def make_home() -> tuple[Path, bool]:
 
 
 def _made_home(place: Path) -> tuple[Path, bool]:
-    recorded = RECORDED.read_bytes()
-    mark = hashlib.sha256(recorded).hexdigest()
+    mark = hashlib.sha256(RUNS.read_bytes() + EXPERIMENTS.read_bytes()).hexdigest()
     before = place.exists()
     found = (place / MARK).read_text() if (place / MARK).is_file() else ""
     if found == mark:
@@ -56,15 +57,42 @@ def _made_home(place: Path) -> tuple[Path, bool]:
     # Written under a temporary name first: if the disk is full, nothing is left that looks like a store.
     made = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=place.parent))
     try:
-        (made / STORE_FILE).write_bytes(gzip.decompress(recorded))
+        _import_runs(made / STORE_FILE)
         (made / MARK).write_text(mark)
         if before:
             shutil.rmtree(place)
         made.rename(place)
-    except OSError as error:
+    except (OSError, StoreError) as error:
         shutil.rmtree(made, ignore_errors=True)
-        raise VitprofError(f"cannot write {place}: {error.strerror or error}") from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise VitprofError(f"cannot write {place}: {reason or error}") from error
     return place, before
+
+
+def _import_runs(database: Path) -> None:
+    """Imports the recorded runs, and what they belong to, into a new store. Raises `StoreError`."""
+    # here, as every command imports this module, and few make the home
+    from vitprof.analysis.verdict.prediction import Prediction
+    from vitprof.config import RunConfig
+    from vitprof.config.tournament_spec import TournamentSpec
+    from vitprof.export.bundle import import_bundle
+    from vitprof.store import RunStore
+    from vitprof.store.predictions import add_prediction
+    from vitprof.store.tournaments import insert_tournament, set_status
+
+    experiments = json.loads(EXPERIMENTS.read_text())
+    with contextlib.closing(RunStore(f"sqlite:///{database}")) as store:
+        import_bundle(store, RUNS)
+        for run_id, (group_key, role) in experiments["groups"].items():
+            store.update_run(int(run_id), group_key=group_key, role=role)
+        for one in experiments["tournaments"]:
+            set_status(store, insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"]), "done")
+        for one in experiments["predictions"]:
+            found = Prediction(
+                **one["prediction"], fetch_s=math.nan, compute_s=math.nan, h2d_s=math.nan, bound="loading"
+            )
+            runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
+            add_prediction(store, found, RunConfig.from_dict(one["config"]), **runs)
 
 
 @contextlib.contextmanager
