@@ -2,10 +2,10 @@
 
     python -m benchmarks.demonstration [--output vitprof/demo]
 
-Run it again when runs have new figures that are worth a look. It makes every run on this machine, by the command line, in a home of
-its own; nothing is made up. It waits until the machine is quiet: a run in which other programs took the CPU, or whose
-verdict is not the one to show, is deleted and repeated. Takes five minutes on an idle machine. Names of this machine
-(its host, its temporary folder, its kernel) are replaced.
+Run it again when runs have new figures that are worth a look. It makes every run on this machine, by the command line,
+in a home of its own; nothing is made up. It waits until the machine is quiet: a run in which other programs took the
+CPU, or whose verdict is not the one to show, is deleted and repeated. Takes five minutes on an idle machine. Names of
+this machine (its host, its temporary folder, its kernel) are replaced.
 """
 
 from __future__ import annotations
