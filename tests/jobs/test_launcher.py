@@ -103,9 +103,19 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     @pytest.mark.slow
-    def test_it_says_for_what_pytorch_was_built(self, launcher: KeptLauncher) -> None:  # noqa: F811
-        assert launcher.archs == tuple(torch.cuda.get_arch_list())
-        assert Launcher().archs == ()
+    def test_it_may_use_cuda(self, own: Launcher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where its parent called something of PyTorch's CUDA, `torch.cuda.init` refuses to run in it."""
+        script = (
+            "import sys, torch; from vitprof.jobs import child, fork_server\n"
+            "child.main = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)\n"
+            "fork_server.main()"
+        )
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        monkeypatch.setattr(launching, "command", lambda module, *args: [sys.executable, "-c", script, *args])
+        own.warm().wait(threading.Event())
+        assert own._server is not None
+        assert end(own._server.fork(log)) == 0
+        assert Path(log.name).read_text() == "False\n"
 
     @pytest.mark.slow
     def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811

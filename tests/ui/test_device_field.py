@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from vitprof.config import gpu_software
 from vitprof.config.torch_build import TorchBuild
-from vitprof.jobs.launcher import Launcher
 from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.device_field import OWN
@@ -73,22 +72,6 @@ def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(
     assert not warnings(field())
     (line,) = warnings(field(precision="bf16"))
     assert line.startswith("Tesla T4: it has no units for bf16")
-
-
-def test_a_card_without_kernels_is_said_as_soon_as_pytorch_is_loaded(
-    gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
-    gpus.append(VisibleGpu(0, "GTX 1080", "GPU-1", 8e9, cuda_driver=(13, 0), capability=(6, 1)))
-    assert not warnings(field())
-    monkeypatch.setattr(Launcher, "archs", ("sm_75", "sm_80"))
-    (line,) = warnings(field())
-    assert line.startswith("GTX 1080: PyTorch 2.15.0+cu132 has no kernels for its compute capability 6.1, only for sm")
-    st.cache_resource.clear()
-    gpus[:] = [dataclasses.replace(H100, capability=(8, 0)), dataclasses.replace(gpus[0], index=1)]
-    at = field()
-    assert (at.selectbox(key="here").options[0], warnings(at)) == ("automatic: NVIDIA H100 80GB HBM3", [])
-    assert warnings(field(device="cuda:1")) == [line]
 
 
 def captions(at: AppTest) -> str:

@@ -33,26 +33,20 @@ def findings(
     *,
     driver: str = "",
     precision: str = "",
-    archs: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """Returns what is wrong here for runs on `gpus`, the worst first; nothing if there are no GPUs.
 
     `driver`: version of their driver, "" if it is not known. `precision`: that of the run to come, "" to check them
-    all. `archs`: the architectures that PyTorch has kernels for, empty if they are not known.
+    all.
     """
-    return tuple(_findings(gpus, environ, driver, precision, archs)) if gpus else ()
+    return tuple(_findings(gpus, environ, driver, precision)) if gpus else ()
 
 
-def _findings(
-    gpus: Sequence[VisibleGpu], environ: Mapping[str, str], driver: str, precision: str, archs: Sequence[str]
-) -> Iterator[Finding]:
-    build, wrong = torch_build(), unusable(gpus[0].name, driver, gpus[0].cuda_driver)
+def _findings(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], driver: str, precision: str) -> Iterator[Finding]:
+    wrong = unusable(gpus[0].name, driver, gpus[0].cuda_driver)
     if wrong is not None:
         yield wrong
     cards = [(name, c) for name, c in dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus) if c is not None]
-    for card, capability in cards:
-        if build is not None and (unfit := rules.no_kernels(build.version, card, capability, archs)) is not None:
-            yield unfit
     for card, capability in cards:
         if precision in ("", "bf16") and (emulated := rules.bf16_emulated(card, capability)) is not None:
             yield emulated

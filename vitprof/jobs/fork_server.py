@@ -1,7 +1,8 @@
 """A process that has PyTorch loaded and forks itself for each job: `python -m vitprof.jobs.fork_server FD`.
 
-It has a single thread, so that forking is safe, and never touches CUDA, so that its forks can use it. `jobs.launcher`
-holds the other end of its socket: a request is JSON with three descriptors, which become the job's standard input,
+It has a single thread, so that forking is safe, and calls nothing of PyTorch's CUDA, so that its forks can use it: even
+`torch._C._cuda_getArchFlags` makes `torch.cuda.init` fail in every later fork. `jobs.launcher` holds the other end of
+its socket: a request is JSON with three descriptors, which become the job's standard input,
 output and error. The answer is the job's process id, and later its exit status. The end of the socket ends the process.
 
 multiprocessing's fork server would do, but it passes its socket on to the job: a DataLoader that starts workers by
@@ -40,23 +41,12 @@ def load() -> None:
         import vitprof.engine.train  # noqa: F401
 
 
-def archs() -> list[str]:
-    """Returns the architectures that PyTorch was built for, as `torch.cuda.get_arch_list` does.
-
-    In old versions of PyTorch that function queries CUDA first, which must not happen before a fork.
-    """
-    import torch
-
-    flags = getattr(torch._C, "_cuda_getArchFlags", None)
-    return (flags() or "").split() if flags is not None else []
-
-
 def serve(connection: socket.socket) -> bool:
     """Answers requests until the socket ends. Returns False here, and True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the signal would not wake `select`
     signal.set_wakeup_fd(wake_write)
-    _tell(connection, {"ready": True, "archs": archs()})
+    _tell(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)

@@ -95,14 +95,6 @@ class Launcher:
                     self._server = _Server()
         return self
 
-    @property
-    def archs(self) -> tuple[str, ...]:
-        """Returns the architectures that PyTorch has kernels for, as `torch.cuda.get_arch_list()` does; empty before
-        it is loaded.
-        """
-        server = self._server
-        return () if server is None else server.archs
-
     def wait(self, stop: threading.Event) -> None:
         """Waits until the warm process has loaded, which would disturb a job, or `stop` is set."""
         if (server := self._server) is not None:
@@ -146,8 +138,6 @@ class _Server:
                 self._socket.close()
                 raise
         self._ready = threading.Event()
-        self.archs: tuple[str, ...] = ()
-        """See `Launcher.archs`."""
         self.ended = threading.Event()
         """Set when it is gone: the exit statuses of its jobs are no longer reported."""
         self._pids: queue.Queue[int] = queue.Queue()
@@ -161,7 +151,6 @@ class _Server:
             while message := self._socket.recv(MAX_MESSAGE_BYTES):
                 told = json.loads(message)
                 if "ready" in told:
-                    self.archs = tuple(told.get("archs", ()))
                     self._ready.set()
                 elif "pid" in told:
                     self._pids.put(told["pid"])

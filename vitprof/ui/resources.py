@@ -64,7 +64,7 @@ def gpu_findings(precision: str = "", device: str = "auto") -> tuple[Finding, ..
     found = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
     if not found:
         return ()
-    return findings(found, os.environ, driver=driver(), precision=precision, archs=manager().launcher.archs)
+    return findings(found, os.environ, driver=driver(), precision=precision)
 
 
 def device_names() -> dict[str, str]:
