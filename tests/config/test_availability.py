@@ -52,7 +52,6 @@ def test_parts_that_do_not_fit_together_are_named() -> None:
     ("strategy", "package"),
     [
         ("dali", "nvidia-dali-cuda130"),
-        ("nvimgcodec", "nvidia-nvimgcodec-cu13[nvjpeg]"),
         ("hdf5", "h5py"),
         ("hdf5-chunked", "h5py"),
         ("lmdb", "lmdb"),
@@ -76,10 +75,9 @@ def test_a_deprecated_decoder_is_a_note() -> None:
     assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
 
 
-@pytest.mark.parametrize(("name", "title"), [("dali", "NVIDIA DALI"), ("nvimgcodec", "NVIDIA nvImageCodec")])
-def test_what_has_no_wheels_for_another_system(name: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_wheels_for_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")
-    assert why_unavailable(STRATEGIES[name], PHOTOS, PLENTY) == f"{title} needs Linux, and this is darwin"
+    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
 
 
 def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +85,7 @@ def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no file locks" in why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY)
 
 
-@pytest.mark.parametrize("name", ["device", "prefetch", "dali", "nvimgcodec"])
+@pytest.mark.parametrize("name", ["device", "prefetch", "dali"])
 def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str) -> None:
     for seen in (
         availability(STRATEGIES[name], PHOTOS, machine=BARE),

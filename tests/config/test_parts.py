@@ -75,12 +75,11 @@ def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
 def test_settings_are_those_of_the_four_parts() -> None:
     knobs = Combination("files", "staged", "threads", "pinned").knobs()
     assert set(knobs) == {
-        *("decoder", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
+        *("decoder", "slow_drive", "slow_mb_s", "slow_latency_ms"),
         *("workers", "prefetch_factor", "shuffle", "cache_mb"),
     }
     assert Combination("hdf5-chunked", "disk", "ahead", "pinned").knobs()["shuffle"] == "block"
-    for loader in ("dali", "nvimgcodec"):
-        assert set(Combination("files", "disk", loader, "blocking").knobs()) == {"workers", "prefetch_factor"}
+    assert set(Combination("files", "disk", "dali", "blocking").knobs()) == {"workers", "prefetch_factor"}
     assert set(DECODERS) == {"idx", "jpeg"}
 
 

@@ -24,7 +24,6 @@ OTHER_VALUE: dict[str, Any] = {
     "slow_drive": "mechanical-disk",
     "slow_mb_s": 12.0,
     "slow_latency_ms": 3.5,
-    "stage_overlap": True,
 }
 EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.name)
 

@@ -32,7 +32,7 @@ NAN, INF = math.nan, math.inf
         *(("slow_mb_s", v, "number from 0.1 to") for v in (0, -1.0, NAN, INF, 1e12)),
         *(("slow_latency_ms", v, "number from 0 to 600,000") for v in (-0.1, NAN, INF, 1e9)),
         *(("n_images", v, "from 1 to 10,000,000") for v in (0, -5, 2.5, 10**9)),
-        *((f, "yes", "true or false") for f in ("stage_overlap", "skip_unreadable", "cudnn_benchmark")),
+        *((f, "yes", "true or false") for f in ("skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
         *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
         *(("device", v, "up to 999") for v in ("cuda:1000", "cuda:" + "9" * 5000)),

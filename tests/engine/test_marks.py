@@ -25,7 +25,7 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
 from vitprof.engine import train as train_module
-from vitprof.engine.loaders import batch_decoding, dali
+from vitprof.engine.loaders import dali
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import staging
 from vitprof.measure.devices.simulated import SimulatedDevice
@@ -132,7 +132,7 @@ class StandIn:
 def decoding(played: Played, monkeypatch: pytest.MonkeyPatch, photos_home: Path) -> Iterator[Any]:  # noqa: F811
     """Runs DALI's loader with a stand-in that takes so long for a batch."""
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
-    monkeypatch.setattr(batch_decoding, "decoding_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(dali, "decoding_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(dali, "feed", lambda pipeline, samples: pipeline.feed(samples))
     monkeypatch.setattr(dali, "end_pipeline", lambda pipeline: None)

@@ -36,7 +36,6 @@ def looked_at(*findings: str) -> dict[str, Check]:
         "vitprof",
         "packages",
         "DALI",
-        "nvImageCodec",
         "PyTorch",
         "NVML",
         *findings,
@@ -242,7 +241,6 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     ("what", "package", "pip"),
     [
         ("DALI", "nvidia-dali-cuda130", "nvidia-dali-cuda130"),
-        ("nvImageCodec", "nvidia-nvimgcodec-cu13", "'nvidia-nvimgcodec-cu13[nvjpeg]'"),
     ],
 )
 def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(

@@ -64,7 +64,7 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
     shown = text(at)
     for plan in STRATEGIES.values():
         assert all(part in shown for part in (plan.what, plan.when, plan.costs, plan.origin))
-    assert shown.count("<svg") == 2 * (len(STRATEGIES) - 2)  # wide and tall; none of the two that decode JPEG only
+    assert shown.count("<svg") == 2 * (len(STRATEGIES) - 1)  # wide and tall; none of the one that decodes JPEG only
     assert "digits as `hdf5` is prepared: 60.0 MiB on disk, made in 2.50 s" in shown
     frame = at.dataframe[0].value.set_index("Strategy")
     assert frame.loc["hdf5", "Disk"] == 60
@@ -78,7 +78,7 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(launch, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page()
     n = len(STRATEGIES)
-    assert f"**{n - 3} of {n}** strategies can load **digits**" in text(at)
+    assert f"**{n - 2} of {n}** strategies can load **digits**" in text(at)
     assert {w.value.replace("\\", "") for w in at.warning} == {
         "Does not run here: it cannot load digits; choose the data set photos",
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk",
@@ -86,7 +86,7 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
     assert at.button(key="use-ram-disk").disabled
     assert not at.button(key="use-memory").disabled
     at.toggle(key="here").set_value(True).run()
-    assert set(STRATEGIES) - set(listed(at)) == {"ram-disk", "dali", "nvimgcodec"}
+    assert set(STRATEGIES) - set(listed(at)) == {"ram-disk", "dali"}
     assert not at.warning
 
 

@@ -30,7 +30,6 @@ Verdict = Literal["ok", "note", "bad"]
 
 MODULES: dict[str, str] = {
     "nvidia-dali-cuda130": "nvidia.dali",
-    "nvidia-nvimgcodec-cu13[nvjpeg]": "nvidia.nvimgcodec",
     "opencv-python-headless": "cv2",
 }
 """Package -> the module that shows whether it is installed, where the names differ. NVIDIA's wheels for other versions

@@ -61,7 +61,7 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
     first_s = STARTUP_S + math.fsum(once.values())
     told = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
     whys = [f"{info.name} is {told} first"] if told else []
-    if config.location == "staged" and not config.stage_overlap:
+    if config.location == "staged":
         copying_s, said = _copying(config, info)
         first_s += copying_s
         whys.append(f"the copy {said}")

@@ -192,7 +192,7 @@ LOCATIONS: dict[str, LocationPart] = {
             "staged",
             "Staged from the slow drive (throttled)",
             "Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.",
-            knobs={**SLOW_KNOBS, "stage_overlap": False},
+            knobs=SLOW_KNOBS,
         ),
     )
 }
@@ -259,17 +259,6 @@ LOADERS: dict[str, LoaderPart] = {
             decodes=True,
             knobs={"workers": 2, "prefetch_factor": 2},
             packages=("nvidia-dali-cuda130",),
-        ),
-        LoaderPart(
-            "nvimgcodec",
-            "NVIDIA nvImageCodec",
-            "Threads read files ahead; nvImageCodec decodes the crops of a whole batch at once, on the GPU where there "
-            "is one.",
-            forms=("encoded",),
-            kinds=("jpeg",),
-            decodes=True,
-            knobs={"workers": 2, "prefetch_factor": 2},
-            packages=("nvidia-nvimgcodec-cu13[nvjpeg]",),
         ),
     )
 }

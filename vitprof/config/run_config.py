@@ -31,7 +31,6 @@ KNOBS: tuple[str, ...] = (
     "slow_drive",
     "slow_mb_s",
     "slow_latency_ms",
-    "stage_overlap",
 )
 """Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means the strategy's default."""
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -130,7 +129,6 @@ class RunConfig:
     slow_latency_ms: float | None = knob_doc(
         "time to open a file on the throttled drive; the preset's if not given", None
     )
-    stage_overlap: bool | None = knob_doc("start training while the data are still being copied", None)
     augment: str | None = knob_doc(
         "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch", None
     )
@@ -290,7 +288,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "augment",
         "skip_unreadable",
     ),
-    "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms", "stage_overlap"),
+    "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms"),
     "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
     "Measuring": ("loader_times", "replay", "inject"),
 }

@@ -236,19 +236,6 @@ STRATEGIES: dict[str, Strategy] = {
             loader="dali",
         ),
         Strategy(
-            name="nvimgcodec",
-            title="NVIDIA nvImageCodec",
-            what="Threads read the files ahead; nvImageCodec decodes the crops of a whole batch at once, with a GPU in "
-            "the stream that trains. Batches arrive as uint8.",
-            when="As 'dali', with a package of 70 MB instead of 0.5 GB.",
-            costs="GPU memory and time if it decodes there: a batch is decoded between two steps, not during one.",
-            origin="NVIDIA's library of image decoders, which DALI uses too",
-            storage="files",
-            loader="nvimgcodec",
-            # Not "blocking": a blocking copy of the labels would make the host wait for each step and each decoding.
-            transfer="pinned",
-        ),
-        Strategy(
             name="pt",
             title="One .pt file for each sample",
             what="Samples with string IDs: data/<id>.pt, a partition into training and validation, and labels. "

@@ -24,7 +24,7 @@ from vitprof.engine.batch import Batch
 from vitprof.engine.data import Stop
 from vitprof.engine.loaders import Loader, open_loader
 from vitprof.engine.loaders.replay import keep_batches
-from vitprof.engine.locations import Located, open_location
+from vitprof.engine.locations import open_location
 from vitprof.engine.locations.pagecache import set_page_cache
 from vitprof.engine.precision import AUTOCAST
 from vitprof.engine.storage import Pixels, open_storage
@@ -63,13 +63,8 @@ class Pipeline:
 
     train: Split
     test: Split | None
-    located: Located
     facts: dict[str, Any]
     """Figures about storage, location and cache, for the run's record."""
-
-    def settled_facts(self) -> dict[str, Any]:
-        """Returns the facts at the end of the job, when a copy in the background is done or never will be."""
-        return self.facts | {"stage_s": self.located.stage_s, "stage_bytes": self.located.stage_bytes}
 
 
 @contextmanager
@@ -110,6 +105,8 @@ def open_pipeline(
         facts: dict[str, Any] = {
             "storage_bytes": prepared.size_bytes,
             "storage_prepare_s": prepared.prepare_s,
+            "stage_s": located.stage_s,
+            "stage_bytes": located.stage_bytes,
             "page_cached_frac": set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop),
             "cache_hit_frac": math.nan,
             "n_unreadable": prepared.n_unreadable,
@@ -130,13 +127,11 @@ def open_pipeline(
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, located, facts)
+            yield Pipeline(splits[0], splits[1] if evaluate else None, facts)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
         finally:
-            if located.copying is not None and not located.copying.complete:
-                events.notice(f"the copy to the local disk was not complete ({located.copying.fraction:.0%})")
             closing = clock()
             events.stage("finishing", math.nan)
             located.let_go()

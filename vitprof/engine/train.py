@@ -140,7 +140,7 @@ def _train(
         finally:
             job.recorder.resolve()
             events.facts(
-                pipeline.settled_facts()
+                pipeline.facts
                 | {
                     "n_train": pipeline.train.n,
                     "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,

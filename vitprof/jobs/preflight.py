@@ -40,7 +40,6 @@ WITHOUT: dict[str, str] = {
     "images": "image files, such as those of photos, cannot be decoded",
 }
 """What does not work where a package of an optional extra is missing."""
-NVIMGCODEC = ("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12")
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
@@ -76,7 +75,6 @@ def examine() -> Iterator[Check]:
     yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
     yield _dali(gpus, driver)
-    yield _optional("nvImageCodec", NVIMGCODEC, "nvimgcodec")
     torch, wrong = _torch()
     yield torch
     yield _nvml(listed, reason)

@@ -94,8 +94,6 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
         return "1 thread beside the loop", BESIDE
     if parts.loader == "dali":
         return "DALI: CPU threads or GPU", BESIDE
-    if parts.loader == "nvimgcodec":
-        return f"{LOOP}: GPU or CPU", IN_THE_LOOP
     return LOOP, IN_THE_LOOP
 
 

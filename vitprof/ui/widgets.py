@@ -31,7 +31,6 @@ LABELS = {
     "slow_drive": "Slow drive",
     "slow_mb_s": "Its bandwidth (MB/s)",
     "slow_latency_ms": "Its latency (ms)",
-    "stage_overlap": "Train while copying",
     "augment": "Augmentation",
     "skip_unreadable": "Skip unreadable samples",
     "page_cache": "Page cache at the start",

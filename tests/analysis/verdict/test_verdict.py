@@ -362,7 +362,6 @@ def test_which_loaders_make_batches_in_the_loop() -> None:
     in_loop = {"per-sample", "tensordataset", "memory", "device", "pt-whole", "generator"}
     for name in ("workers", "memory-ahead", "preprocessed", "prefetch", "threads", *in_loop):
         assert synchronous(resolve(RunConfig(strategy=name))) == (name in in_loop)
-    assert synchronous(resolve(RunConfig(strategy="nvimgcodec", dataset="photos")))
 
 
 # speed-up, sentence
@@ -394,8 +393,8 @@ def test_the_sentence_as_a_whole() -> None:
         "Input-bound: the GPU is idle 80% of the time (80%, 95 steps), waiting for data; preparation (decoding by PIL) "
         "is 75% of that; with free data this job would run at most 5.00x as fast; try strategy threads."
     )
-    v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0), strategy="nvimgcodec")
-    assert "waiting for data; preparation (decoding by NVIDIA nvImageCodec) is 75% of that; " in v.sentence
+    v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0), strategy="dali")
+    assert "waiting for data; preparation (decoding by NVIDIA DALI) is 75% of that; " in v.sentence
     v = verdict(run(parts={"decode": 8.2}, compute=8.0, host=0.0))
     assert v.sentence == (
         "Not input-bound: the GPU is idle 2.4% of the time (2.4%, 95 steps), waiting for data: a faster loader gains "

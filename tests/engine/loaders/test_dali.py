@@ -14,7 +14,7 @@ import torch
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
 from tests.engine.storage.writer_helpers import survives
 from tests.engine_fixtures import N_PHOTOS
-from vitprof.engine.loaders import dali_pipeline, open_loader
+from vitprof.engine.loaders import dali, open_loader
 from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.transfer import open_transfer
@@ -41,16 +41,16 @@ def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.Monke
 def test_a_device_that_dali_cannot_use_is_named() -> None:
     pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
     with pytest.raises(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$") as caught:
-        dali_pipeline.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
+        dali.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
     assert "\n" not in str(caught.value)
 
 
 def test_the_reason_is_the_line_that_says_what_is_wrong() -> None:
     text = "Critical error in pipeline:\nError in CPU operator `x`,\n\nencountered:\n\nFailed to decode sample #0 \n"
-    assert dali_pipeline.reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
+    assert dali.reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
         "Failed to decode sample #0"
     )
-    assert dali_pipeline.reason(RuntimeError()) == "RuntimeError"
+    assert dali.reason(RuntimeError()) == "RuntimeError"
 
 
 def test_a_pipeline_that_somebody_keeps_can_be_deleted_in_a_forked_process() -> None:

@@ -36,8 +36,7 @@ def _home(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 THREADS = {"loader": "threads"}
 DALI = {"loader": "dali"}
-NVIMGCODEC = {"loader": "nvimgcodec"}
-AT_ONCE = [DALI, NVIMGCODEC]
+AT_ONCE = [DALI]
 """Those that decode whole batches, with a resize of their own."""
 WORKERS = {"loader": "dataloader", "workers": 2}
 EXACT: list[dict[str, Any]] = [THREADS, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}, WORKERS]
@@ -84,7 +83,7 @@ def test_every_loader_makes_the_samples_of_the_maker(variant: dict[str, Any], au
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "augment"),
-    [(DALI, "off"), (DALI, "cpu"), (NVIMGCODEC, "cpu")],
+    [(DALI, "off"), (DALI, "cpu")],
     ids=lambda value: value if isinstance(value, str) else variant_id(value),
 )
 def test_batches_decoded_at_once_are_the_same_up_to_resampling(variant: dict[str, Any], augment: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
 from tests.engine_fixtures import shared_home, trained  # noqa: F401
-from vitprof.engine.loaders import batch_assembly, generator, nvimgcodec, samples, threads
+from vitprof.engine.loaders import batch_assembly, generator, samples, threads
 from vitprof.engine.storage import imagefolder, timed
 from vitprof.errors import ConfigError
 from vitprof.measure import stopwatch
@@ -59,7 +59,7 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
     """In the place of the clock in all that makes batches in this process."""
     sleeper = Sleeper()
     monkeypatch.setattr(stopwatch, "time", sleeper)
-    for module in (stopwatch, generator, batch_assembly, nvimgcodec, samples, threads, imagefolder, timed):
+    for module in (stopwatch, generator, batch_assembly, samples, threads, imagefolder, timed):
         monkeypatch.setattr(module, "perf_counter", sleeper.perf_counter)
     return sleeper
 
@@ -141,19 +141,6 @@ class TestPhotos:
     def test_an_image_folder_waits_in_its_part(self, part: str, sleeper: Sleeper) -> None:
         config = photos_config(storage="imagefolder", loader="dataloader", workers=0, batch_size=2, inject=f"{part}:30")
         check(sleeper, config, part, 2)
-        assert sleeper.naps == 2
-
-    @pytest.mark.parametrize("variant", PHOTOS[3:], ids=variant_id)
-    @pytest.mark.parametrize("stage", ["decode", "collate"])
-    def test_nvimagecodec_waits_in_the_loop(self, variant: dict[str, Any], stage: str, sleeper: Sleeper) -> None:
-        check(sleeper, photos_config(**variant, batch_size=2, inject=f"{stage}:30"), stage, 2)
-        assert sleeper.naps == 2
-
-    @pytest.mark.parametrize("variant", PHOTOS[3:], ids=variant_id)
-    def test_nvimagecodec_waits_for_what_it_reads(self, variant: dict[str, Any], sleeper: Sleeper) -> None:
-        """Once for each batch, in the threads that read ahead."""
-        with opened(photos_config(**variant, batch_size=60, inject="read:30")) as loader:
-            assert len(list(loader.epoch(0))) == 2
         assert sleeper.naps == 2
 
     @pytest.mark.parametrize("variant", PHOTOS[2:3], ids=variant_id)

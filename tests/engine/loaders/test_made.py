@@ -16,7 +16,6 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from tests.engine.loaders.loader_helpers import (
     collected,
     config_of,
-    info_of,
     labels_of,
     opened,
     other,
@@ -29,8 +28,6 @@ from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.samples import open_samples
-from vitprof.engine.locations.overlap import OverlappedStorage
-from vitprof.engine.storage import Place, open_storage
 from vitprof.measure.ready_batches import n_ready
 from vitprof.measure.recorder import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch
@@ -59,7 +56,7 @@ PHOTOS: list[Any] = [
             {"loader": name},
             marks=pytest.mark.skipif(not all(map(installed, LOADERS[name].packages)), reason="its package is missing"),
         )
-        for name in ("dali", "nvimgcodec")
+        for name in ("dali",)
     ),
 ]
 
@@ -202,19 +199,6 @@ class TestPhotos:
         for index in (0, 7):
             assert torch.equal(plain[index][0], timed[index][0])
             assert plain[index][1] == timed[index][1]
-
-    def test_a_storage_that_is_being_copied_is_timed_too(self, tmp_path: Path) -> None:
-        config = photos_config(storage="imagefolder", loader="dataloader", workers=0)
-        info, place = info_of(config), storage_of(config)._dataset.loader.place
-
-        def opener(at: Place) -> Any:
-            return open_storage("imagefolder", info, at, train=True)
-
-        storage = OverlappedStorage(opener, place, place, tmp_path / "marker")
-        began = time.perf_counter()
-        with opened(config, storage=storage) as loader:
-            made = check(next(loader.epoch(0)).made, began, alone=True)
-            assert min(made[:3]) > 0
 
 
 def test_a_batch_survives_pinning(monkeypatch: pytest.MonkeyPatch) -> None:

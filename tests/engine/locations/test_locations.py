@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.engine_fixtures import wait_until
 from vitprof.config import RunConfig
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.throttle import TokenBucket
@@ -111,19 +109,18 @@ def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_fo
 
 def test_staged(directory: Path) -> None:
     told: list[str] = []
-    config = RunConfig(location="staged", stage_overlap=False, **FAST)
+    config = RunConfig(location="staged", **FAST)
     with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
         assert located.place.root != directory
         assert located.open(as_it_is, measured=False) == Place(directory)
         assert located.open(read) == b"x" * 10_000
-        assert (located.stage_bytes, located.copying) == (10_000, None)
+        assert located.stage_bytes == 10_000
         assert located.stage_s > 0
         assert "throttled" in located.note
     assert told
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_training_s_files_are_staged_and_no_others(directory: Path, overlap: bool) -> None:
+def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
     """Evaluation is not measured: it reads the files where they are."""
     theirs = ("test.npy", "test/3/a.png", "images/test-000/a.png")
     for name in theirs:
@@ -131,44 +128,12 @@ def test_training_s_files_are_staged_and_no_others(directory: Path, overlap: boo
         (directory / name).write_bytes(b"y")
     (directory / "train" / "testing").mkdir(parents=True)
     (directory / "train" / "testing" / "a.png").write_bytes(b"z")
-    with at(RunConfig(location="staged", stage_overlap=overlap, **FAST), directory) as located:
-        if located.copying is not None:
-            wait_until(lambda: located.copying.complete, "the copy")
+    with at(RunConfig(location="staged", **FAST), directory) as located:
         assert located.stage_bytes == 10_001
-        copy = located.local_place or located.place
-        assert (copy.root / "train" / "testing" / "a.png").exists()
+        assert (located.place.root / "train" / "testing" / "a.png").exists()
         for name in theirs:
-            assert not (copy.root / name).exists()
+            assert not (located.place.root / name).exists()
             assert (located.open(as_it_is, measured=False).root / name).exists()
-
-
-def test_staged_while_training(directory: Path) -> None:
-    with at(RunConfig(location="staged", stage_overlap=True, **FAST), directory) as located:
-        copying = located.copying
-        assert copying is not None
-        assert located.place.root == directory
-        assert located.open(as_it_is, measured=False) == Place(directory)
-        wait_until(lambda: copying.complete, "the copy")
-        assert located.stage_bytes == 10_000
-        assert located.stage_s > 0
-        storage = located.open(partial(Size, "train.npy"))
-        assert storage.size() == 10_000
-        assert storage._local is not None
-
-
-class Size:
-    def __init__(self, name: str, place: Place) -> None:
-        self._path = place.root / name
-
-    def size(self) -> int:
-        return self._path.stat().st_size
-
-
-def test_training_that_is_over_before_the_copy(directory: Path) -> None:
-    with at(RunConfig(location="staged", stage_overlap=True, slow_latency_ms=600_000), directory) as located:
-        assert located.open(partial(Size, "train.npy")).size() == 10_000
-    assert math.isnan(located.stage_s)
-    assert located.stage_bytes == 0
 
 
 def test_a_stop_while_staging(directory: Path) -> None:

@@ -41,7 +41,6 @@ def test_a_run_is_written_to_a_file(call: Call, tmp_path: Path) -> None:
         (["9"], "there is no run 9"),
         (["x"], "RUN x: give a whole number"),
         (["--strategy", "magic"], "--strategy magic: choose one of"),
-        (["--strategy", "staged", "--stage-overlap"], "there is no script for training while files are copied"),
         (["--output", "/nowhere/script.py"], "--output /nowhere/script.py: there is no directory /nowhere"),
     ],
 )

@@ -9,9 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -221,7 +220,7 @@ def test_other_parts_and_settings(
                 {"augment": "cpu"},
                 marks=pytest.mark.skipif(not runs_here(name), reason=f"what {name} needs is not installed"),
             )
-            for name in ("dali", "nvimgcodec")
+            for name in ("dali",)
         ),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
@@ -242,37 +241,6 @@ def test_augmentation_changes_pixels_and_nothing_else(
         assert all(images.isfinite().all() for images, _ in batches)
     sums = [sorted(float(image.sum()) for images, _ in batches for image in images) for batches in epochs]
     assert sums[0] != sums[1]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not runs_here("nvimgcodec"), reason="what nvimgcodec needs is not installed")
-def test_what_nvimagecodec_does_on_a_gpu(
-    own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With stand-ins for the stream and for memory of the GPU; the decoder is the CPU's."""
-    module = loaded(script(job("nvimgcodec", "photos")), tmp_path / "script.py")
-    loader = module.make_loader(own_data["jpg"], torch.device("cpu"))[0].loader
-    one = torch.tensor([3, 1, 4])
-    with ThreadPoolExecutor(1) as thread:
-
-        def batch() -> tuple[torch.Tensor, torch.Tensor]:
-            return loader.decoded([thread.submit(loader.read, i) for i in one.tolist()], one)
-
-        on_cpu, labels = batch()
-        loader.gpu, passed = True, []
-        events = SimpleNamespace(query=lambda: bool(passed))
-        stream = SimpleNamespace(cuda_stream=0, record_event=lambda: events)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-        monkeypatch.setattr(module, "from_dlpack", lambda image: torch.from_numpy(np.asarray(image)))
-        on_gpu, _ = batch()
-        batch()
-        assert [len(whole) for _, whole in loader.in_use] == [3, 3]  # until the GPU has resized them
-        passed.append(True)
-        batch()
-        assert len(loader.in_use) == 1
-    assert labels.tolist() == loader.storage.labels[one].tolist()
-    assert on_gpu.dtype == torch.uint8
-    assert (on_gpu.int() - on_cpu.int()).abs().max() <= 1
 
 
 def every_script() -> dict[str, str]:
@@ -491,9 +459,7 @@ def test_the_head_says_what_was_measured_and_on_what() -> None:
     assert "simulated" not in told("simulated:66,70", "")
 
 
-@pytest.mark.parametrize(
-    "settings", [{"replay": "device"}, {"inject": "read:5"}, {"strategy": "staged", "stage_overlap": True}]
-)
+@pytest.mark.parametrize("settings", [{"replay": "device"}, {"inject": "read:5"}])
 def test_what_has_no_script_says_so(settings: dict[str, Any]) -> None:
     with pytest.raises(VitprofError, match="no script") as raised:
         script(RunConfig(**settings))

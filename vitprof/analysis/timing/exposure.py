@@ -18,9 +18,8 @@ from vitprof.recording.columns import TIMED_STAGES, Phase
 
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
-SYNCHRONOUS = ("batches", "generator", "nvimgcodec")
-"""Loaders that make a batch while the loop waits for it (nvimgcodec: all but reading). So does a DataLoader without
-workers."""
+SYNCHRONOUS = ("batches", "generator")
+"""Loaders that make a batch while the loop waits for it. So does a DataLoader without workers."""
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
     yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
     yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
     if s.jpeg and not s.on_cpu and not s.simulated:
-        for name in ("dali", "nvimgcodec"):
-            yield Advice({"strategy": name}, f"strategy {name}", "The GPU decodes, and it has time to spare.")
+        yield Advice({"strategy": "dali"}, "strategy dali", "The GPU decodes, and it has time to spare.")
 
 
 def _faster_than(decoder: str, *, jpeg: bool) -> str:

@@ -79,10 +79,6 @@ def open_loader(
         from vitprof.engine.loaders import dali
 
         return dali.DaliLoader(storage, info, config, train=train, mark=mark)
-    if config.loader == "nvimgcodec":
-        from vitprof.engine.loaders import nvimgcodec
-
-        return nvimgcodec.NvimgcodecLoader(storage, info, config, train=train, mark=mark)
     schedule = Schedule(storage, config, train=train)
     form = STORAGES[config.storage or ""].form
     if config.loader == "dataloader":

@@ -10,29 +10,53 @@ DALI decodes it silently where simplejpeg raises an error.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
+import simplejpeg
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
+from vitprof.config.gpu_software import dali_wheel
 from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
-from vitprof.engine.loaders.batch_assembly import images_first
-from vitprof.engine.loaders.batch_decoding import BatchDecoding
-from vitprof.engine.loaders.dali_pipeline import Sample, end_pipeline, feed, open_pipeline, reason
+from vitprof.engine.loaders import Schedule
+from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
 from vitprof.engine.storage import EncodedStorage
-from vitprof.errors import DataError
+from vitprof.errors import ConfigError, DataError
 from vitprof.measure.devices import Mark
+from vitprof.measure.devices.others import cuda_here
 from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.stopwatch import asked_wait
+from vitprof.telemetry import number_here, shown_here
+
+INPUTS = ("encoded", "start", "shape", "flip")
+"""Names of the pipeline's inputs, in the order of `Sample`."""
+
+
+class Sample(NamedTuple):
+    """The inputs of the pipeline for one sample."""
+
+    encoded: NDArray[np.uint8]
+    """The bytes of a JPEG file."""
+    start: NDArray[np.int32]
+    """(top, left) of the crop in pixels of the original."""
+    shape: NDArray[np.int32]
+    """(height, width) of the crop."""
+    flip: NDArray[np.int32]
+    """(), 1 to mirror it"""
 
 
 @dataclass
@@ -48,7 +72,7 @@ class UnderWay:
     """What reading raised; raised when the batch's turn comes."""
 
 
-class DaliLoader(BatchDecoding):
+class DaliLoader:
     """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(
@@ -60,12 +84,23 @@ class DaliLoader(BatchDecoding):
         train: bool,
         mark: Callable[[], Mark] | None = None,
     ) -> None:
-        super().__init__(storage, info, config, train=train, mark=mark)
+        self._schedule = Schedule(storage, config, train=train)
+        self._storage = storage
+        self._make = EncodedMaker(storage, info, config, train).punctual()
+        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+        self._depth = config.prefetch_factor or 1
+        self._device = decoding_device(config.device)
+        # The loop receives a batch that the GPU is still decoding, and the training stream waits for it unseen. What
+        # the stream does up to this mark is decoding.
+        self._mark = mark if self._device.type == "cuda" else None
         largest = min(self._schedule.batch_size, self._schedule.n)
         self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
         self._reads = EncodedReads(storage, self._make, config, self._wait, _as_dali_takes_it)
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
+
+    def __len__(self) -> int:
+        return len(self._schedule)
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self._break_off()
@@ -118,7 +153,7 @@ class DaliLoader(BatchDecoding):
             images = self._output()
         except Exception as error:  # DALI has no class of its own for it
             return self._blame(epoch, batch, error)
-        decoded = self._decoded()
+        decoded = self._mark() if self._mark is not None else None
         labels = self._storage.labels.index_select(0, batch.good)
         made = self._made(batch) if self._times else None
         return Batch(images_first(images), labels, batch.unreadable, made, decoded)
@@ -186,3 +221,92 @@ def _as_dali_takes_it(encoded: bytes, crop: Crop) -> Sample:
         np.array((crop.height, crop.width), np.int32),
         np.array(crop.flip, np.int32),
     )
+
+
+def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
+    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from `workers` threads.
+
+    Raises `ConfigError` if DALI is missing, `DataError` if it fails.
+    """
+    try:
+        dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
+    except (ImportError, OSError) as error:
+        wheel = dali_wheel(shown_here())
+        raise ConfigError(
+            "loader",
+            "dali",
+            f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads",
+        ) from error
+    pipeline = None
+    try:
+        pipeline = dali.Pipeline(
+            batch_size=batch_size,
+            num_threads=workers,
+            device_id=device.index,  # None on the CPU, so that it does not touch a GPU
+            prefetch_queue_depth=depth,
+            exec_dynamic=True,  # outputs stay valid while the next ones are made
+        )
+        with pipeline:
+            encoded, start, shape = (
+                fn.external_source(name=name, dtype=dtype, ndim=1)
+                for name, dtype in zip(INPUTS, (types.UINT8, types.INT32, types.INT32), strict=False)
+            )
+            flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
+            images = fn.decoders.image_slice(
+                encoded,
+                device="mixed" if device.type == "cuda" else "cpu",
+                start=start,
+                shape=shape,
+                axis_names="HW",
+                output_type=types.RGB,
+                adjust_orientation=False,  # no other decoder rotates images by their EXIF orientation
+            )
+            images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
+            pipeline.set_outputs(fn.flip(images, horizontal=flip, vertical=0))
+        pipeline.build()
+        # The first call of schedule_run fills DALI's queue with `depth` runs; later calls run once.
+        nothing = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
+        corner, whole = np.array((0, 0), np.int32), np.array((8, 8), np.int32)
+        for _ in range(depth):
+            feed(pipeline, [Sample(np.frombuffer(nothing, np.uint8), corner, whole, np.array(0, np.int32))])
+        pipeline.schedule_run()
+        for _ in range(depth):
+            pipeline.share_outputs()
+            pipeline.release_outputs()
+    except Exception as error:  # DALI has no class of its own for it
+        end_pipeline(pipeline)
+        raise DataError(f"DALI cannot start on {device} ({reason(error)}); choose loader threads") from error
+    return pipeline
+
+
+def end_pipeline(pipeline: Any) -> None:
+    """Ends the pipeline's threads, as its deletion would. May be called twice.
+
+    Deletion may come late, because the traceback of an error that DALI raised keeps the object. Deleted in a DataLoader
+    worker that was forked meanwhile, it would wait forever for threads that do not exist there.
+    """
+    if pipeline is not None:
+        pipeline.__del__()
+
+
+def feed(pipeline: Any, samples: list[Sample]) -> None:
+    """Gives the samples of one batch to the pipeline's inputs."""
+    for name, values in zip(INPUTS, zip(*samples, strict=True), strict=True):
+        pipeline.feed_input(name, list(values))
+
+
+def reason(error: Exception) -> str:
+    """Returns the line of DALI's message that says what is wrong.
+
+    It is the last informative one; those before it quote the pipeline's definition.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
+    return informative[-1] if informative else type(error).__name__
+
+
+def decoding_device(name: str) -> torch.device:
+    """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if there is none."""
+    if name == "cpu" or is_simulated(name) or not cuda_here():
+        return torch.device("cpu")
+    return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))

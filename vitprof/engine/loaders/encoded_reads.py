@@ -1,4 +1,4 @@
-"""Threads that read whole batches ahead, for loaders whose decoder takes a batch at once.
+"""Threads that read whole batches ahead, for DALI, which decodes a batch at once.
 
 Each image comes with the crop that `making.EncodedMaker` takes of it, so every strategy trains on the same samples. A
 file that is not a complete JPEG is found here, before a decoder gets it.

@@ -6,7 +6,6 @@ job ends. Importing this module does not import torch; the dashboard asks `vitpr
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,6 @@ from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.config.drives import slow_drive
 from vitprof.engine.data import OnProgress, Stop
-from vitprof.engine.locations.overlap import BackgroundCopy, OverlappedStorage
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
 from vitprof.engine.locations.staging import Copied, copy_tree
 from vitprof.engine.locations.throttle import TokenBucket, describe
@@ -37,42 +35,31 @@ class Located:
     """A storage's files, where the job reads them."""
 
     place: Place
-    """Where to open the storage. With a copy in the background this is the slow drive: use `open` instead."""
+    """Where to open the storage."""
     note: str
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
     copied: Copied = NOTHING_COPIED
     """What was copied before training."""
-    copying: BackgroundCopy | None = None
-    """The copy made during training if `stage_overlap` is set."""
-    local_place: Place | None = None
-    """Where that copy will be."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
     @property
     def stage_s(self) -> float:
-        """Returns the seconds that the copy took: 0 if nothing was copied, NaN while it is not complete."""
-        if self.copying is None:
-            return self.copied.seconds
-        return self.copying.copied.seconds if self.copying.copied else math.nan
+        """Returns the seconds that the copy took; 0 if nothing was copied."""
+        return self.copied.seconds
 
     @property
     def stage_bytes(self) -> int:
-        """Returns the bytes copied; for a copy in the background 0 until it is complete."""
-        return self.copied.n_bytes if self.copying is None else self.copying.n_bytes
+        """Returns the bytes copied."""
+        return self.copied.n_bytes
 
     def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
-        """Returns `opener(place)`; with a copy in the background, a storage that switches to the copy once complete.
+        """Returns `opener(place)`. Raises what it raises.
 
         With `measured` False it is for evaluation, and reads at the real drive's speed: a slow drive would only make
-        evaluation take longer. `opener` must be picklable if worker processes read, for example
-        `functools.partial(open_storage, name, info, train=True)`. Raises what it raises.
+        evaluation take longer.
         """
-        if not measured and self.unmeasured is not None:
-            return opener(self.unmeasured)
-        if self.copying is None or self.local_place is None:
-            return opener(self.place)
-        return OverlappedStorage(opener, self.place, self.local_place, self.copying.marker)
+        return opener(self.place if measured or self.unmeasured is None else self.unmeasured)
 
     def let_go(self) -> None:
         """Ends all waits for a slow drive, in all processes: what workers still read ahead is no longer needed."""
@@ -101,8 +88,7 @@ def open_location(
 
     Everything made for it (copies, the state of a throttled drive) is removed at the end, also after an exception;
     what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
-    `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and `JobStopped`; at the end of
-    the block it raises the error of a copy in the background, unless the block itself raised.
+    `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and `JobStopped`.
     """
     from vitprof.engine.storage import Place  # here, since it imports torch
 
@@ -123,10 +109,6 @@ def open_location(
             try:
                 if config.location == "slow-drive":
                     yield Located(slow, describe(drive), unmeasured=real)
-                elif config.stage_overlap:
-                    note = f"copied while training from a drive {describe(drive)}"
-                    with BackgroundCopy(directory, local.root, bucket, clock) as copying:
-                        yield Located(slow, note, copying=copying, local_place=local, unmeasured=real)
                 else:
                     copied = copy_tree(
                         directory,

@@ -33,8 +33,6 @@ MOST_COPY_THREADS = 512
 """Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 to use its bandwidth
 with files of 100 KB, and never does with small ones: 60,000 digits took 25 s with 512 readers, 50 s with 256. Each
 holds one open file while it waits, and systems allow 1,024."""
-MOST_BESIDE_TRAINING = 64
-"""Most readers at once in a process that also trains, which needs the interpreter."""
 TELL_EVERY_S = 0.1
 """How often progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
@@ -57,12 +55,11 @@ def copy_tree(
     progress: OnProgress,
     stop: Stop,
     wanted: Callable[[str], bool] = lambda name: True,
-    most_threads: int = MOST_COPY_THREADS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
     """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it is given.
 
-    Copies the files whose path relative to `source` is `wanted` (by default all), up to `most_threads` at once.
+    Copies the files whose path relative to `source` is `wanted` (by default all).
     Progress reports MB (10^6 bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be read
     or written) and `JobStopped`; what was copied until then is removed.
     """
@@ -78,7 +75,7 @@ def copy_tree(
         for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
             for folder in folders:
                 (target / os.path.relpath(top, source) / folder).mkdir()
-        copy = _Copy(source, target, throttle, files, most_threads)
+        copy = _Copy(source, target, throttle, files)
         copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
     except OSError as error:  # from a folder; errors of files are `DataError` already
         shutil.rmtree(target, ignore_errors=True)
@@ -115,9 +112,7 @@ def _pieces(files: list[tuple[str, int]]) -> Iterator[_Piece]:
 class _Copy:
     """Threads that take pieces from one queue. The calling thread reports progress and stops them."""
 
-    def __init__(
-        self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]], most_threads: int
-    ) -> None:
+    def __init__(self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]]) -> None:
         self._source, self._target = str(source), str(target)
         self._throttle = throttle
         block = BLOCK_BYTES
@@ -125,7 +120,7 @@ class _Copy:
             block = max(4096, min(block, int(throttle.drive.mb_s * 1e6 * LONGEST_BLOCK_S)))
         self._block = min(block, max([1, *(n for _, n in files)]))
         self._pieces = deque(_pieces(files))
-        self._threads = max(1, min(_threads(throttle, files), most_threads, len(self._pieces)))
+        self._threads = max(1, min(_threads(throttle, files), MOST_COPY_THREADS, len(self._pieces)))
         for name in {piece.name for piece in self._pieces if not piece.whole}:
             os.close(_open(f"{self._target}{os.sep}{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _unwritable))
         self._done = [0] * self._threads

@@ -25,10 +25,6 @@ def add_loader(draft: Draft) -> None:
         return
     if draft.form != "samples":
         draft.opening.append("n_classes = int(storage.labels.max()) + 1")
-    if config.loader == "nvimgcodec":
-        draft.names.append("loader_nvimgcodec")
-        draft.opening.append("loader = Loader(storage, batch_size, device)")
-        return
     if config.loader == "dataloader":
         _add_dataloader(draft)
         return

@@ -47,8 +47,6 @@ def _refuse(config: RunConfig) -> None:
     if config.replay or config.inject:
         field = "replay" if config.replay else "inject"
         raise ConfigError(field, getattr(config, field), "there is no script for what only measures; leave it out")
-    if config.stage_overlap:
-        raise ConfigError("stage_overlap", True, "there is no script for training while files are copied; leave it out")
 
 
 SCALED_UPDATE = """scaler.scale(loss).backward()
