@@ -14,10 +14,9 @@ from tests.ui.dashboard import add_run
 from tests.ui.tournaments import add_tournament
 from vitprof.store import RunStore
 
-from .waits import DRAWN, follow, settle
+from .waits import expect, follow, settle
 
 pytest.importorskip("axe_playwright_python")
-expect = pytest.importorskip("playwright.sync_api").expect
 
 NAME = "[x](http://evil.org) **b** :smile: someone@evil.org a -- b <i>c</i>"
 PAGES = {
@@ -75,7 +74,7 @@ def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: 
     for address, drawn in PAGES.items():
         follow(page, f"/{address}")
         page.locator(drawn).first.wait_for()
-        page.wait_for_function(DRAWN)
+        settle(page)
         for tab in page.locator("[role=tab]:visible").all() or [None]:
             if tab is not None:  # its content comes when it is opened, so both themes are looked at then
                 tab.click()
@@ -94,7 +93,7 @@ def test_run_is_near_by_keyboard_and_a_name_is_text(dashboard: str, page: Any) -
     page.goto(f"{dashboard}?run=1")
     title = page.get_by_role("heading", name="someone@evil.org")
     expect(title).to_have_text(NAME)
-    assert title.locator("a, img, strong, em").count() == 0
+    expect(title.locator("a, img, strong, em")).to_have_count(0)
     run = page.locator(".st-key-run-button button:visible")
     run.wait_for()
     page.locator(".vitprof-skip").wait_for(state="attached")
@@ -104,4 +103,4 @@ def test_run_is_near_by_keyboard_and_a_name_is_text(dashboard: str, page: Any) -
             break
     page.keyboard.press("Enter")
     expect(run).to_be_focused()
-    assert run.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+    expect(run).to_have_css("outline-style", "solid")

@@ -14,7 +14,7 @@ from tests.ui.dashboard import add_run
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 
-from .waits import back
+from .waits import back, expect, expect_query, settle
 
 TABLE = "[data-testid=stDataFrame] canvas table"
 SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
@@ -47,41 +47,33 @@ def show(page: Any, control: str, words: str) -> None:
     ).first.click()
 
 
-def column(page: Any, position: int) -> list[str]:
-    """The texts of a column of the table, from the grid that the canvas has for screen readers."""
-    cells = page.locator(f"{TABLE} td[aria-colindex='{position}']")
-    cells.first.wait_for(state="attached")
-    return list(cells.all_text_contents())
-
-
 def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     open_compare(page, dashboard, "runs=2,3")
     page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
     page.locator(".st-key-compare-runs input").fill("1: ")
     page.get_by_role("option", name=re.compile("^1: ")).click()
     page.keyboard.press("Escape")
-    page.wait_for_url(re.compile(r"runs=2(,|%2C)3(,|%2C)1"))
+    expect_query(page, r"runs=2(,|%2C)3(,|%2C)1")
     show(page, "show", "Every step")
     plot = page.locator(".st-key-compare-steps .js-plotly-plot")
     plot.wait_for()
     show(page, "metric", "Step time")
-    page.wait_for_url(re.compile(r"metric=Step(\+|%20)time"))
+    expect_query(page, r"metric=Step(\+|%20)time")
     page.wait_for_function("document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3")
     page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
     page.get_by_role("option", name=re.compile("^2: ")).click()
-    page.wait_for_url(re.compile("baseline=2"))
+    expect_query(page, "baseline=2")
     page.reload()
     plot.wait_for()
     page.wait_for_function("document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3")
-    baseline = page.locator(".st-key-compare-baseline").get_by_role("combobox")
-    assert (baseline.get_attribute("value") or baseline.inner_text()).startswith("2: ")
+    expect(page.locator(".st-key-compare-baseline input")).to_have_value(re.compile("^2: "))
     show(page, "show", "Data waits")
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
-    assert page.locator(".st-key-compare-steps").count() == 0
+    expect(page.locator(".st-key-compare-steps")).to_have_count(0)
 
     page.get_by_role("link", name="Strategies").click()
     page.locator(".st-key-strategy-workers summary").click()
-    page.wait_for_url(re.compile("strategy-workers=true"))
+    expect_query(page, "strategy-workers=true")
     page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
     page.get_by_role("link", name="Compare").click()
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
@@ -94,16 +86,15 @@ def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     page.locator(".st-key-selftest-button").wait_for()
     back(page)
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
-    assert re.search(r"compare\?.*runs=2(,|%2C)3(,|%2C)1", page.url)
+    page.wait_for_url(re.compile(r"compare\?.*runs=2(,|%2C)3(,|%2C)1"))
 
 
 def test_a_click_on_a_header_sorts_by_number(dashboard: str, page: Any) -> None:
     open_compare(page, dashboard, "runs=1,2,3")
-    assert column(page, 2) == ["998", "12300", "2050"]
+    speeds = page.locator(f"{TABLE} td[aria-colindex='2']")  # the grid that the canvas has for screen readers
+    expect(speeds).to_have_text(["998", "12300", "2050"])
+    settle(page)
     box = page.get_by_test_id("stDataFrame").first.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + 130 + 40, box["y"] + 18)
-    page.wait_for_function(
-        f"""() => [...document.querySelectorAll("{TABLE} td[aria-colindex='2']")]
-            .map(cell => cell.textContent).join(' ') === '998 2050 12300'"""
-    )
+    expect(speeds).to_have_text(["998", "2050", "12300"])

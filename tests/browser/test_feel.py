@@ -14,6 +14,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests import ROOT
 
+from .waits import expect_no_toast, expect_query
+
 SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&show=Timeline"
 """Ten steps a second, for longer than the test. When it ends, the tab with its charts is the open one."""
 RUN_LIMIT_MS = 120_000
@@ -78,7 +80,7 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     size = page.get_by_role("spinbutton", name="Batch size")
     size.fill("96")
     size.press("Enter")
-    page.wait_for_url(re.compile("batch_size=96"))
+    expect_query(page, "batch_size=96")
     tab_to(page, "Skip to Run")
     page.keyboard.press("Enter")
     page.wait_for_function("document.activeElement.closest('.st-key-run-button') !== null")
@@ -94,8 +96,7 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     page.get_by_role("link", name="Strategies").click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.get_by_role("link", name="Profile").click()
-    page.wait_for_url(re.compile("run=1"))
-    assert {"batch_size=96", "strategy=memory", "run=1"} <= set(page.url.partition("?")[2].split("&"))
+    expect_query(page, "batch_size=96", "strategy=memory", r"run=1\b")
 
     page.locator(f"{GAPS} .nsewdrag").first.wait_for()
     box = page.locator(f"{GAPS} .nsewdrag").first.bounding_box()
@@ -113,13 +114,13 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
         page.wait_for_timeout(200)
     sent = refreshes(frames)
     assert max(sent) <= MOST_BYTES
-    assert page.evaluate(RANGE) == zoomed
+    page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
 
     tab_to(page, "Stop")
     page.keyboard.press("Enter")
     page.get_by_text("Stopped. What was measured until then is kept.").wait_for()
     page.locator(f"{GAPS} .main-svg").first.wait_for()
-    assert page.get_by_test_id("stToast").count() == 0, "it would hide what the page itself says"
+    expect_no_toast(page)  # it would hide what the page itself says
     page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
     page.get_by_role("button", name="Stop").wait_for(state="detached")
 
@@ -130,6 +131,6 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
         other.goto(page.url)
         other.get_by_text("Stopped. What was measured until then is kept.").wait_for()
         other.wait_for_function(IN_THE_FORM)
-        assert other.get_by_test_id("stToast").count() == 0, "this session did not watch it"
+        expect_no_toast(other)  # this session did not watch it
     finally:
         elsewhere.close()

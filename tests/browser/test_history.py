@@ -13,9 +13,7 @@ from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-from .waits import back, settle
-
-expect = pytest.importorskip("playwright.sync_api").expect
+from .waits import back, expect, expect_query, settle
 
 HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
 """Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""
@@ -91,7 +89,7 @@ def test_a_link_a_reload_the_way_back_and_another_tab_show_the_same_list(dashboa
     page.wait_for_function("!location.search.includes('sort=')")
     back(page)
     first.filter(has_text=re.compile("^number 1$")).wait_for(state="attached")
-    assert {"strategies=memory", "size=50"} <= set(page.url.partition("?")[2].split("&"))
+    expect_query(page, "strategies=memory", "size=50")
     page.get_by_role("link", name="Profile").click()
     page.locator(".st-key-run-button").wait_for()
     page.get_by_role("link", name="History").click()
@@ -118,11 +116,11 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
     page.get_by_text("1 to 25 of 30 runs").wait_for()
     page.get_by_role("button", name="Next page").click()
     page.get_by_text("26 to 30 of 30 runs").wait_for()
-    assert "page=2" in page.url
+    expect_query(page, "page=2")
 
     search(page, "#7", "1 to 1 of 1 runs")
     lists_only(page, "number 7")
-    assert "page=" not in page.url
+    page.wait_for_url(lambda url: "page=" not in url)
     tick(page, 0)
     press(page, "edit")
     page.locator(".st-key-history-name-7 input").fill("the seventh")
@@ -156,7 +154,7 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
     tick(page, 0)
     press(page, "open")
     page.get_by_role("heading", name="the seventh").wait_for()
-    assert "run=31" in page.url
+    expect_query(page, "run=31")
 
 
 def test_two_runs_go_to_compare(dashboard: str, page: Any) -> None:
@@ -165,4 +163,4 @@ def test_two_runs_go_to_compare(dashboard: str, page: Any) -> None:
     tick(page, 0, 1)
     press(page, "compare")
     page.get_by_text("Compare runs").wait_for()
-    assert re.search(r"runs=\d+(%2C|,)\d+", page.url)
+    expect_query(page, r"runs=\d+(%2C|,)\d+")

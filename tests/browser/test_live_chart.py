@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from . import live_chart_app as app
+from .waits import expect
 
 PLOT = ".st-key-demo .js-plotly-plot"
 # gd: the plot; facts: what the server says; both as JavaScript for wait_for_function.
@@ -96,10 +97,11 @@ def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
     ):
         np.testing.assert_allclose(np.array(held[0], float), sent["x"])
         np.testing.assert_allclose(np.array(held[1], float), sent["y"], rtol=2**-12)
-    assert page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line").count() == 2, "NaN is a gap"
-    assert page.locator(f"{PLOT} .legendtext").all_text_contents() == ["a <b>& b", "second"]
-    assert demo.read("[gd.getAttribute('role'), gd.getAttribute('aria-label')]") == ["figure", "demo of a live chart"]
-    assert demo.read("gd.offsetHeight") == app.HEIGHT
+    lines = page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line")
+    expect(lines).to_have_count(2)  # NaN is a gap
+    expect(page.locator(f"{PLOT} .legendtext")).to_have_text(["a <b>& b", "second"])
+    demo.until("gd.getAttribute('role') === 'figure' && gd.getAttribute('aria-label') === 'demo of a live chart'")
+    demo.until(f"gd.offsetHeight === {app.HEIGHT}")
 
 
 def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
@@ -111,7 +113,7 @@ def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
     assert 5 < zoomed[0] < zoomed[1] < 45
     demo.after_refreshes(6)
     assert demo.read("gd._fullLayout.xaxis.range") == zoomed
-    assert demo.read("gd._fullLayout.yaxis.range") == [-1.5, 1.5]
+    demo.until("String(gd._fullLayout.yaxis.range) === '-1.5,1.5'")
     assert demo.read("facts.views") == 1, "no echo"
     assert demo.read("facts.asked") < asked + 6, "not with each refresh"
     assert demo.read("facts.fulls - facts.asked") <= fulls - asked + 1, (
@@ -164,7 +166,7 @@ def test_keeps_its_node_its_size_and_follows_the_theme(demo: Demo) -> None:
     demo.tick("thick")
     demo.until("gd._fullData[0].line.width === 3")
     demo.after_refreshes(5)
-    assert demo.page.locator(".js-plotly-plot").count() == 1
+    expect(demo.page.locator(".js-plotly-plot")).to_have_count(1)
     assert demo.read("gd.mark") == "mine"
 
     demo.page.set_viewport_size({"width": 900, "height": 900})
@@ -175,8 +177,8 @@ def test_keeps_its_node_its_size_and_follows_the_theme(demo: Demo) -> None:
     demo.page.emulate_media(color_scheme="dark")
     demo.until(f"gd._fullLayout.font.color !== '{before}'")
     read = "getComputedStyle(gd).getPropertyValue"
-    assert demo.read(f"{read}('--st-text-color') === gd._fullLayout.font.color")
-    assert demo.read(f"{read}('--st-background-color') === gd._fullLayout.paper_bgcolor")
+    demo.until(f"{read}('--st-text-color') === gd._fullLayout.font.color")
+    demo.until(f"{read}('--st-background-color') === gd._fullLayout.paper_bgcolor")
 
 
 def test_leaving_the_page_for_a_moment_and_for_longer(demo: Demo) -> None:
@@ -234,7 +236,7 @@ def test_says_what_could_not_be_loaded(page: Any, url: str, name: str) -> None:
     page.route(f"**/app/static/{name}*", lambda route: route.abort())
     page.goto(url)
     page.get_by_text("This chart cannot be drawn").wait_for()
-    assert f"/app/static/{name}?v=" in page.locator(".st-key-demo").inner_text()
+    expect(page.locator(".st-key-demo")).to_contain_text(f"/app/static/{name}?v=")
     page.wait_for_function(f"() => {{ {NAMES} return facts.refreshes > 3; }}")
     assert all(name in problem or "ERR_FAILED" in problem for problem in page.problems), page.problems
     page.problems.clear()

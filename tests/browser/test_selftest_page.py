@@ -12,6 +12,8 @@ import pytest
 
 from tests import ROOT
 
+from .waits import expect
+
 LIMIT_MS = 120_000
 ALL_OF_IT_MS = 300_000
 
@@ -32,5 +34,5 @@ def test_start_watch_and_stop(dashboard: str, page: Any, picture: Any) -> None:
         page.locator(".st-key-selftest-stop button:visible").click()
     page.get_by_text(re.compile(r"^Took .* Kept until the dashboard ends")).wait_for(timeout=ALL_OF_IT_MS)
     page.get_by_text(re.compile("stopped|cases")).first.wait_for(timeout=LIMIT_MS)
-    assert page.locator(".st-key-selftest-button button:visible").is_enabled()
+    expect(page.locator(".st-key-selftest-button button:visible")).to_be_enabled()
     picture(page, "selftest")

@@ -14,7 +14,7 @@ import pytest
 
 from tests import ROOT
 
-from .waits import back, settle
+from .waits import back, expect, expect_query, settle
 
 SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
@@ -60,20 +60,20 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.locator(".st-key-tournament-resume button").first.click()
     page.get_by_role("heading", name="Recommended", exact=True).wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()
-    assert page.get_by_text(re.compile("^Use memory, batch 64: |^Keep per-sample")).count() == 1
+    expect(page.get_by_text(re.compile("^Use memory, batch 64: |^Keep per-sample"))).to_have_count(1)
     page.locator(".st-key-tournament-bars .js-plotly-plot .main-svg").first.wait_for()
-    rows = page.locator(f"{TABLE} td[aria-colindex='1']")
-    rows.first.wait_for(state="attached")
-    assert set(rows.all_text_contents()) == {"memory, batch 64", "per-sample, batch 64"}
+    for setting in ("memory, batch 64", "per-sample, batch 64"):
+        expect(page.locator(f"{TABLE} td[aria-colindex='1']", has_text=setting)).to_have_count(1)
     picture(page, "tournament", 1100)
 
     page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
     page.wait_for_url(re.compile("section=Break-even"))
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
     # a row's actions, drawn on a canvas: the menu of the row that is no baseline; and Back to the same section
-    rows = page.locator(f"{TABLE} td[aria-colindex='5']").all_text_contents()
-    assert "baseline" in rows
+    relative = page.locator(f"{TABLE} td[aria-colindex='5']")
+    expect(relative.filter(has_text="baseline")).to_have_count(1)
     settle(page)
+    rows = relative.all_text_contents()
     box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
     page.mouse.click(box["x"] + box["width"] - 25, box["y"] + 35 * (1.5 + 1 - rows.index("baseline")))
     page.get_by_text("Compare with baseline", exact=True).click()
@@ -88,4 +88,4 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.get_by_text("The settings of tournament 1 are in the sidebar. Press Run to start.").wait_for(state="attached")
     back(page)
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
-    assert "tournament=1" in page.url
+    expect_query(page, "tournament=1")

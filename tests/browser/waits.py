@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
+
+try:
+    from playwright.sync_api import expect
+except ImportError:  # the fixture `browser` then skips or fails each test
+    expect = None
+else:
+    expect.set_options(timeout=60_000)
 
 DRAWN = """() => document.querySelector('.stApp').dataset.testScriptState === 'notRunning'
     && !document.querySelector('[data-testid=stStatusWidget], [data-testid=stSkeleton], [data-stale=true]')
@@ -15,6 +23,16 @@ SETTLED = f"""async () => {{
 }}"""
 """Drawn, and still so a moment later: a click on a tab takes a while until Streamlit begins to draw."""
 FOLLOW = "url => { history.pushState({}, '', url); dispatchEvent(new PopStateEvent('popstate', {state: {}})); }"
+
+
+def expect_query(page: Any, *parts: str) -> None:
+    """Waits until each of these regular expressions is found in the address's query."""
+    page.wait_for_url(lambda url: all(re.search(part, urlsplit(url).query) for part in parts))
+
+
+def expect_no_toast(page: Any) -> None:
+    """Waits for less time than a toast stays, so that one that is there fails the test."""
+    expect(page.get_by_test_id("stToast")).to_have_count(0, timeout=1_500)
 
 
 def settle(page: Any) -> None:
