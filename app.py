@@ -11,14 +11,14 @@ import streamlit as st
 def main() -> None:
     """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import demonstration, navigation, notifications, resources, style
-    from vitprof.ui.assets import ensure_assets, page_icon
+    from vitprof.ui import navigation, notifications, resources
+    from vitprof.ui.assets import add_skip_link, apply_style, ensure_assets, page_icon
     from vitprof.ui.gate import login
     from vitprof.ui.texts import escaped
 
     st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
-    style.apply_style()
-    style.add_skip_link()
+    apply_style()
+    add_skip_link()
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
@@ -38,7 +38,7 @@ def main() -> None:
         st.error(escaped(str(error)))
         st.stop()
     navigation.enter()
-    demonstration.draw_note()
+    navigation.draw_demonstration_note()
     page.run()
     notifications.announce()  # last, because a script run that the next one overtakes loses what it has not sent yet
     if page.url_path:  # Profile, which has none, redraws itself when a run ends

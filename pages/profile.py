@@ -8,11 +8,10 @@ from vitprof.ui import resources
 from vitprof.ui.navigation import through_app
 from vitprof.ui.notifications import watch
 from vitprof.ui.profile import live
-from vitprof.ui.profile.queue import draw_queue
-from vitprof.ui.profile.runs import chosen_run, draw_title, start, take_settings
+from vitprof.ui.profile.answer import draw_verdict
+from vitprof.ui.profile.runs import chosen_run, draw_queue, draw_title, start, take_settings
 from vitprof.ui.profile.settings import settings_form
 from vitprof.ui.profile.tabs import draw_tabs
-from vitprof.ui.profile.verdict import draw_verdict
 from vitprof.ui.profile.welcome import draw_welcome
 from vitprof.ui.texts import guarded
 

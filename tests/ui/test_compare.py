@@ -15,7 +15,7 @@ from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.ui.compare import figures as compare_figures
-from vitprof.ui.compare import picker as compare_picker
+from vitprof.ui.compare import page as compare_page
 from vitprof.ui.compare.charts import METRICS
 from vitprof.ui.compare.page import SECTIONS
 
@@ -145,7 +145,7 @@ def offered(at: AppTest) -> list[int]:
 
 @pytest.mark.slow
 def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_picker, "OFFERED", 2)
+    monkeypatch.setattr(compare_page, "OFFERED", 2)
     old = add_run(store, name="the old one")
     newer = [add_run(store) for _ in range(3)]
     at = app("compare")

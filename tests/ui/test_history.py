@@ -19,7 +19,7 @@ from vitprof.store.schema import runs as runs_table
 from vitprof.ui import resources
 from vitprof.ui.history import page as history
 from vitprof.ui.history import table as history_table
-from vitprof.ui.profile.verdict import LOOKS
+from vitprof.ui.profile.answer import LOOKS
 
 Tick = Callable[..., None]
 

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from vitprof.telemetry import GpuInfo, GpuNow, MachineNow
 from vitprof.telemetry.machine import GpuProcess
-from vitprof.ui import machine
+from vitprof.ui.profile import welcome
 
 GPU = GpuNow(
     info=GpuInfo(0, "NVIDIA H100", "GPU-1", 80 * 2**30, "580.1", 700.0),
@@ -31,14 +31,14 @@ class Watch:
 
 
 def script() -> None:
-    from vitprof.ui.machine import draw_machine
+    from vitprof.ui.profile.welcome import draw_machine
 
     draw_machine()
 
 
 def drawn(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The bars: what they say, and how full they are."""
-    monkeypatch.setattr(machine, "watch", lambda: Watch(seen))
+    monkeypatch.setattr(welcome, "machine_watch", lambda: Watch(seen))
     at = AppTest.from_function(script, default_timeout=60).run()
     assert not at.exception
     bars = {bar.proto.text.replace("\\", ""): bar.proto.value for bar in at.get("progress")}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from vitprof.ui.live_chart import still
-from vitprof.ui.plots import described
+from vitprof.ui.live_chart import described, still
 
 
 def test_a_chart_without_words_of_its_own_is_described_by_its_axes_and_traces() -> None:

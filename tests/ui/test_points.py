@@ -9,7 +9,7 @@ from vitprof import charts
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.charts import LiveChart, Points
-from vitprof.ui.points import PointCache, window
+from vitprof.ui.series import PointCache, window
 
 ORIGIN_S = 50.0
 

@@ -14,7 +14,7 @@ from vitprof.errors import DeviceError, JobError
 from vitprof.selftest import Result, SelftestProgress, SelftestReport
 from vitprof.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
 from vitprof.store import RunStore
-from vitprof.ui import gpu_selftest, selftest
+from vitprof.ui import selftest
 from vitprof.ui.selftest import work
 
 RIGHT = Result(
@@ -128,9 +128,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> Ap
             raise result
         return result
 
-    monkeypatch.setattr(gpu_selftest, "run_gpu_selftest", run)
+    monkeypatch.setattr(selftest, "run_gpu_selftest", run)
     at = app("selftest")
-    at.selectbox(key="selftest-choice").set_value(gpu_selftest.CHOICE).run()
+    at.selectbox(key="selftest-choice").set_value(selftest.ON_GPU).run()
     assert "14 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)
     start(at)
     work().wait()
@@ -156,7 +156,7 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
     assert button.proto.label == "Figures for a bug report"
     assert list(at.selectbox(key="selftest-choice").options) == [
         *selftest.CHOICES,
-        gpu_selftest.CHOICE,
+        selftest.ON_GPU,
     ]
 
 

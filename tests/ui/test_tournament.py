@@ -248,7 +248,7 @@ def test_of_another_program_it_only_shows_how_far_it_is(runner: Runner) -> None:
 
 
 def _draw_question(number: int) -> None:
-    from vitprof.ui.tournament.listing import ask_to_delete
+    from vitprof.ui.tournament.page import ask_to_delete
 
     ask_to_delete(number)
 

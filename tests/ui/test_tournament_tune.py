@@ -22,9 +22,8 @@ from vitprof.experiments.tuning.search import TuneProgress
 from vitprof.store import RunStore
 from vitprof.store.tournaments import claim, list_tournaments
 from vitprof.ui.notifications import TO_SAY
-from vitprof.ui.tournament import background as tournament_tune
 from vitprof.ui.tournament import state
-from vitprof.ui.tournament.background import work
+from vitprof.ui.tournament.state import work
 
 OWN, BEST = Candidate(2, 2, 128), Candidate(4, 2, 512)
 
@@ -51,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         config = RunConfig(**{**base.to_dict(), "workers": 4, "batch_size": 512})
         return Tuning(base.strategy, OWN, BEST, config, 2000.0, Interval(2.0, 1.9, 2.1), True, tried, 9, 12.0, stop())
 
-    monkeypatch.setattr(tournament_tune, "tune", tune)
+    monkeypatch.setattr(state, "tune", tune)
     yield seen
     seen["finish"].set()
     work().close()
@@ -140,7 +139,7 @@ def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(*args: object, **kwargs: object) -> Tuning:
         raise JobError("nothing could be tuned: no run gave a figure")
 
-    monkeypatch.setattr(tournament_tune, "tune", fail)
+    monkeypatch.setattr(state, "tune", fail)
     at.selectbox(key="tune_strategy").set_value("memory").run()
     at.button(key="tune-start").click().run()
     work().wait()

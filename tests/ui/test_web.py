@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitprof.ui import shutdown, web
+from vitprof.ui import background, web
 from vitprof.ui.gate.token import Token
 from vitprof.ui.web import told_at_start
 
@@ -47,12 +47,12 @@ def test_a_token_is_said_only_where_it_was_made() -> None:
 def test_everything_is_closed_once_the_last_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shutdown, "_closers", [])
+    monkeypatch.setattr(background, "_closers", [])
     closed: list[str] = []
-    shutdown.at_end(lambda: closed.append("manager"))
-    shutdown.at_end(lambda: 1 / 0)
-    shutdown.at_end(lambda: closed.append("tournaments"))
-    shutdown.end()
-    shutdown.end()
+    background.at_end(lambda: closed.append("manager"))
+    background.at_end(lambda: 1 / 0)
+    background.at_end(lambda: closed.append("tournaments"))
+    background.end()
+    background.end()
     assert closed == ["tournaments", "manager"]
     assert "ZeroDivisionError" in capsys.readouterr().err

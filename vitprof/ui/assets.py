@@ -1,9 +1,10 @@
-"""The files that a live chart needs in the browser, served by Streamlit's static file serving.
+"""The files that pages need in the browser: the live chart's, the style sheet, the icon, and the link that skips the
+navigation by keyboard.
 
 Nothing comes from a CDN. Streamlit serves the files in `static/` beside the app's script under `app/static/` (with
-`server.enableStaticServing`), so both files are copied there once. The URLs are relative to the app's root, which
-live_chart.py works out in the browser: that holds under a `server.baseUrlPath` and behind a proxy that adds a prefix,
-on every page.
+`server.enableStaticServing`), so the live chart's two files are copied there once. Their URLs are relative to the app's
+root, which live_chart.py works out in the browser: that holds under a `server.baseUrlPath` and behind a proxy that adds
+a prefix, on every page.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import streamlit as st
 from PIL import Image, ImageDraw
 
 from vitprof.charts.bundle import PLOTLY_JS
@@ -82,3 +84,18 @@ def page_icon() -> str:
     with io.BytesIO() as png:
         icon.save(png, "PNG")
         return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
+
+
+STYLE = Path(__file__).with_name("style.css")
+SKIP_LINK = Path(__file__).with_name("skip_link.js")
+
+
+def apply_style() -> None:
+    """Adds the style sheet to the page; it takes no room."""
+    st.html(STYLE)
+
+
+def add_skip_link() -> None:
+    """Adds the button "Skip to Run", the first that the Tab key reaches."""
+    with st.container(key="vitprof-skip-script"):
+        st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)

@@ -1,14 +1,17 @@
-"""Work that takes minutes, done once by the server for all sessions, in a thread so that no page waits for it."""
+"""Work of the server itself: what takes minutes runs once for all sessions in a thread, and what runs is closed when
+the server ends.
+"""
 
 from __future__ import annotations
 
+import atexit
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from vitprof.errors import one_line
 from vitprof.jobs.users import carried, check_may_stop, may_stop, who
-from vitprof.ui.shutdown import at_end
 
 Progress = TypeVar("Progress")
 Result = TypeVar("Result")
@@ -76,3 +79,27 @@ class BackgroundTask(Generic[Progress, Result]):
         """Stops the work and waits until it has ended."""
         self._stop.set()
         self.wait()
+
+
+_closers: list[Callable[[], object]] = []
+
+
+def at_end(close: Callable[[], object]) -> None:
+    """Registers `close` to be called when the server ends, before those that were registered earlier."""
+    _closers.append(close)
+
+
+def end() -> None:
+    """Calls each registered function once, the last one first. Errors are printed, and the rest are still called.
+
+    The server calls this when it shuts down, because a process that then ends by a signal does not run atexit's
+    functions.
+    """
+    while _closers:
+        try:
+            _closers.pop()()
+        except Exception:
+            traceback.print_exc()
+
+
+atexit.register(end)

@@ -26,8 +26,7 @@ from vitprof.jobs.time_limit import TookTooLong, in_time
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
-from vitprof.ui.launch import machine
-from vitprof.ui.resources import series, store
+from vitprof.ui.resources import machine, series, store
 from vitprof.ui.series import STEP_NAMES
 
 SERIES_KEPT = 3

@@ -1,7 +1,9 @@
-"""Makes every page run through app.py, even when it is opened by its own URL, and come back as it was left.
+"""What is around every page: app.py, through which each page runs even when it is opened by its own URL, and the note
+of the demonstration.
 
 Streamlit 1.67 finds the folder pages/ by itself until app.py has called `st.navigation` for the first time since the
-server started. Until then a page's own URL runs its script alone: without navigation, layout and assets.
+server started. Until then a page's own URL runs its script alone: without navigation, layout and assets. A page comes
+back as it was left.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Iterator
 
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
+
+from vitprof import demo
 
 ENTERED, WANTED, SHOWN = "entered through app.py", "page wanted", "page shown"
 
@@ -54,3 +58,21 @@ def enter() -> None:
 
 def _query() -> dict[str, list[str]]:
     return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def draw_demonstration_note() -> None:
+    """Draws the note that this is the demonstration; nothing where the store is the user's own."""
+    if not demo.is_demonstration():
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
+        st.caption(
+            ":material/science: **Demonstration**: recorded runs. What you run here stays here; start vitprof without "
+            "*demo* for your own.",
+            width="content",
+        )
+        st.page_link(
+            "pages/tournament.py",
+            label="Look at a tournament",
+            icon=":material/emoji_events:",
+            query_params={"tournament": str(demo.TOURNAMENT)},
+        )

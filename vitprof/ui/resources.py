@@ -7,6 +7,7 @@ import os
 import streamlit as st
 
 from vitprof.config.accelerators import SIMULATED
+from vitprof.config.availability import Machine, look_around
 from vitprof.config.cards import CARDS
 from vitprof.config.gpu_findings import Finding
 from vitprof.config.gpu_software import findings
@@ -14,8 +15,8 @@ from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.telemetry import Nvml, VisibleGpu, driver_version, visible_gpus
+from vitprof.ui.background import at_end
 from vitprof.ui.series import RunSeries
-from vitprof.ui.shutdown import at_end
 
 SERIES_KEPT = 12
 """Runs whose series stay in memory: 100,000 steps take 10 MB."""
@@ -78,3 +79,13 @@ def device_names() -> dict[str, str]:
 def series(run_id: int) -> RunSeries:
     """Returns the steps and telemetry of a run, shared by every session that looks at it."""
     return RunSeries(store(), run_id)
+
+
+LOOK_AGAIN_S = 10.0
+"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
+
+
+@st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
+def machine() -> Machine:
+    """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
+    return look_around()

@@ -1,12 +1,16 @@
-"""The Self-test page: one self-test at a time for the whole server, what it found, and what went wrong."""
+"""The Self-test page: one self-test at a time for the whole server, on a simulated device or a real GPU; what it found,
+and what went wrong.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
 
+from vitprof.export.code import script
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import (
@@ -19,8 +23,8 @@ from vitprof.selftest import (
     n_jobs,
     run_selftest,
 )
-from vitprof.selftest.gpu import GpuReport
-from vitprof.ui import gpu_selftest, resources
+from vitprof.selftest.gpu import FILE_NAME, GPU_CASES, TOTAL_S, GpuReport, Line, run_gpu_selftest
+from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
@@ -55,8 +59,8 @@ def work() -> Task:
 
 def start(chosen: str) -> None:
     """Starts the self-test of that choice, unless one is running already."""
-    if chosen == gpu_selftest.CHOICE:
-        work().start(gpu_selftest.run)
+    if chosen == ON_GPU:
+        work().start(run_on_gpu)
         return
     cases, rounds = CHOICES[chosen]
     work().start(lambda tell, stopped: run_selftest(cases, rounds, progress=tell, stop=stopped))
@@ -88,7 +92,7 @@ def _draw(was_running: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         picked = st.selectbox(
             "How much",
-            [*CHOICES, gpu_selftest.CHOICE],
+            [*CHOICES, ON_GPU],
             key="selftest-choice",
             help="More cases and rounds give a surer answer. *On the GPU* checks what is measured on the card itself.",
             width=300,
@@ -113,15 +117,15 @@ def _draw(was_running: bool) -> None:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
     if tests.result is not None:
         if isinstance(tests.result, GpuReport):
-            gpu_selftest.draw_report(tests.result)
+            _draw_gpu_report(tests.result)
         else:
             _draw_report(tests.result)
 
 
 def _words(chosen: str) -> str:
     """Returns what a choice runs, and how long it takes."""
-    if chosen == gpu_selftest.CHOICE:
-        return gpu_selftest.WORDS
+    if chosen == ON_GPU:
+        return GPU_WORDS
     cases, rounds = CHOICES[chosen]
     jobs = n_jobs(cases, rounds)
     return (
@@ -182,3 +186,55 @@ def _row(result: Result) -> tuple[str, ...]:
         percent(result.idle_frac),
         f"{result.rounds}" + (f" ({result.retries} again)" if result.retries else ""),
     )
+
+
+ON_GPU = f"On the GPU: {len(GPU_CASES)} cases, once"
+GPU_WORDS = (
+    f"{len(GPU_CASES)} cases on the first NVIDIA GPU: at most {TOTAL_S / 60:g} minutes. Nothing else should run on it. "
+    "Nothing is stored; the figures can be downloaded afterwards."
+)
+GPU_COLUMNS: dict[str, str] = {
+    "": "Passed, failed, or not run.",
+    "case": "What was checked.",
+    "expected": "What must be found.",
+    "measured": "What was found, and what is wrong with it or why it was not run.",
+    "took": "How long the case took.",
+}
+
+
+def run_on_gpu(tell: Callable[[SelftestProgress], None], stopped: Callable[[], bool]) -> GpuReport:
+    """Runs the cases. Raises `DeviceError` where there is no GPU that PyTorch can use."""
+    return run_gpu_selftest(script, progress=tell, stop=stopped)
+
+
+def _draw_gpu_report(report: GpuReport) -> None:
+    """Draws the result, a row for each case, the file for a bug report and what to read next."""
+    (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
+    st.dataframe(
+        pd.DataFrame([_gpu_row(line) for line in report.lines], columns=list(GPU_COLUMNS)),
+        hide_index=True,
+        width="stretch",
+        height="content",
+        key="selftest-gpu-table",
+        column_config={name: st.column_config.TextColumn(name, help=text) for name, text in GPU_COLUMNS.items()},
+    )
+    for line in report.lines:
+        if line.outcome.status != "passed":
+            icon = ":material/warning:" if line.outcome.status == "failed" else ":material/info:"
+            st.caption(f"{icon} {escaped(line.case.name)}: {escaped(line.outcome.reason)}")
+    st.download_button(
+        "Figures for a bug report",
+        data=report.to_json,
+        file_name=FILE_NAME,
+        mime="application/json",
+        on_click="ignore",
+        key="selftest-gpu-file",
+        icon=":material/data_object:",
+        help="Device, versions and every figure; no name of the machine or its user.",
+    )
+    st.markdown(escaped(report.advice))
+    st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
+
+
+def _gpu_row(line: Line) -> tuple[str, ...]:
+    return line.outcome.status, line.case.name, line.case.expected, line.measured, seconds(line.seconds)

@@ -1,16 +1,21 @@
-"""A run's series in memory, growing with the run: each refresh reads only the rows that are new."""
+"""A run's series in memory, growing with the run, and the points that a session's charts draw of it: each refresh reads
+and computes only what is new.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.suspensions import stops_of
 from vitprof.analysis.timing.totals import RunningTotals, Totals
+from vitprof.charts import LiveChart, Points
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
@@ -117,3 +122,69 @@ class RunSeries:
         """Returns the columns `TELEMETRY_COLUMNS`, each (n,) float64."""
         with self._lock:
             return self._telemetry.view()
+
+
+@dataclass
+class _Drawn:
+    key: tuple[int, int, int]
+    """Run, first point, group size: if one changes, nothing can be reused."""
+    until: int
+    """Points before this one are in `points`, in full groups."""
+    points: list[Points]
+
+
+class PointCache:
+    """The points of each chart of one session. A refresh computes only the new groups and the last one."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, _Drawn] = {}
+
+    def points(
+        self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
+    ) -> list[Points]:
+        """Returns the points of `chart`, one `Points` for each trace: of the whole run, or in finer groups of the range
+        of x in `view`. `origin_s` is the time that the chart counts from.
+        """
+        start, stop, groups = window(chart, series, origin_s, view)
+        k = group_size(stop - start, groups)
+        drawn = self._drawn.get(chart.key)
+        if drawn is None or drawn.key != (run_id, start, k) or drawn.until > stop:
+            drawn = _Drawn((run_id, start, k), start, chart.build(series, origin_s, start, start, k))
+            self._drawn[chart.key] = drawn
+        full = stop - (stop - start) % k
+        if full > drawn.until:
+            drawn.points = _joined(drawn.points, chart.build(series, origin_s, drawn.until, full, k))
+            drawn.until = full
+        return _joined(drawn.points, chart.build(series, origin_s, full, stop, k))
+
+
+def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
+    return [
+        Points(
+            np.concatenate([a.x, b.x]),
+            np.concatenate([a.y, b.y]),
+            None if a.text is None or b.text is None else [*a.text, *b.text],
+        )
+        for a, b in zip(before, after, strict=True)
+    ]
+
+
+def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
+    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
+
+    These are all points, or those in view and as much again on either side, so that panning shows something at once.
+    """
+    n = len(next(iter(series.values())))
+    if view is None:
+        return 0, n, chart.overview_groups
+    margin = view[1] - view[0]
+    low, high = view[0] - margin, view[1] + margin
+    if chart.x == "index":
+        start, stop = int(np.clip(np.floor(low), 0, n)), int(np.clip(np.ceil(high) + 1, 0, n))
+    else:
+        x = series[chart.x]
+        start = max(0, int(np.searchsorted(x, low + origin_s)) - 1)
+        stop = int(np.searchsorted(x, high + origin_s, side="right"))
+    if stop <= start:  # zoomed to where there are no points
+        return 0, n, chart.overview_groups
+    return start, stop, chart.max_groups

@@ -16,12 +16,11 @@ from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.formats import seconds, size
 from vitprof.ui import diagrams
-from vitprof.ui.launch import machine
 from vitprof.ui.navigation import keep_query
 from vitprof.ui.profile.settings import use
+from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.url_state import IN_URL
-from vitprof.ui.widgets import AUTOMATIC, help_of, label, settings
+from vitprof.ui.widgets import AUTOMATIC, IN_URL, help_of, label, settings
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}

@@ -19,12 +19,10 @@ from streamlit.web.server import server_util
 from vitprof.errors import VitprofError
 from vitprof.jobs.users import ask_with
 from vitprof.ui.assets import SERVED
+from vitprof.ui.background import end
 from vitprof.ui.gate import login
-from vitprof.ui.gate.asking import CLOSED, WAYS
-from vitprof.ui.gate.middleware import Gate
-from vitprof.ui.gate.names import is_this_machine
+from vitprof.ui.gate.middleware import CLOSED, WAYS, Gate, is_this_machine
 from vitprof.ui.gate.token import VARIABLE, Token, take_token
-from vitprof.ui.shutdown import end
 
 
 def parts() -> dict[str, Any]:

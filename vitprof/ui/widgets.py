@@ -1,4 +1,5 @@
-"""The sidebar's settings as one dict for each session, and a widget for each kind of setting.
+"""The sidebar's settings as one dict for each session, a widget for each kind of setting, and what the URL keeps of
+them and of other controls.
 
 A setting of None means the default: the strategy's, the model's, the preset's. It is kept as None, so that another
 strategy brings its own default with it.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -227,3 +228,60 @@ def name_field(words: str, key: str, **given: Any) -> str:
     if len(name.strip()) > MAX_NAME:
         st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
     return cut_name(name)
+
+
+Option = TypeVar("Option", bound=str)
+IN_URL: Literal["query-params"] = "query-params"
+"""A widget's `bind` argument: its key is then its name in the URL, and its value is kept there."""
+RUN, RUNS = "run", "runs"
+
+
+def show_run(run_id: int) -> None:
+    """Makes `run_id` the run that this page shows."""
+    st.query_params[RUN] = str(run_id)
+
+
+def changed_settings(values: dict[str, Any]) -> dict[str, str]:
+    """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
+    said = {}
+    for name, default in DEFAULTS.items():
+        value = values[name]
+        if name in BUDGETS:
+            if values["budget"] != name or (name == BUDGET and value == BUDGET_DEFAULTS[name]):
+                continue
+        elif value == default:
+            continue
+        if value is not None:
+            said[name] = {True: "true", False: "false"}[value] if isinstance(value, bool) else _short(value)
+    return said
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def say_settings() -> None:
+    """Writes the settings into the URL. Its other parameters stay: the run, and those of a page or of Streamlit."""
+    said = changed_settings(settings())
+    for name in [name for name in st.query_params if name in FIELDS and name not in said]:
+        del st.query_params[name]
+    if changed := {name: value for name, value in said.items() if st.query_params.get(name) != value}:
+        st.query_params.update(changed)
+
+
+def choose(
+    name: str, words: str, options: Mapping[Option, str], *, default: Option, help: str, show_label: bool = True
+) -> Option:
+    """Draws a control to choose one of `options` (value -> label); returns the value, which the URL keeps as `name`."""
+    chosen = st.segmented_control(
+        words,
+        list(options),
+        format_func=options.__getitem__,
+        default=default,
+        required=True,
+        key=name,
+        bind=IN_URL,
+        help=help,
+        label_visibility="visible" if show_label else "collapsed",
+    )
+    return chosen or default  # an empty value in the URL leaves it without a choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitprof.ui.gate.names import is_named, is_own_page, is_this_machine
+from vitprof.ui.gate.middleware import is_named, is_own_page, is_this_machine
 
 OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")
 

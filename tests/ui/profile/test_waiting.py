@@ -12,7 +12,7 @@ from vitprof.jobs.tickets import Ticket
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
-from vitprof.ui.profile.waiting import ordinal
+from vitprof.ui.profile.live import ordinal
 
 
 def shown(at: AppTest) -> set[str]:

@@ -1,4 +1,5 @@
-"""Every request to the dashboard passes through here before Streamlit sees it.
+"""Every request to the dashboard passes through here before Streamlit sees it: the names in it are checked, and a
+browser that is not let in gets a page that asks for the token or says what the operator has to do.
 
 Streamlit checks Host and Origin of WebSockets only, and for a foreign Origin it asks a server on the internet for this
 machine's address. Here both are checked first, for every request and without using the network.
@@ -6,18 +7,17 @@ machine's address. Here both are checked first, for every request and without us
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Callable, Sequence
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitprof.ui.gate.asking import FIELD, closed, question
-from vitprof.ui.gate.names import is_named, is_own_page, is_this_machine
-from vitprof.ui.gate.token import Attempts, Token
+from vitprof.ui.gate.token import MADE_AT_START, SHORTEST, VARIABLE, Attempts, Token
 
 LONGEST_FORM = 4096
 """Bytes that are read of a form with a token, at most."""
@@ -141,3 +141,79 @@ async def _body(request: Request) -> bytes:
         if len(body) > LONGEST_FORM:
             break
     return body[:LONGEST_FORM]
+
+
+def is_named(host: str, allowed: Sequence[str]) -> bool:
+    """Returns whether the Host of a request is one of `allowed`, with any port; if `allowed` is empty, every name is.
+
+    The patterns are those of Streamlit's `server.allowedHosts`, which Streamlit applies to WebSockets only:
+    "*.lab.example" is every name below lab.example, "*" is any.
+    """
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _ = parts.hostname, parts.port  # a port that is no number raises
+    except ValueError:
+        return False
+    if not name or parts.netloc != host or "@" in host:
+        return False
+    name = name.rstrip(".")
+    wanted = [pattern.strip().lower().rstrip(".") for pattern in allowed]
+    return not wanted or any(
+        pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:])) for pattern in wanted
+    )
+
+
+def is_own_page(origin: str, host: str) -> bool:
+    """Returns whether `origin` is a page of the server that the request calls `host`: the same name and port."""
+    scheme, _, rest = origin.partition("://")
+    return scheme in ("http", "https") and rest.lower() == host.lower()
+
+
+def is_this_machine(address: str | None) -> bool:
+    """Returns whether only this machine can reach a server that listens at `address`; None is all addresses."""
+    if address is None:
+        return False
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost" or address.startswith("unix:")
+
+
+CLOSED = (
+    f"it listens for other machines too, and neither a token ({VARIABLE}) nor a login ([auth] in "
+    ".streamlit/secrets.toml) is set: no page is shown and no job is started"
+)
+"""Why nobody gets in, as printed at the start and shown on the page."""
+WAYS = (
+    "Leave out the address, so that it listens on 127.0.0.1 only, and use SSH: ssh -N -L 8501:localhost:8501 HOST",
+    f"Set {VARIABLE} to {SHORTEST} characters or more before the start, or to {MADE_AT_START} for one that is printed. "
+    "The page then asks for it.",
+    "Configure a login for st.login, [auth] in .streamlit/secrets.toml.",
+)
+"""What the operator can do about it."""
+FIELD = "token"
+"""The name of the field that the token is typed into."""
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>vitprof</title>
+<meta name="viewport" content="width=device-width"><meta name="robots" content="noindex">
+<style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;
+padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem 0}}</style></head>
+<body><main><h1>vitprof</h1>{body}</main></body></html>
+"""
+
+
+def question(said: str = "") -> str:
+    """Returns the page that asks for the token; `said` says what was wrong with the last one."""
+    told = f'<p role="alert">{said}</p>' if said else ""
+    return PAGE.format(
+        body=f'{told}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
+        f'<p><input id="{FIELD}" name="{FIELD}" type="password" autocomplete="current-password" required autofocus> '
+        f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or saw the token at the start.</p>"
+    )
+
+
+def closed() -> str:
+    """Returns the page of a dashboard that nobody may use as it was started."""
+    ways = "".join(f"<li>{way}</li>" for way in WAYS)
+    return PAGE.format(body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>")

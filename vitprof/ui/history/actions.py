@@ -12,8 +12,8 @@ from vitprof.names import MAX_NAME
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
 from vitprof.ui.notifications import DIALOG_OPEN
+from vitprof.ui.profile.answer import USED
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.profile.verdict import USED
 from vitprof.ui.resources import manager, store
 from vitprof.ui.texts import escaped, file_stamp, guarded
 from vitprof.ui.widgets import name_field

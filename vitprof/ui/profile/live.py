@@ -1,12 +1,15 @@
-"""The top of the Profile page for a run, and the run's charts over time; redrawn while it is live."""
+"""The top of the Profile page for a run, from its place in the queue and the phases of its start to its figures, and
+its charts over time; redrawn while it is live.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import streamlit as st
@@ -16,20 +19,20 @@ from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.memory import device_memory
 from vitprof.analysis.timing.sm_activity import MEANING, SmActivity, sm_activity, sm_activity_so_far
+from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
 from vitprof.analysis.timing.totals import Totals
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated
 from vitprof.config.own_script import is_own_script
+from vitprof.jobs.scheduling import Ahead, ahead_of, why_waiting
 from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
-from vitprof.ui.points import PointCache
-from vitprof.ui.profile.verdict import card
-from vitprof.ui.profile.waiting import begun, draw_queued, draw_start
-from vitprof.ui.series import RunSeries
+from vitprof.ui.series import PointCache, RunSeries
 from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.widgets import RUN
 
 T = TypeVar("T")
 OnPick = Callable[[Pick], None] | None
@@ -283,3 +286,83 @@ def for_session(key: str, make: Callable[[], T]) -> T:
         st.session_state[key] = make()
     kept: T = st.session_state[key]
     return kept
+
+
+def card(colour: str) -> AbstractContextManager[Any]:
+    """Returns the frame around the sentence on a run, the same while it is live and when it has ended."""
+    st.html(f"<style>.st-key-verdict {{ border-left: 6px solid {colour} }}</style>")
+    return st.container(border=True, key="verdict", gap="small")
+
+
+CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
+NOW_HELP = (
+    "Does not wait for jobs of other programs: they run at the same time and slow each other down. Both runs keep a "
+    "notice of that."
+)
+SHARE_HELP = (
+    "Runs on different devices run side by side where all of them were started with *Share the machine* (under "
+    "*More*). Such a run says so, and Compare warns."
+)
+WAITED = "run that this page showed in the queue"
+ORDINALS = {1: "st", 2: "nd", 3: "rd"}
+
+
+def draw_queued(run: StoredRun) -> None:
+    """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
+    before = ahead_of(resources.store(), run.id)
+    if not before:  # it starts in a moment: no other button takes Stop's place for that
+        st.progress(0.0, text="starting")
+        return
+    st.session_state[WAITED] = run.id
+    with st.container(horizontal=True, vertical_alignment="center", key="queued"):
+        said = place_in_words(before, shares=run.config.share_machine)
+        st.markdown(f":material/hourglass_empty: {escaped(said)}", width="content", help=SHARE_HELP)
+        jobs = resources.manager()
+        may = jobs.may_stop(run.id)
+        if may and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
+            jobs.stop(run.id)
+            st.query_params.pop(RUN, None)
+            st.rerun(scope="app")
+        if may and all(ahead.owner for ahead in before) and _run_now():
+            jobs.run_now(run.id)
+
+
+def _run_now() -> bool:
+    return st.button("Run now", key="run-now-button", icon=":material/fast_forward:", help=NOW_HELP)
+
+
+def begun(run: StoredRun) -> bool:
+    """Returns True once, when a run that had to wait has left the queue: Stop takes the place of Cancel."""
+    if run.status == "queued" or st.session_state.get(WAITED) != run.id:
+        return False
+    del st.session_state[WAITED]
+    return True
+
+
+def place_in_words(before: list[Ahead], *, shares: bool) -> str:
+    """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
+    said = why_waiting(before, shares=shares)
+    return f"{said[0].upper()}{said[1:]}. It is {ordinal(len(before) + 1)} in the queue."
+
+
+def ordinal(number: int) -> str:
+    """Returns a number as an ordinal, such as "2nd"."""
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{ORDINALS.get(last, 'th')}"
+
+
+def draw_start(run: StoredRun, now: float) -> None:
+    """Draws the phases of the start of a run that has made no step yet."""
+    copies = run.config.location not in (None, "disk")
+    found = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
+    with st.container(horizontal=True, key="start-phases"):
+        for phase in found:
+            st.markdown(_phase_line(phase), width="content")
+
+
+def _phase_line(phase: StartPhase) -> str:
+    words = WORDS[phase.name]
+    if math.isnan(phase.seconds):
+        return f":gray[:material/radio_button_unchecked: {words}]"
+    icon = ":material/pending:" if phase.running else ":material/check_circle:"
+    return f"{icon} {words} {escaped(formats.seconds(phase.seconds) if phase.seconds >= 0.05 else '0.0 s')}"

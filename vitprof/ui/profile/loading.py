@@ -14,25 +14,14 @@ from vitprof.analysis.timing.one_step import typical_step
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.transforms import TransformTime, heaviest, shares_in_words, transform_times
 from vitprof.store import StoredRun
-from vitprof.ui.findings import all_columns, loading_of, verdict_of
-from vitprof.ui.plots import plot
-from vitprof.ui.profile.step import draw_chain
+from vitprof.ui.findings import all_columns, loading_of
+from vitprof.ui.live_chart import plot
+from vitprof.ui.profile.timeline import draw_chain
 from vitprof.ui.tables import Column, draw, frame
 from vitprof.ui.texts import escaped, guarded
 
 HEIGHT = 250
 """Leaves room for six names below each other on a narrow screen."""
-NAMES: dict[str, str] = {
-    "worker-period": "A stall every few batches",
-    "slow-worker": "One slow worker",
-    "epoch-start": "Slow starts of epochs",
-    "first-batch": "A slow first batch",
-    "garbage-collection": "Spikes of garbage collection",
-    "cold-to-warm": "Cold files that became warm",
-    "memory-growth": "Memory that grows",
-    "other-programs": "Other programs on the machine",
-}
-"""`Signature.name` in words."""
 WORKER_COLUMNS: tuple[Column, ...] = (
     Column("Worker", "Number of the worker process.", lambda w: float(w.worker), exact=True),
     Column("Batches", "Batches that it made.", lambda w: float(w.n_batches), exact=True),
@@ -119,24 +108,3 @@ def _loading_sentence(found: Loading) -> str:
             f"{formats.percent(found.queue_empty_frac)} of the time none was."
         )
     return " ".join(said)
-
-
-@guarded
-def draw_signatures(run: StoredRun) -> None:
-    """Draws one line for each pattern, the costliest first, its evidence a click away; nothing where none was found."""
-    found = verdict_of(run).signatures
-    if not found:
-        return
-    st.header(
-        "Patterns found",
-        anchor=False,
-        help="Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow "
-        "starts of epochs, files read cold, garbage collection, growing memory, other programs.",
-    )
-    for signature in found:
-        cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
-        name = NAMES.get(signature.name, signature.name)
-        st.markdown(f":material/troubleshoot: **{name}.** {escaped(signature.sentence)}{escaped(cost)}")
-        with st.expander("Based on"):
-            figures = ", ".join(f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items())
-            st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")

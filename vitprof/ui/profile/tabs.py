@@ -13,7 +13,7 @@ from vitprof.ui.profile.answer import draw_answer
 from vitprof.ui.profile.loading import draw_loading
 from vitprof.ui.profile.timeline import draw_timeline
 from vitprof.ui.profile.what_if import draw_what_if
-from vitprof.ui.url_state import IN_URL
+from vitprof.ui.widgets import IN_URL
 
 SHOW = "show"
 """Key of the tabs, and their name in the URL."""

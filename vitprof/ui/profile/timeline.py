@@ -1,21 +1,27 @@
-"""The tab Timeline: charts over time, a window of single steps, and the one step that was clicked."""
+"""The tab Timeline: charts over time, a window of single steps, the one step that was clicked with the chain of its
+batch, and where the time of the whole run went.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import streamlit as st
 
-from vitprof import charts
-from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.one_step import step_at
+from vitprof import charts, formats
+from vitprof.analysis.arrays import Series, median
+from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.loading import STAGE_WORDS
+from vitprof.analysis.timing.one_step import OneStep, one_step, step_at
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import timeline
+from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import all_columns, idle_of
-from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
-from vitprof.ui.profile.account import draw_account
+from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
 from vitprof.ui.profile.live import draw_chart, draw_others, for_session
-from vitprof.ui.profile.step import draw_chain, draw_figures
 from vitprof.ui.texts import guarded
 
 WINDOW = 30
@@ -142,3 +148,148 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
         resync=state.resync,
     )
     live_chart(update, key="timeline", height=WINDOW_HEIGHT, on_pick=chosen.pick_number)
+
+
+CHAIN_HEIGHT = 230
+FIGURES: tuple[tuple[str, str, str], ...] = (
+    ("Data wait", "data_wait_s", "The loop was blocked in next(loader) for this step's batch."),
+    ("Copy (H2D)", "h2d_s", "The batch's copy to the device."),
+    ("Compute", "compute_s", "The device worked on the step."),
+    ("Idle gap", "gap_s", "The device computed nothing before the step."),
+    ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
+)
+"""Label, column and meaning of the figures of a step."""
+OF_LOADING = ("data_wait_s", "step_s")
+"""The columns of a run that only loaded."""
+
+
+def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
+    """Draws the figures of the step at this position, each beside the run's median. `largest`: whether it is the step
+    after the run's largest gap.
+    """
+    steps = all_columns(run.id)
+    usual = _medians(steps)
+    stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
+    st.header(f"Step {int(steps['step'][at]):,}{', the largest gap of this run' if stands_out else ''}", anchor=False)
+    with st.container(horizontal=True, gap="small", key="step-figures"):
+        for label, column, meaning in FIGURES:
+            if run.config.loader_only and column not in OF_LOADING:
+                continue
+            value = float(steps[column][at])
+            if math.isfinite(value):
+                st.metric(
+                    label,
+                    formats.seconds(value),
+                    f"median {formats.seconds(usual[column])}",
+                    delta_color="off",
+                    delta_arrow="off",
+                    help=f"{meaning} The median is that of the steady steps.",
+                    width="content",
+                )
+
+
+def _medians(steps: Series) -> dict[str, float]:
+    keep = steady_state(steps)
+    return {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
+
+
+def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
+    """Draws how the batch of the step at this position was made, waited for, copied and computed."""
+    steps = all_columns(run.id)
+    step = one_step(steps, at)
+    said = chain_sentence(run, step)
+    line = timeline(steps, run.phases, at, at + 1)
+    figure = charts.batch_chain(step, line.only("host") if run.config.loader_only else line)
+    if figure.data:
+        alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {said}"
+        plot(figure, height=CHAIN_HEIGHT, key=key, alt=alt)
+    st.caption(said)
+
+
+def chain_sentence(run: StoredRun, step: OneStep) -> str:
+    """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
+    in_loop = synchronous(run.config)
+    said = [_made(step, in_loop, run.config.loader_times)]
+    decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
+    waited = formats.seconds(step.data_wait_s - decoding)
+    if not in_loop and step.lay_ready_s > 0:
+        ready = f"It had been ready for {formats.seconds(step.lay_ready_s)} when the loop asked for it"
+        said.append(f"{ready}, and was handed over in {waited}.")
+    elif step.data_wait_s > decoding:
+        said.append(f"The loop waited {waited} for it.")
+    if decoding:
+        said.append(f"Then the device waited {formats.seconds(decoding)} until it was decoded there.")
+    hidden = step.data_wait_s - step.exposed_wait_s
+    if hidden > 0 and not run.config.loader_only:
+        how_long = "all that time" if step.exposed_wait_s <= 0 else f"for {formats.seconds(hidden)} of that"
+        said.append(f"The device still had work {how_long}.")
+    return " ".join(said)
+
+
+def _made(step: OneStep, in_loop: bool, measured: bool) -> str:
+    if not math.isfinite(step.made_s):
+        why = "the loader cannot tell" if measured else "*Measure inside the loader* was off"
+        return f"How this batch was made is not known: {why}."
+    who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"
+    stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
+    told = [f"{STAGE_WORDS[name]} {formats.seconds(s)}" for name, s in stages if s > 0 and name != "hand_over"]
+    return f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + ', '.join(told) if told else ''}."
+
+
+@guarded
+def draw_account(run: StoredRun) -> None:
+    """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
+    s = run.summary
+    if s is None or not s.n_steps:
+        return
+    rows = [row for row in [*_times(s), *_others(s)] if row[1] != formats.NOT_AVAILABLE]
+    with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
+        st.dataframe(
+            {
+                "what": [r[0] for r in rows],
+                "how much": [r[1] for r in rows],
+                "meaning": [r[2] for r in rows],
+            },
+            hide_index=True,
+            width="stretch",
+            height="content",
+        )
+
+
+def _times(s: RunSummary) -> list[tuple[str, str, str]]:
+    epoch_from = f"Median of {s.n_epochs_measured} measured." if s.n_epochs_measured else "Calculated from samples/s."
+    copied = f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."
+    rows = (
+        ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
+        ("Copying the data", s.stage_s or math.nan, copied),
+        ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
+        ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
+        ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
+        ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
+        ("A step, 95th percentile", s.step_ms_p95 / 1e3, "95% of the steady steps take less."),
+        ("An epoch", s.epoch_s, epoch_from),
+        ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
+        ("Shut-down", s.shutdown_s, "Ending loader and workers."),
+        ("From start to end", s.wall_s, "From leaving the queue."),
+    )
+    return [(what, formats.seconds(value), meaning) for what, value, meaning in rows]
+
+
+def _others(s: RunSummary) -> list[tuple[str, str, str]]:
+    whole = "Share of the samples in the partial cache: every epoch reads each sample once."
+    left_out = f"{s.n_unreadable:,}" if s.n_unreadable else formats.NOT_AVAILABLE
+    return [
+        ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
+        ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
+        ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
+        ("Cache hit rate", formats.percent(s.cache_hit_frac), whole),
+        ("Unreadable", left_out, "Samples left out because they could not be read, each time they came up."),
+    ]
+
+
+def _storage_help(s: RunSummary) -> str:
+    """Returns how long the storage took to make, and how much of it was in the page cache, where known."""
+    made = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
+    if not math.isfinite(s.page_cached_frac):
+        return made
+    return f"{made}{formats.percent(s.page_cached_frac)} of it was in the page cache when training began."

@@ -1,12 +1,32 @@
-"""The tab What if: how much faster the job could be, and with which strategy. Each is checked by running it."""
+"""The tab What if: how much faster the job could be (headroom), and with which strategy (predictions). Each is checked
+by runs that belong together: started once even if two tabs press the button, shown as one bar.
+"""
 
 from __future__ import annotations
 
+import math
+import threading
+from collections.abc import Callable, Sequence
+
+import pandas as pd
 import streamlit as st
 
+from vitprof import formats
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
+from vitprof.charts.headroom import waterfall
+from vitprof.errors import ConfigError, JobError
+from vitprof.experiments import headroom, prediction
+from vitprof.experiments.alternatives import MICRO_S, usual_strategies
 from vitprof.store import StoredRun
-from vitprof.ui.profile.headroom import draw_headroom
-from vitprof.ui.profile.predictions import draw_predictions
+from vitprof.store.predictions import StoredPrediction, latest_of_each
+from vitprof.ui import resources
+from vitprof.ui.findings import headroom_of
+from vitprof.ui.live_chart import plot
+from vitprof.ui.notifications import watch_group
+from vitprof.ui.profile.runs import STOP_HELP, stop_group
+from vitprof.ui.resources import machine
+from vitprof.ui.texts import escaped, guarded, rough_time, sentence
+from vitprof.ui.widgets import label
 
 
 def draw_what_if(run: StoredRun) -> None:
@@ -18,3 +38,229 @@ def draw_what_if(run: StoredRun) -> None:
         return
     draw_headroom(run)
     draw_predictions(run)
+
+
+HEADROOM_HEIGHT = 320
+MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
+STARTUP_S = 4.0
+"""Seconds that starting a job takes, where the run does not tell."""
+
+
+def draw_headroom(run: StoredRun) -> None:
+    """Draws the whole section, which redraws itself while the anchors are measured."""
+    st.header(
+        "Headroom",
+        anchor=False,
+        help="How much faster the same job would run if its data were free. Measured, not predicted: short runs with "
+        "batches that are on the device already (A) or in host memory (B), and with the strategy itself on files that "
+        "are in memory (C) or not (D). What each takes longer than the one before is the cost of that stage of "
+        "loading.",
+    )
+    working = bool(live_runs(headroom.group_of(run)))
+    st.fragment(_draw_headroom, run_every=POLL_S if working else None)(run, working)
+
+
+@guarded
+def _draw_headroom(run: StoredRun, working: bool) -> None:
+    left = live_runs(headroom.group_of(run))
+    if working != bool(left):  # begun or ended since the page was drawn: the verdict may say more now
+        st.rerun(scope="app")
+    try:
+        total = len(headroom.anchor_configs(run.config)) * headroom.REPEATS
+    except ConfigError as error:
+        st.caption(f"Not for this run: {label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
+        return
+    if left:
+        draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
+    found = headroom_of(run)
+    if found is not None:
+        _show_headroom(found, run.config.batch_size)
+    if not left:
+        again = "Measure headroom again" if found is not None else "Measure headroom"
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
+                watch_group(headroom.group_of(run), f"Headroom of run {run.id}")
+                start_once(headroom.group_of(run), lambda: headroom.submit_headroom(resources.manager(), run))
+                st.rerun(scope="app")
+            st.caption(
+                f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {rough_time(_takes_s(run))}.",
+                width="stretch",
+            )
+
+
+def _takes_s(run: StoredRun) -> float:
+    """Returns about how many seconds measuring will take: the starts of the jobs, and steps as slow as the run's."""
+    s = run.summary
+    startup = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
+    step_s = s.step_ms_median / 1e3 if s is not None and math.isfinite(s.step_ms_median) else 0.0
+    configs = headroom.anchor_configs(run.config)
+    steps = sum((c.steps or 0) for role, c in configs.items() if role in "CD")
+    return headroom.REPEATS * (startup * len(configs) + steps * step_s)
+
+
+def _show_headroom(found: Headroom, batch_size: int) -> None:
+    st.markdown(escaped(headroom_sentence(found, batch_size)))
+    plot(
+        waterfall(found, batch_size), height=HEADROOM_HEIGHT, key="waterfall", alt=headroom_sentence(found, batch_size)
+    )
+    st.dataframe(_anchor_table(found, batch_size), hide_index=True, width="stretch", height="content", key="anchors")
+    for note in found.notes:
+        st.caption(f":material/info: {escaped(sentence(note))}")
+
+
+def _anchor_table(found: Headroom, batch: int) -> pd.DataFrame:
+    """Returns one row for each anchor."""
+    added = {stage.name.rpartition(" and ")[2]: stage for stage in found.stages}
+    rows = []
+    for a in found.anchors:
+        stage = added.get(ADDED_STAGE.get(a.role, ""))
+        adds = ""
+        if stage is not None:
+            cost = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+            adds = cost if stage.distinguishable else f"{stage.name}: not distinguishable"
+        low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
+        rows.append(
+            {
+                "anchor": f"{a.role}: {ANCHOR_WORDS[a.role]}",
+                "a step takes": formats.seconds(a.s_per_sample * batch),
+                "95% interval": f"{low} to {high}",
+                "samples/s": formats.number(1 / a.s_per_sample if a.n_runs else None),
+                "adds": adds,
+                "n": f"{a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
+NOT_RUN = "predicted, not run"
+
+
+def draw_predictions(run: StoredRun) -> None:
+    """Draws the whole section, which redraws itself while its runs are live."""
+    st.header(
+        "Predictions",
+        anchor=False,
+        help="What a step would take with each of the other strategies, worked out from this run's compute time and "
+        "two seconds of loading alone with that strategy. A prediction is only that until you run it.",
+    )
+    working = bool(live_runs(prediction.group_of(run.id)))
+    st.fragment(_draw_predictions, run_every=POLL_S if working else None)(run, working)
+
+
+@guarded
+def _draw_predictions(run: StoredRun, working: bool) -> None:
+    left = live_runs(prediction.group_of(run.id))
+    if working != bool(left):
+        st.rerun(scope="app")
+    try:
+        prediction.profile_of(resources.store(), run.id)
+    except JobError as error:
+        st.caption(f"Not for this run: {escaped(str(error))}")
+        return
+    found = latest_of_each(prediction.record_predictions(resources.store(), run.id))
+    others = usual_strategies(run, machine())
+    if left:
+        total = len(others) if left[0].role == prediction.MICRO else 1
+        draw_progress(left, total, _say, key="predictions")
+    if found:
+        st.dataframe(
+            _prediction_table(found, run), hide_index=True, width="stretch", height="content", key="predictions"
+        )
+        st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
+    for line in prediction.failures(resources.store(), run.id):
+        st.caption(f":material/warning: {escaped(line)}")
+    if left:
+        return
+    if unchecked := [p for p in found if p.measured_per_s is None]:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.markdown("Verify by running:", width="content")
+            for p in unchecked:
+                if st.button(
+                    p.config.strategy,
+                    key=f"verify-{p.id}",
+                    icon=":material/play_arrow:",
+                    help=f"Runs this job with {p.config.strategy} and shows the result beside the prediction.",
+                ):
+                    _verify(p)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        words = "Predict again" if found else "Predict other strategies"
+        if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
+            watch_group(prediction.group_of(run.id), f"Predictions for run {run.id}")
+            start_once(prediction.group_of(run.id), lambda: prediction.submit_micro_runs(resources.manager(), run.id))
+            st.rerun(scope="app")
+        takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
+        st.caption(
+            f"Loads for {MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
+            if others
+            else "No other of the usual strategies can load this data set here.",
+            width="stretch",
+        )
+
+
+def _say(run: StoredRun) -> str:
+    return f"{'loading with' if run.role == prediction.MICRO else 'running'} {run.config.strategy}"
+
+
+def _verify(p: StoredPrediction) -> None:
+    watch_group(prediction.group_of(p.profile_run_id), f"Check of the prediction for {p.config.strategy}")
+    start_once(prediction.group_of(p.profile_run_id), lambda: prediction.submit_check(resources.manager(), p.id))
+    st.rerun(scope="app")
+
+
+def _prediction_table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
+    """Returns one row for each strategy."""
+    own = run.summary.samples_per_s if run.summary else float("nan")
+    rows = pd.DataFrame(
+        [
+            {
+                "strategy": p.config.strategy,
+                "predicted samples/s": formats.number(p.samples_per_s),
+                "95% interval": f"{formats.number(p.low)} to {formats.number(p.high)}",
+                "against this run": f"{formats.number(p.samples_per_s / own)}x",
+                "measured samples/s": NOT_RUN if p.measured_per_s is None else formats.number(p.measured_per_s),
+                "error": "" if p.error is None else f"{p.error * 100:+.1f}%",
+            }
+            for p in found
+        ]
+    )
+    return rows if any(p.error is not None for p in found) else rows.drop(columns="error")
+
+
+POLL_S = 1.0
+"""Seconds between a page's looks at a group that is running."""
+
+
+@st.cache_resource(show_spinner=False)
+def _starting() -> threading.Lock:
+    """Returns the lock held while a group is started: two tabs that press the button at once start it once."""
+    return threading.Lock()
+
+
+def live_runs(group: str) -> list[StoredRun]:
+    """Returns the runs of a group that are queued or running, the oldest first."""
+    return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
+
+
+def start_once(group: str, start: Callable[[], object]) -> None:
+    """Calls `start` unless the group is running already. Errors of `start` are passed on."""
+    with _starting():
+        if not live_runs(group):
+            start()
+
+
+def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
+    """Draws a group's progress and a button that stops it. `runs` are those left of `total`; `say` names the current
+    one, as Markdown.
+    """
+    current = next((run for run in runs if run.status == "running"), runs[0])
+    total = max(total, len(runs))
+    done = total - len(runs)
+    within = (current.progress or 0.0) if current.stage == "training" else 0.0
+    stage = escaped(current.message) if current.status == "queued" else current.stage
+    text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage or 'starting'}"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
+        owned = any(resources.manager().may_stop(run.id) for run in runs)
+        if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:", help=STOP_HELP):
+            stop_group(runs)

@@ -19,7 +19,7 @@ from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.formats import size
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.groups import RunGroup
-from vitprof.ui.profile.headroom import STARTUP_S
+from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.texts import rough_time
 
 EARLIER = 20

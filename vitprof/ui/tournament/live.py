@@ -1,4 +1,6 @@
-"""The state of a tournament: its progress with pause, resume and stop, and how to continue one that is not running."""
+"""The state of a tournament: its progress with pause, resume and stop, and how to continue one that is not running. For
+one on a user's own script the page starts no command, but shows the line to type.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import os
 import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
+from vitprof.config.own_script_trials import OwnScript
 from vitprof.errors import StoreError
+from vitprof.experiments.tournament.own_script import resume_command
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
@@ -19,7 +23,6 @@ from vitprof.ui.gate import login
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
-from vitprof.ui.tournament.own_script import draw_way_on
 from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature, view
 
 REFRESH_S = 2.0
@@ -193,3 +196,25 @@ def _draw_buttons(t: StoredTournament) -> None:
 def _stop(tournament_id: int) -> None:
     st.toast("Stopping the current run.", icon=":material/stop:")
     act(lambda: runners().stop(tournament_id))
+
+
+def draw_line_to_type(found: StoredTournament, words: str, options: str = "") -> None:
+    """Draws the command that continues a tournament in a terminal; `words` say what it does."""
+    st.caption(words)
+    st.code(f"{resume_command(found.id)}{options}", language="bash", wrap_lines=True)
+
+
+def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
+    """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
+    if found.status == "done":
+        draw_line_to_type(
+            found, "To run more rounds of every setting that was not cut short, in a terminal:", " --more-rounds 3"
+        )
+        return
+    if script.loader is None or script.agreed:
+        draw_line_to_type(found, "To run the rest, in a terminal:")
+        return
+    if script.writes:
+        st.markdown("Each trial runs the script again, which wrote these files:")
+        st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
+    draw_line_to_type(found, "If it may write them again, continue in a terminal:", " --yes")

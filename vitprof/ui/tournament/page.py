@@ -1,16 +1,26 @@
-"""The Tournament page: set one up and see the others, or one tournament from its start to its answer."""
+"""The Tournament page: set one up, the list of the others to open or delete, or one tournament from its start to its
+answer.
+"""
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
+from vitprof import formats
+from vitprof.analysis.tournament import recommend, setting_in_words
+from vitprof.config.accelerators import is_simulated
+from vitprof.store import RunQuery
+from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
+from vitprof.ui import resources
+from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.listing import draw_list
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
-from vitprof.ui.tournament.state import chosen, come_back, draw_problem, leave, open_one, running_tournament
+from vitprof.ui.tournament.state import chosen, come_back, draw_problem, leave, open_one, running_tournament, view
 from vitprof.ui.tournament.tuning import draw_tuning
-from vitprof.ui.url_state import choose
+from vitprof.ui.widgets import choose
 
 MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 
@@ -62,3 +72,129 @@ def page() -> None:
             )
     draw_setup()
     draw_list()
+
+
+SHOWN = 10
+DONE = "tournament-done"
+MORE = "tournaments shown"
+STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
+
+
+def draw_list() -> None:
+    """Draws all tournaments, the newest first; without any, what a tournament is."""
+    if words := st.session_state.pop(DONE, None):
+        st.toast(words, icon=":material/check:")
+    store = resources.store()
+    most = st.session_state.setdefault(MORE, SHOWN)
+    found = list_tournaments(store, limit=most + 1)
+    if not found:
+        draw_empty()
+        return
+    st.header("Tournaments", anchor=False)
+    for t in found[:most]:
+        _draw_line(t)
+    if len(found) > most:
+        st.button("Show older ones", key="tournaments-more", on_click=_more, help="Ten more.")
+
+
+def draw_empty() -> None:
+    """Draws what a tournament is, for a newcomer."""
+    st.markdown(
+        "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in turns, "
+        "and names the one setting to use, with the reason. Settings that differ by less than 5% count as equal; while "
+        "we cannot tell them apart yet, more rounds are run. A setting that fails stays in the table with the reason. "
+        "The form says how long it will take before you start."
+    )
+
+
+def _draw_line(t: StoredTournament) -> None:
+    with st.container(border=True):
+        left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
+        is_running = t.status == "running"
+        status = f":blue[{STATUSES[t.status]}]" if is_running else STATUSES[t.status]
+        left.markdown(
+            f"**{t.id}: {escaped(t.name)}**  \n:small[{status}, {escaped(when(t.created_utc))}, "
+            f"{escaped(t.spec.base.device)}]"
+        )
+        with middle:
+            guarded(_draw_answer)(t)
+        with right.container(horizontal=True):
+            st.button(
+                "Open",
+                key=f"tournament-open-{t.id}",
+                icon=":material/open_in_full:",
+                on_click=open_one,
+                args=(t.id,),
+                help="Its leaderboard, charts and recommendation.",
+            )
+            if st.button(
+                "Delete",
+                key=f"tournament-ask-{t.id}",
+                icon=":material/delete:",
+                disabled=t.held and not t.holder_host,
+                help="Asks before it deletes.",
+            ):
+                st.session_state[DIALOG_OPEN] = True
+                ask_to_delete(t.id)
+
+
+def _draw_answer(t: StoredTournament) -> None:
+    st.markdown(escaped(answer_in_words(t)))
+
+
+@st.dialog("Delete tournament?", icon=":material/delete:")
+@guarded
+def ask_to_delete(tournament_id: int) -> None:
+    """Draws the dialog that asks before a tournament is deleted."""
+    t = tournament(resources.store(), tournament_id)
+    n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
+    runs = f"{n:,} {'run' if n == 1 else 'runs'}"
+    st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
+    if t.holder_host:
+        st.markdown(f"It was started on another machine ({escaped(t.holder_host)}): make sure that it is gone.")
+    with st.container(horizontal=True):
+        yes = st.button(
+            "Delete it",
+            type="primary",
+            icon=":material/delete:",
+            key=f"tournament-delete-{t.id}",
+            help="The tournament with all its runs.",
+        )
+        if st.button("Keep it", key=f"tournament-keep-{t.id}", help="Closes this and changes nothing."):
+            st.rerun()
+    if yes:
+        _delete(t, f"Tournament {t.id} and its {runs} deleted")
+
+
+@guarded
+def _delete(t: StoredTournament, words: str) -> None:
+    if t.holder_host:
+        release(resources.store(), t.id)
+    delete_tournament(resources.store(), t.id)
+    st.session_state[DONE] = words
+    st.rerun()
+
+
+def answer_in_words(t: StoredTournament) -> str:
+    """Returns the setting that the tournament's own page recommends, with its speed; else why there is none."""
+    follows = view(t.id)
+    now = follows.look()
+    board = follows.board(now)
+    found = recommend(board)
+    row = board.row(found.key) if found is not None and found.key is not None else None
+    if found is None:
+        return "no figures yet"
+    if row is None:
+        return "too early" if math.isnan(found.probability) else "undecided"
+    simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
+    said = "recommended" if t.status == "done" and not t.held else "best so far"
+    return f"{said}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
+
+
+def when(utc: str) -> str:
+    """Returns a time of the store as text, such as "2026-01-31 23:59 UTC"."""
+    return f"{utc[:10]} {utc[11:16]} UTC"
+
+
+def _more() -> None:
+    st.session_state[MORE] += SHOWN

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import shlex
+from collections.abc import Sequence
 
 import streamlit as st
 
 from vitprof.analysis.tournament import (
     Leaderboard,
+    LeaderboardRow,
     Recommendation,
     break_even,
     recommend,
@@ -18,17 +21,16 @@ from vitprof.analysis.tournament import (
     uneven_words,
 )
 from vitprof.config.accelerators import is_simulated
-from vitprof.experiments.tournament.planning import rounds_words
+from vitprof.config.own_script_trials import OwnScript
+from vitprof.experiments.tournament.planning import PlannedTrial, rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.tournament.live import draw_state
-from vitprof.ui.tournament.own_script import losses_told, remarks_told, title_words
 from vitprof.ui.tournament.sections import draw_sections
 from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
-from vitprof.ui.tournament.table import STATUSES, draw_table
-from vitprof.ui.tournament.use import do_asked, draw_ways_on
-from vitprof.ui.url_state import IN_URL
+from vitprof.ui.tournament.table import STATUSES, do_asked, draw_table, draw_ways_on
+from vitprof.ui.widgets import IN_URL
 
 
 @guarded
@@ -174,3 +176,23 @@ def _downloads(now: TournamentState, board: Leaderboard, found: Recommendation |
             icon=":material/download:",
             help=f"The leaderboard as {words}: one entry for each trial with figures, intervals, status and reason.",
         )
+
+
+def title_words(script: OwnScript) -> str:
+    """Returns what was run and varied, in a line."""
+    given = "; ".join(f"{name} {', '.join(map(_written, values))}" for name, values in script.vary)
+    return f"{shlex.join(script.command)} in {script.directory}; {given}"
+
+
+def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
+    """Returns the remarks on what was left out of settings or added to them, each once."""
+    return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
+
+
+def losses_told(board: Leaderboard) -> list[tuple[LeaderboardRow, str]]:
+    """Returns the settings that have a remark about their losses, with the remark."""
+    return [(row, row.entry.losses) for row in board.rows if row.entry.losses]
+
+
+def _written(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import Cost, Leaderboard, article_table, break_even, cost, setting_in_words
+from vitprof.analysis.tournament import (
+    ArticleCell,
+    ArticleTable,
+    Cost,
+    Leaderboard,
+    article_table,
+    break_even,
+    cost,
+    setting_in_words,
+)
 from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables
-from vitprof.ui.plots import plot
+from vitprof.ui.live_chart import plot
 from vitprof.ui.tables import height_of, rounded
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.article import article_frame
 from vitprof.ui.tournament.state import COLOUR, COST, SECTION, SETTING
-from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES
-from vitprof.ui.tournament.use import draw_ways_on
-from vitprof.ui.url_state import IN_URL, choose
+from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, draw_ways_on
+from vitprof.ui.widgets import IN_URL, choose
 
 SECTIONS: dict[str, str] = {
     "speed": "Throughput",
@@ -187,3 +195,37 @@ def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
         "Took (s)": rounded(s.wall_s) if s else math.nan,
         "Remark": run.error or (formats.seconds(s.stage_s) + " of copying first" if s and s.stage_s > 0 else ""),
     }
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One of the article's three figures."""
+
+    name: str
+    unit: str
+    value: Callable[[ArticleCell], float]
+
+
+MEASURES = (
+    Measure("Epoch", "s", lambda c: c.epoch_s),
+    Measure("GPU memory", "MiB", lambda c: c.gpu_mem_bytes / MIB),
+    Measure("GPU-util", "%", lambda c: c.gpu_util_pct),
+)
+
+
+def article_frame(found: ArticleTable) -> pd.DataFrame:
+    """Returns the article's table: a row for each setting and, for each figure, a column for each batch size. A figure
+    that no cell has is left out.
+    """
+    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in found.lines]}
+    for measure in MEASURES:
+        columns = {
+            f"{measure.name} ({measure.unit}), batch {batch:,}": [
+                math.nan if line.cells[i] is None else rounded(measure.value(line.cells[i]))  # type: ignore[arg-type]
+                for line in found.lines
+            ]
+            for i, batch in enumerate(found.batch_sizes)
+        }
+        if any(math.isfinite(v) for values in columns.values() for v in values):
+            data |= columns
+    return pd.DataFrame(data)

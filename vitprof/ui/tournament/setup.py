@@ -18,15 +18,22 @@ from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_
 from vitprof.formats import size
 from vitprof.names import cut_name
 from vitprof.ui import resources
-from vitprof.ui.launch import machine
+from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.background import work
-from vitprof.ui.tournament.choices import TRIAL, in_url, make_spec, not_taken_in, reject_unusable, what_is_taken
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence
-from vitprof.ui.tournament.fields import draw_job, draw_runs, draw_trials
-from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start
-from vitprof.ui.url_state import IN_URL, say_settings
-from vitprof.ui.widgets import keep_to, label, name_field, settings
+from vitprof.ui.tournament.fields import (
+    TRIAL,
+    draw_job,
+    draw_runs,
+    draw_trials,
+    in_url,
+    make_spec,
+    not_taken_in,
+    reject_unusable,
+    what_is_taken,
+)
+from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start, work
+from vitprof.ui.widgets import IN_URL, keep_to, label, name_field, say_settings, settings
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)

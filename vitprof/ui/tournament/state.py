@@ -1,4 +1,6 @@
-"""What the parts of the Tournament page share: what this server runs, and what the URL says."""
+"""What the parts of the Tournament page share: the tournaments and the tuning that this server runs, and what the URL
+says.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
+from vitprof.experiments.tuning.search import TuneProgress, Tuning, tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
-from vitprof.ui.shutdown import at_end
+from vitprof.ui.background import BackgroundTask, at_end
 from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.background import start_work, work
 
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
@@ -166,3 +168,18 @@ def draw_problem() -> None:
     """Draws the error that `act` kept."""
     if text := st.session_state.pop("tournament-problem", ""):
         st.error(escaped(text))
+
+
+@st.cache_resource(show_spinner=False)
+def work() -> BackgroundTask[TuneProgress, Tuning]:
+    """Returns the tuning of this server."""
+    resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
+    return BackgroundTask("vitprof-tuning")
+
+
+def start_work(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
+    """Starts a tuning unless one is running already or the settings cannot work."""
+    if isinstance(base, ConfigError):
+        return
+    manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
+    work().start(lambda tell, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=tell, stop=stopped))

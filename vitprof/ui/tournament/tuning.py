@@ -26,17 +26,14 @@ from vitprof.experiments.tuning.forecast import (
 )
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import resources, tables
-from vitprof.ui.launch import machine
-from vitprof.ui.plots import plot
+from vitprof.ui.live_chart import plot
+from vitprof.ui.resources import machine
 from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.background import work
-from vitprof.ui.tournament.choices import reject_unusable
-from vitprof.ui.tournament.fields import draw_job
-from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning
-from vitprof.ui.tournament.use import use
-from vitprof.ui.url_state import IN_URL, say_settings
-from vitprof.ui.widgets import FIELDS, label, settings
+from vitprof.ui.tournament.fields import draw_job, reject_unusable
+from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning, work
+from vitprof.ui.tournament.table import use_setting
+from vitprof.ui.widgets import FIELDS, IN_URL, label, say_settings, settings
 
 POLL_S = 1.0
 LEAST_TIME_S = 10.0
@@ -207,7 +204,7 @@ def _draw_way_on(found: Tuning) -> None:
         key="tune-use",
         help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
     ):
-        use(found.config, "the tuning")
+        use_setting(found.config, "the tuning")
     st.code(found.command, language="bash", wrap_lines=True)
 
 
